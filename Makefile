@@ -1,0 +1,116 @@
+# One command each. `make help` lists them; nothing has to be done first.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?=
+VENV   := $(CURDIR)/.venv
+BIN    := $(VENV)/bin
+DATA   := $(or $(LABKIT_DATA),$(CURDIR)/data)
+ARGS   ?=
+
+# .venv first for everything that runs: msrun, for one, starts `python` from PATH.
+SYSTEM_PATH := $(PATH)
+export PATH := $(BIN):$(PATH)
+export VIRTUAL_ENV := $(VENV)
+export MS_OM_PATH := $(CURDIR)/_build/mindspore
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+unexport PYTHONHOME PYTHONPATH
+
+PIP := $(BIN)/python -m pip install -qq --progress-bar off --retries 5 --timeout 60
+NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=600 --nbval-sanitize-with=tests/notebooks/sanitize.cfg
+
+ENV_STAMP    := $(VENV)/.stamp
+BENCH_STAMP  := $(VENV)/.stamp-bench
+SAMPLE_STAMP := $(DATA)/sample/.stamp
+
+.PHONY: help env sample book test lint lab bench clean distclean
+
+help: ## list what can be made
+	@echo "usage: make TARGET"
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 12
+
+env: $(ENV_STAMP) ## create .venv with everything in it (PYTHON=... to choose the Python)
+	@echo "environment: .venv, $$($(BIN)/python --version); command line: .venv/bin/labkit"
+
+sample: $(SAMPLE_STAMP) ## make the small offline data set, data/sample
+
+book: $(SAMPLE_STAMP) ## execute the chapters and build _build/html/index.html
+	@$(BIN)/python book/build.py
+
+test: $(SAMPLE_STAMP) ## style, units, book, notebooks, pages (ARGS=... goes to pytest)
+	@status=0; report=; \
+	stage() { \
+	  local name=$$1 start=$$SECONDS result=passed; shift; \
+	  echo; echo "=== make test: $$name"; \
+	  "$$@" || { result=FAILED; status=1; }; \
+	  report+=$$(printf '  %-34s %-7s %4d s' "$$name" $$result $$((SECONDS - start)))$$'\n'; \
+	}; \
+	stage "style (ruff)" $(BIN)/ruff check .; \
+	stage "code (pytest)" $(BIN)/python -m pytest tests --ignore=tests/notebooks --ignore=tests/book $(ARGS); \
+	stage "book (warnings are errors)" $(BIN)/python book/build.py; \
+	if [ $$status = 0 ] || [ -f _build/.complete ]; then \
+	  stage "notebooks and pages (nbval, pytest)" $(BIN)/python -m pytest $(NBVAL) tests/notebooks _build/jupyter_execute tests/book $(ARGS); \
+	else echo; echo "make test: no complete book, so its notebooks and pages are not tested"; fi; \
+	printf '\n=== make test: stages\n%s' "$$report"; \
+	if [ $$status = 0 ]; then echo "make test: passed"; else echo "make test: FAILED"; fi; \
+	exit $$status
+
+lint: $(ENV_STAMP) ## check the style of all Python files
+	@$(BIN)/ruff check .
+
+lab: $(SAMPLE_STAMP) ## open JupyterLab on the labs
+	@echo "make lab: JupyterLab on labs/; lab.md opens as a notebook. Ctrl-C twice ends it."
+	@$(BIN)/jupyter lab --notebook-dir=labs $(ARGS)
+
+bench: $(BENCH_STAMP) $(SAMPLE_STAMP) ## measure speed beside PyTorch (installs torch)
+	@$(BIN)/python -m tests.benchmarks $(ARGS)
+
+clean: ## remove what the build made (_build, caches)
+	rm -rf _build .pytest_cache .ruff_cache
+	find . \( -name .venv -o -name .git -o -name data \) -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+distclean: clean ## remove .venv and the sample as well
+	rm -rf .venv *.egg-info $(DATA)/sample
+
+# The environment is made again when one of these files changes, and only then.
+$(ENV_STAMP): requirements.txt requirements-dev.txt constraints.txt pyproject.toml
+	@found=; python=; \
+	for p in $(or $(PYTHON),python3.11 python3.10 python3 python); do \
+	  v=$$(PATH="$(SYSTEM_PATH)" "$$p" -c 'import platform; print(platform.python_version())' 2>/dev/null) || continue; \
+	  found="$$found $$p=$$v"; \
+	  case $$v in 3.10.*|3.11.*) ;; *) continue;; esac; \
+	  if PATH="$(SYSTEM_PATH)" "$$p" -c 'import venv, ensurepip' 2>/dev/null; then python=$$p; break; fi; \
+	  found="$$found (without venv or pip)"; \
+	done; \
+	if [ -z "$$python" ]; then \
+	  echo "make env: Python 3.10 or 3.11 with its venv and pip modules is needed; found:$${found:- none}." \
+	       "Install one (Debian: python3.11-venv) or name it: make env PYTHON=/path/to/python3.11" >&2; exit 1; \
+	fi; \
+	if [ -n "$(PYTHON)" ] || ! $(BIN)/python -m pip --version >/dev/null 2>&1; then rm -rf $(VENV); fi; \
+	if [ ! -d $(VENV) ]; then echo "make env: creating .venv with $$python"; \
+	  PATH="$(SYSTEM_PATH)" "$$python" -m venv $(VENV); fi
+	@echo "make env: installing the packages: about 1.2 GB to download, 4 GB on disk, 3 minutes or more by your network"
+	@for try in 1 2 3; do \
+	  $(PIP) -r requirements.txt -r requirements-dev.txt -c constraints.txt && break; \
+	  if [ $$try = 3 ]; then echo "make env: pip failed three times; its message is above. Run 'make env' again to go on." >&2; exit 1; fi; \
+	  echo "make env: pip failed, trying again ($$try of 2)" >&2; sleep 5; \
+	done
+	@$(PIP) --no-deps --no-build-isolation -e .
+	@mkdir -p $(VENV)/share/jupyter/lab/settings
+	@echo '{"@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"markdown": "Jupytext Notebook", "myst": "Jupytext Notebook"}}}' \
+	  > $(VENV)/share/jupyter/lab/settings/overrides.json
+	@$(BIN)/python -c 'import matplotlib.pyplot' 2>/dev/null # builds the font cache now, not in a chapter
+	@touch $@
+
+$(BENCH_STAMP): requirements-bench.txt $(ENV_STAMP)
+	@echo "make bench: installing PyTorch into .venv: 0.2 GB (CPU build) or several GB (CUDA build)"
+	@$(PIP) -r requirements-bench.txt -c constraints.txt
+	@touch $@
+
+$(SAMPLE_STAMP): data_scripts/cifar10.py | $(ENV_STAMP)
+	@echo "make sample: writing the sample data set to $(DATA)/sample (no download)"
+	@$(BIN)/python data_scripts/cifar10.py sample
+	@touch $@

@@ -1,0 +1,108 @@
+"""Build the book: python book/build.py [--fresh]
+
+jupyter-cache re-executes a chapter when its code cells change. Here is what it cannot see: the code that chapters
+import, the recipes and the recorded Runs that they read. When one of those changes, every chapter runs again.
+A kernel's working directory is its chapter's own folder, as in Jupyter.
+"""
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parent.parent
+BUILD = REPO / "_build"
+COMPLETE = BUILD / ".complete"  # exists only after a build without a warning
+
+# What chapters run on or read: a change here executes all of them again.
+EXECUTION_INPUTS = [
+    "labkit/**/*",
+    "labs/*/recipe.yaml",
+    "labs/*/*.py",
+    "labs/*/runs/**/*",
+    "data_scripts/*",
+    "requirements.txt",
+    "constraints.txt",
+    "tests/benchmarks/results/*",
+]
+# What all pages share: a change here writes all of them again, without executing.
+PAGE_INPUTS = ["_config.yml", "_toc.yml", "book/references.bib", "book/_static/**/*", "book/build.py"]
+
+
+def digest(patterns: list[str]) -> str:
+    """SHA-256 over names and contents of the files that match, in a fixed order."""
+    total = hashlib.sha256(f"Python {sys.version_info[:2]}".encode())
+    files = {path for pattern in patterns for path in REPO.glob(pattern) if path.is_file()}
+    for path in sorted(files):
+        if "__pycache__" in path.parts or "checkpoints" in path.parts:
+            continue
+        total.update(f"\0{path.relative_to(REPO).as_posix()}\0".encode())
+        total.update(path.read_bytes())
+    return total.hexdigest()
+
+
+def remove(*names: str) -> None:
+    for name in names:
+        shutil.rmtree(BUILD / name, ignore_errors=True)
+
+
+def changed(name: str, value: str) -> bool:
+    """True when `value` is not what the last build recorded under `name`; records it."""
+    record = BUILD / f".{name}"
+    if record.exists() and record.read_text() == value:
+        return False
+    record.write_text(value)
+    return True
+
+
+def kernel_environment() -> dict[str, str]:
+    """The environment that chapters see: this Python's kernel, plots inline, compile dumps under _build."""
+    env = os.environ.copy()
+    share = Path(sys.prefix, "share", "jupyter")
+    env["JUPYTER_PATH"] = os.pathsep.join(filter(None, [str(share), env.get("JUPYTER_PATH")]))
+    env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])
+    env["MS_OM_PATH"] = str(BUILD / "mindspore")
+    env["PYTHONIOENCODING"] = "utf-8"
+    for name in ("MPLBACKEND", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"):
+        env.pop(name, None)
+    return env
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Execute the chapters and build _build/html/index.html.")
+    parser.add_argument("--fresh", action="store_true", help="forget every earlier result")
+    if parser.parse_args().fresh:
+        shutil.rmtree(BUILD, ignore_errors=True)
+    BUILD.mkdir(exist_ok=True)
+
+    first = not (BUILD / ".jupyter_cache").exists()
+    if changed("execution", digest(EXECUTION_INPUTS)):
+        if not first:
+            print("make book: labkit, a recipe or a recorded Run has changed: executing all chapters again")
+        remove(".jupyter_cache", ".doctrees", "jupyter_execute", "html")
+    if changed("pages", digest(PAGE_INPUTS)):
+        remove(".doctrees", "jupyter_execute", "html")
+    if not COMPLETE.exists():  # Sphinx repeats no warning of a page that it need not read again
+        remove(".doctrees")
+    COMPLETE.unlink(missing_ok=True)
+
+    if first:
+        print("make book: executing the chapters on the sample data; this takes minutes, the next build seconds")
+    start = time.monotonic()
+    command = [str(Path(sys.executable).parent / "jupyter-book"), "build", str(REPO), "-W", "--keep-going"]
+    done = subprocess.run(command, cwd=REPO, env=kernel_environment(), check=False)
+    seconds = time.monotonic() - start
+    if done.returncode:
+        print(f"make book: FAILED after {seconds:.0f} s; the warnings and tracebacks above say where", file=sys.stderr)
+        return 1
+    COMPLETE.touch()
+    print(f"make book: done in {seconds:.0f} s; open {BUILD / 'html' / 'index.html'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

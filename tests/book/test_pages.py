@@ -1,0 +1,95 @@
+"""Every chapter has its page; what a page refers to exists; nothing on it is an accident."""
+
+import re
+from functools import cache
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from bs4 import BeautifulSoup
+
+
+@cache
+def soup(path: Path) -> BeautifulSoup:
+    return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+
+
+@cache
+def anchors(path: Path) -> frozenset[str]:
+    return frozenset(tag["id"] for tag in soup(path).find_all(id=True))
+
+
+def article(html: Path, page: str):
+    return soup(html / page).find("article")
+
+
+def test_top_page_leads_to_the_book(html):
+    text = (html / "index.html").read_text(encoding="utf-8")
+    assert "book/index.html" in text
+
+
+def test_page_exists(html, page):
+    assert (html / page).is_file()
+    assert article(html, page).find("h1"), "no title"
+
+
+def test_no_traceback(html, page):
+    """A failure that a chapter shows on purpose carries the tag raises-exception, and is marked as such."""
+    for output in article(html, page).select(".cell_output .output"):
+        if "traceback" not in output.get("class", []):
+            assert "Traceback (most recent call last)" not in output.get_text()
+    for cell in article(html, page).select(".cell:has(.output.traceback)"):
+        assert "tag_raises-exception" in cell["class"], cell.get_text()[:500]
+
+
+def test_no_stderr(html, page):
+    """Noise on stderr is a problem to mend, or, for a progress bar, to hide with the tag remove-stderr."""
+    found = [block.get_text() for block in article(html, page).select(".output.stderr")]
+    assert found == []
+
+
+def test_internal_links_resolve(html, page):
+    broken = []
+    for link in soup(html / page).find_all("a", href=True):
+        parts = urlsplit(link["href"])
+        if parts.scheme or parts.netloc or link["href"] in ("", "#"):
+            continue
+        target = ((html / page).parent / unquote(parts.path)).resolve() if parts.path else html / page
+        page_has = anchors(target) if target.suffix == ".html" and target.exists() else {unquote(parts.fragment)}
+        if not target.exists() or (parts.fragment and unquote(parts.fragment) not in page_has):
+            broken.append(link["href"])
+    assert broken == []
+
+
+def test_images_exist_and_have_alt_text(html, page):
+    """Sphinx fills in the file's address where an author gives no text; that helps nobody."""
+    bad = []
+    for image in article(html, page).find_all("img"):
+        source, alt = image.get("src", ""), image.get("alt", "").strip()
+        missing = not urlsplit(source).scheme and not ((html / page).parent / unquote(source)).exists()
+        if missing or not alt or re.search(r"\.(png|svg|jpe?g|gif)$", alt):
+            bad.append((source, alt))
+    assert bad == []
+
+
+def test_no_unresolved_markup(html, page):
+    """Roles, citations and substitutions that stayed as they were typed."""
+    text = BeautifulSoup(str(article(html, page)), "html.parser")
+    for verbatim in text.select("pre, code, .math"):
+        verbatim.clear()
+    found = re.findall(r"\{[a-z:-]+\}`|\{\{.+?\}\}|^:::", text.get_text(), flags=re.M)
+    assert found == []
+
+
+def test_nothing_else_was_built(html):
+    """Only chapters become pages: no README, no note, no file of the environment."""
+    from chapters import documents
+
+    extra = {"index", "genindex", "search", "py-modindex"}
+    found = {path.relative_to(html).with_suffix("").as_posix() for path in html.rglob("*.html")}
+    assert {name for name in found if not name.startswith("_static")} - extra == set(documents())
+
+
+@pytest.mark.parametrize("name", ["_static/course.css", "search.html", "searchindex.js"])
+def test_shared_files(html, name):
+    assert (html / name).is_file()

@@ -1,0 +1,65 @@
+"""What all tests share: where the project is, the sample data, and a watch over files left behind."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parent.parent
+
+# Before any test imports labkit or MindSpore, and for every process that a test starts.
+os.environ.setdefault("LABKIT_DATA", str(REPO / "data"))
+os.environ.setdefault("MS_OM_PATH", str(REPO / "_build" / "mindspore"))
+os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+
+# What MindSpore or a training run leaves in the working directory of a careless test.
+LITTER = ("rank_*", "kernel_meta", "*.ckpt", "*.mindir", "*.onnx", "*.air", "profiler*", "msrun_log")
+UNWATCHED = {".git", ".venv", "_build", "data", "runs", "__pycache__"}
+
+
+@pytest.fixture(scope="session")
+def repo_root() -> Path:
+    """The project's top folder."""
+    return REPO
+
+
+@pytest.fixture(scope="session")
+def sample_data() -> Path:
+    """The sample data set's folder; made here when it is missing."""
+    folder = Path(os.environ["LABKIT_DATA"]) / "sample"
+    if not folder.is_dir():
+        subprocess.run([sys.executable, REPO / "data_scripts" / "cifar10.py", "sample"], check=True)
+    return folder
+
+
+def _litter() -> set[Path]:
+    """Files and folders in the project that a run left behind."""
+    found = set()
+    for folder, names, files in os.walk(REPO):
+        names[:] = [name for name in names if name not in UNWATCHED]
+        found |= {Path(folder, name) for name in names + files if any(Path(name).match(p) for p in LITTER)}
+    return found
+
+
+def pytest_sessionstart(session):
+    session.config.stash[_BEFORE] = _litter()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session, exitstatus):
+    left = sorted(_litter() - session.config.stash.get(_BEFORE, set()))
+    session.config.stash[_LEFT] = left
+    if left and exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    for path in config.stash.get(_LEFT, []):
+        terminalreporter.write_line(f"ERROR left behind by a test: {path.relative_to(REPO)}", red=True)
+
+
+_BEFORE = pytest.StashKey[set]()
+_LEFT = pytest.StashKey[list]()

@@ -1,0 +1,64 @@
+"""The chapters that _toc.yml lists, their sources and their executed notebooks."""
+
+from pathlib import Path
+
+import jupytext
+import nbformat
+import yaml
+
+REPO = Path(__file__).resolve().parents[2]
+EXECUTED = REPO / "_build" / "jupyter_execute"
+
+
+def documents() -> list[str]:
+    """Every page of the book, as _toc.yml names it (no suffix), in reading order."""
+
+    def walk(node):
+        if isinstance(node, dict):
+            for key, value in node.items():
+                if key in ("root", "file"):
+                    yield value
+                else:
+                    yield from walk(value)
+        elif isinstance(node, list):
+            for entry in node:
+                yield from walk(entry)
+
+    return list(walk(yaml.safe_load((REPO / "_toc.yml").read_text(encoding="utf-8"))))
+
+
+def is_notebook(document: str) -> bool:
+    """True for a chapter with code: it carries a kernelspec, as Jupytext writes it."""
+    text = (REPO / f"{document}.md").read_text(encoding="utf-8")
+    return text.startswith("---") and "kernelspec:" in text.split("\n---", 1)[0]
+
+
+def notebooks() -> list[str]:
+    return [document for document in documents() if is_notebook(document)]
+
+
+def source(document: str):
+    """The chapter as its author wrote it: a notebook without outputs."""
+    return jupytext.read(REPO / f"{document}.md")
+
+
+def executed(document: str):
+    """The chapter as the last book build executed it."""
+    return nbformat.read(EXECUTED / f"{document}.ipynb", as_version=4)
+
+
+def code_cells(notebook) -> list:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def not_run(notebook) -> list[str]:
+    """Sources of code cells that were not executed, or that ended in an error that they do not announce."""
+    bad = []
+    for cell in code_cells(notebook):
+        tags = cell.metadata.get("tags", [])
+        failed = any(output.output_type == "error" for output in cell.outputs)
+        if "skip-execution" in tags or not cell.source.strip():
+            continue
+        if cell.execution_count is None or (failed and "raises-exception" not in tags):
+            bad.append(cell.source)
+    return bad

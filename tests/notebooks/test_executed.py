@@ -1,0 +1,102 @@
+"""The executed notebooks are whole and current, and the check that re-runs them can fail.
+
+`make test` passes these notebooks to nbval in the same pytest run; an un-run notebook would pass it vacuously.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import chapters
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+SANITIZE = Path(__file__).with_name("sanitize.cfg")
+CHECKED = "nbval-check-output"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def book_is_built():
+    if not chapters.EXECUTED.is_dir():
+        pytest.fail("no executed notebooks: run `make book` first, or `make test`, which does", pytrace=False)
+
+
+def test_executed_notebooks_are_the_chapters():
+    paths = chapters.EXECUTED.rglob("*.ipynb")
+    found = {path.relative_to(chapters.EXECUTED).with_suffix("").as_posix() for path in paths}
+    assert found == set(chapters.notebooks())
+
+
+@pytest.mark.parametrize("document", chapters.notebooks())
+def test_every_cell_ran(document):
+    notebook = chapters.executed(document)
+    wanted = [cell.source for cell in chapters.code_cells(chapters.source(document))]
+    assert [cell.source for cell in chapters.code_cells(notebook)] == wanted, "executed from another version"
+    assert wanted, "a chapter with a kernel but without a code cell"
+    assert chapters.not_run(notebook) == []
+
+
+def test_some_outputs_are_compared():
+    tagged = [
+        document
+        for document in chapters.notebooks()
+        for cell in chapters.code_cells(chapters.source(document))
+        if CHECKED in cell.metadata.get("tags", [])
+    ]
+    assert tagged, f"no cell of the book carries the tag {CHECKED}"
+
+
+def _notebook(path: Path, code: str, execute: bool = True):
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code, metadata={"tags": [CHECKED]})])
+    if execute:
+        NotebookClient(notebook, kernel_name="python3").execute()
+    nbformat.write(notebook, path)
+    return notebook
+
+
+def _nbval(path: Path) -> subprocess.CompletedProcess:
+    options = ["--nbval-lax", "--nbval-current-env", f"--nbval-sanitize-with={SANITIZE}", "-p", "no:cacheprovider"]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *options, "--rootdir", path.parent, path],
+        capture_output=True, text=True, cwd=path.parent, check=False,
+    )  # fmt: skip
+
+
+def test_tampered_output_is_reported(tmp_path):
+    notebook = _notebook(tmp_path / "chapter.ipynb", "print('accuracy', 3 / 4, 'in 12.3 s')")
+    notebook.cells[0].outputs[0].text = "accuracy 0.75 in 99.9 s\n"  # a duration may differ
+    nbformat.write(notebook, tmp_path / "chapter.ipynb")
+    same = _nbval(tmp_path / "chapter.ipynb")
+    assert same.returncode == 0, same.stdout
+
+    notebook.cells[0].outputs[0].text = "accuracy 0.95 in 12.3 s\n"  # a result may not
+    nbformat.write(notebook, tmp_path / "chapter.ipynb")
+    tampered = _nbval(tmp_path / "chapter.ipynb")
+    assert tampered.returncode == 1, tampered.stdout
+    assert "1 failed" in tampered.stdout and "0.95" in tampered.stdout
+
+
+def test_notebook_that_did_not_run_is_reported(tmp_path):
+    notebook = _notebook(tmp_path / "chapter.ipynb", "1 + 1", execute=False)
+    assert chapters.not_run(notebook) == ["1 + 1"]
+    ran = _notebook(tmp_path / "chapter.ipynb", "1 + 1")
+    assert chapters.not_run(ran) == []
+
+
+def test_kernel_is_this_environment(tmp_path):
+    """Another Jupyter's kernel of the same name, in the user's folder, must not run the chapters."""
+    spec = tmp_path / ".local" / "share" / "jupyter" / "kernels" / "python3"
+    spec.mkdir(parents=True)
+    (spec / "kernel.json").write_text('{"argv": ["/bin/false"], "display_name": "stranger", "language": "python"}')
+    sys.path.insert(0, str(chapters.REPO / "book"))
+    try:
+        from build import kernel_environment
+    finally:
+        sys.path.pop(0)
+    env = kernel_environment() | {"HOME": str(tmp_path), "JUPYTER_PREFER_ENV_PATH": "0"}
+    env.pop("JUPYTER_DATA_DIR", None)
+    code = "from jupyter_client.kernelspec import get_kernel_spec; print(get_kernel_spec('python3').resource_dir)"
+    found = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert Path(found.stdout.strip()).is_relative_to(os.path.abspath(sys.prefix))
