@@ -1,0 +1,228 @@
+"""Callbacks: what happens after a step and after an epoch. MindSpore calls them in the order of the list."""
+
+import json
+import math
+import os
+import sys
+import time
+from pathlib import Path
+
+import mindspore as ms
+from mindspore.train import Callback
+from tqdm import tqdm
+
+from labkit.run import RunError
+from labkit.runtime import LabkitError
+
+
+class DivergedError(LabkitError):
+    """A loss that is not finite; what was checkpointed before stays."""
+
+
+def loss_of(run_context) -> float:
+    """Loss of the step just done. Reading it waits for the device, so that time taken afterwards is true."""
+    outputs = run_context.original_args().net_outputs
+    loss = outputs[0] if isinstance(outputs, (tuple, list)) else outputs
+    return float(loss.asnumpy().mean())
+
+
+class StepTimer(Callback):
+    """Times steps: calls `measured(run_context, steps, seconds)` with the steps and seconds since the last call.
+
+    In sink mode MindSpore calls back once an epoch and `steps` is the epoch's number of steps; otherwise it is 1.
+    What other callbacks do at the end of an epoch (evaluation, checkpoint) is not counted.
+    """
+
+    def on_train_begin(self, run_context):
+        self.last_step = run_context.original_args().cur_step_num
+
+    def on_train_epoch_begin(self, run_context):
+        self.last_time = time.perf_counter()
+
+    def on_train_step_end(self, run_context):
+        loss_of(run_context)
+        now, step = time.perf_counter(), run_context.original_args().cur_step_num
+        steps, seconds = step - self.last_step, now - self.last_time
+        self.last_step, self.last_time = step, now
+        self.measured(run_context, steps, seconds)
+
+    def measured(self, run_context, steps, seconds):
+        raise NotImplementedError
+
+
+class PerformanceCallback(StepTimer):
+    """Prints an epoch's time, steps, ms per step and samples per second of the cluster (CIFAR-10 seed).
+
+    batch_size: samples a step on one device; device_num: devices of the cluster; report: a function of one line.
+    The first step compiles the graph: its time is told apart, and ms per step and samples per second leave it out.
+    In sink mode only whole epochs can be timed: the first is marked, and the second tells the compile time.
+    """
+
+    def __init__(self, batch_size, device_num=1, report=print):
+        super().__init__()
+        self.batch_size, self.device_num, self.report = batch_size, device_num, report
+        self.compile_seconds = None  # known after the first step, or in sink mode after the second epoch
+        self.step_ms = None  # of the epoch last reported
+        self.first_epoch_seconds = None  # sink mode only
+
+    def on_train_epoch_begin(self, run_context):
+        super().on_train_epoch_begin(run_context)
+        self.steps, self.seconds, self.first_step_seconds = 0, 0.0, None
+
+    def measured(self, run_context, steps, seconds):
+        if self.compile_seconds is None and steps == 1:
+            self.first_step_seconds = self.compile_seconds = seconds
+        self.steps += steps
+        self.seconds += seconds
+
+    def on_train_epoch_end(self, run_context):
+        epoch, steps, seconds, note = run_context.original_args().cur_epoch_num, self.steps, self.seconds, ""
+        if self.first_step_seconds is not None:
+            note = f", first step (compile): {self.first_step_seconds:.1f} s"
+            if steps > 1:
+                steps, seconds = steps - 1, seconds - self.first_step_seconds
+        elif self.compile_seconds is None and self.first_epoch_seconds is None:
+            self.first_epoch_seconds = seconds
+            note = ", compile time included"
+        elif self.compile_seconds is None:
+            self.compile_seconds = self.first_epoch_seconds - seconds
+            note = f", compile time was about {self.compile_seconds:.1f} s"
+        self.step_ms = 1000 * seconds / steps
+        rate = self.device_num * steps * self.batch_size / seconds
+        self.report(
+            f"epoch {epoch} cost time = {self.seconds:.3f} s, train step num: {self.steps}, "
+            f"one step time: {self.step_ms:.3f} ms, train samples per second of cluster: {rate:.1f}{note}"
+        )
+
+
+class StartAt(Callback):
+    """Makes MindSpore count steps from `step`: without it a resumed training starts to count at 0."""
+
+    def __init__(self, step):
+        super().__init__()
+        self.step = step
+
+    def on_train_begin(self, run_context):
+        run_context.original_args().cur_step_num = self.step
+
+
+class HistoryCallback(StepTimer):
+    """Appends a JSON line a step (step, epoch, loss, lr, seconds); in sink mode a line an epoch, seconds per step.
+
+    lr: array with a value per step. A loss that is not finite ends the training with DivergedError.
+    """
+
+    def __init__(self, file, lr):
+        super().__init__()
+        self.file, self.lr = file, lr
+
+    def measured(self, run_context, steps, seconds):
+        state = run_context.original_args()
+        loss, lr = loss_of(run_context), float(f"{self.lr[state.cur_step_num - 1]:.7g}")
+        if not math.isfinite(loss):
+            raise DivergedError(
+                f"loss is {loss} at step {state.cur_step_num} (epoch {state.cur_epoch_num}, learning rate {lr:g}); "
+                "try a lower schedule.lr_max or a longer schedule.warmup_epochs"
+            )
+        record = {"step": state.cur_step_num, "epoch": state.cur_epoch_num, "loss": loss, "lr": lr}
+        append_line(self.file, {**record, "seconds": round(seconds / steps, 6)})
+
+
+def append_line(file: Path, record: dict) -> None:
+    """Append a record to a JSON-lines file."""
+    with open(file, "a", encoding="utf-8") as lines:
+        lines.write(json.dumps(record) + "\n")
+
+
+class EvaluateCallback(Callback):
+    """Evaluates after every epoch: a JSON line (epoch, accuracy) into the history; the last one in `accuracy`."""
+
+    def __init__(self, model, dataset, file, report=print):
+        super().__init__()
+        self.model, self.dataset, self.file, self.report = model, dataset, file, report
+        self.accuracy = None
+
+    def on_train_epoch_end(self, run_context):
+        epoch = run_context.original_args().cur_epoch_num
+        self.accuracy = float(self.model.eval(self.dataset, dataset_sink_mode=False)["accuracy"])
+        append_line(self.file, {"epoch": epoch, "accuracy": self.accuracy})
+        self.report(f"epoch {epoch} accuracy = {self.accuracy:.4f}")
+
+
+class CheckpointCallback(Callback):
+    """Checkpoints a Run after every epoch, and every `every_steps` steps where given.
+
+    The file holds the whole train network (weights, batch norm's statistics, optimizer state), the step and the
+    length of the history at that step, so that a resumed training can cut off what came after.
+    """
+
+    def __init__(self, run, every_steps=None):
+        super().__init__()
+        self.run, self.every_steps = run, every_steps
+
+    def on_train_step_end(self, run_context):
+        state = run_context.original_args()
+        epoch_ends = state.cur_step_num % state.batch_num == 0  # then the evaluation comes first
+        if self.every_steps and state.cur_step_num % self.every_steps == 0 and not epoch_ends:
+            save_checkpoint(self.run, state.train_network, state.cur_step_num)
+
+    def on_train_epoch_end(self, run_context):
+        state = run_context.original_args()
+        save_checkpoint(self.run, state.train_network, state.cur_step_num)
+
+
+def save_checkpoint(run, train_network, step) -> None:
+    """Write checkpoints/latest.ckpt, whole or not at all; the one before stays until then."""
+    with open(run.history_file, "rb") as history:
+        os.fsync(history.fileno())
+        place = {"step": step, "history_bytes": os.fstat(history.fileno()).st_size}
+    part = run.checkpoint.with_name("part.ckpt")
+    ms.save_checkpoint(train_network, str(part), append_dict=place)
+    with open(part, "rb") as file:
+        os.fsync(file.fileno())
+    os.replace(part, run.checkpoint)
+
+
+def load_checkpoint(run, network) -> dict:
+    """Load a Run's checkpoint into a network, or a train network; return its place {step, history_bytes}.
+
+    Raises RunError where it is missing, damaged or does not fill the network.
+    """
+    file = run.checkpoint
+    if not file.exists():
+        raise RunError(f"{file}: missing (a recorded Run has no checkpoint: train it again to get one)")
+    try:
+        params = ms.load_checkpoint(str(file))
+        place = {key: int(params.pop(key).asnumpy()) for key in ("step", "history_bytes")}
+        missing, _ = ms.load_param_into_net(network, params)
+    except (ValueError, RuntimeError, KeyError) as error:
+        raise RunError(f"{file}: damaged, or not of this recipe: {str(error).splitlines()[0]}") from None
+    if missing:
+        raise RunError(f"{file}: not of this recipe: it has no {missing[0]} ({len(missing)} parameters missing)")
+    return place
+
+
+class ProgressCallback(Callback):
+    """A tqdm bar over all steps, with epoch, loss and, once there is one, `evaluation.accuracy`."""
+
+    def __init__(self, total_steps, epochs, evaluation=None):
+        super().__init__()
+        self.total_steps, self.epochs, self.evaluation = total_steps, epochs, evaluation
+
+    def on_train_begin(self, run_context):
+        done = run_context.original_args().cur_step_num
+        # A log file wants a line now and then, a terminal a bar that moves.
+        interval = 0.2 if sys.stderr.isatty() else 10
+        self.bar = tqdm(total=self.total_steps, initial=done, unit="step", mininterval=interval, dynamic_ncols=True)
+
+    def on_train_step_end(self, run_context):
+        state = run_context.original_args()
+        self.bar.set_description(f"epoch {state.cur_epoch_num}/{self.epochs}", refresh=False)
+        shown = {"loss": f"{loss_of(run_context):.3f}"}
+        if self.evaluation is not None and self.evaluation.accuracy is not None:
+            shown["accuracy"] = f"{self.evaluation.accuracy:.3f}"
+        self.bar.set_postfix(shown, refresh=False)
+        self.bar.update(state.cur_step_num - self.bar.n)
+
+    def on_train_end(self, run_context):
+        self.bar.close()

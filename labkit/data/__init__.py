@@ -1,0 +1,1 @@
+"""Data: files on disk, and the pipelines that feed them to a network."""

@@ -1,0 +1,56 @@
+"""The CIFAR-10 pipeline: records on disk -> batches of (N, 3, H, W) float32 images and (N,) int32 labels."""
+
+import mindspore as ms
+import mindspore.dataset as ds
+from mindspore.dataset import transforms, vision
+
+from labkit.data import cifar10_files
+from labkit.runtime import workers
+
+# Per channel (R, G, B) over the training images, in units of 0..1 (the CIFAR-10 seed).
+MEAN = (0.4914, 0.4822, 0.4465)
+STD = (0.2023, 0.1994, 0.2010)
+
+
+def normalize_transforms(image_size):
+    """uint8 (H, W, 3) -> float32 (3, image_size, image_size), each channel with mean 0 and deviation 1."""
+    resize = [] if image_size == 32 else [vision.Resize((image_size, image_size))]
+    # Normalize takes pixels of 0..255, so mean and deviation are scaled instead of every pixel.
+    scale = vision.Normalize([255 * m for m in MEAN], [255 * s for s in STD])
+    return [*resize, scale, vision.HWC2CHW()]
+
+
+def train_transforms(image_size=32, crop_padding=4, flip=0.5):
+    """Random crop from the image padded by `crop_padding` zeros, flip with probability `flip`, normalise."""
+    augment = []
+    if crop_padding:
+        augment.append(vision.RandomCrop((32, 32), (crop_padding,) * 4))
+    if flip:
+        augment.append(vision.RandomHorizontalFlip(flip))
+    return augment + normalize_transforms(image_size)
+
+
+def create_dataset(
+    folder, split, batch_size, *, image_transforms, seed=0, rank=0, ranks=1, num_workers=1
+):
+    """Batches of `split` ("train" or "test") of a folder in CIFAR-10's binary layout.
+
+    Training batches are shuffled and whole: the last, short one is dropped. Test batches keep order and every image.
+    With several ranks each reads its own shard; all shards are equally long, so up to ranks - 1 images repeat.
+    The stream is a function of seed and num_workers: a pipeline made with the same two repeats it, bit by bit.
+    """
+    training = split == "train"
+    ds.config.set_seed(seed)
+    parallel = workers(num_workers)
+    # `ds.Cifar10Dataset` would read the files itself, but only batches of exactly 10,000 images, so not the sample.
+    data = ds.NumpySlicesDataset(
+        cifar10_files.read(folder, split),
+        ["image", "label"],
+        shuffle=training,
+        num_shards=ranks if ranks > 1 else None,
+        shard_id=rank if ranks > 1 else None,
+        num_parallel_workers=1,
+    )
+    data = data.map(image_transforms, "image", num_parallel_workers=parallel)
+    data = data.map(transforms.TypeCast(ms.int32), "label", num_parallel_workers=parallel)
+    return data.batch(batch_size, drop_remainder=training, num_parallel_workers=parallel)

@@ -1,0 +1,131 @@
+"""Doctor: is this machine fit for the course, and what to do where it is not."""
+
+import importlib.metadata
+import os
+import shutil
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from labkit import runtime
+
+PIN = "2.8.0"  # the MindSpore that the course is written for; a test compares it with requirements.txt
+SLOW_CONVOLUTION = 0.5  # seconds; a fast kernel needs about 0.03, oneDNN's reference kernel about 3
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report; status is "ok", "note" or "problem", advice is empty when it is "ok"."""
+
+    name: str
+    status: str
+    found: str
+    advice: str = ""
+
+
+def examine() -> list[Finding]:
+    """Look at versions, device, cores, oneDNN, data and launcher; takes a few seconds."""
+    findings = [_python(), _mindspore(), _numpy(), _cores(), _onednn()]
+    if runtime.mindspore_version() is not None:
+        findings += _device()
+    return [*findings, _data("sample/"), _data(""), _launcher()]
+
+
+def as_dict(findings: list[Finding]) -> dict:
+    """Report for machines: {ok, findings}."""
+    return {"ok": all(f.status != "problem" for f in findings), "findings": [asdict(f) for f in findings]}
+
+
+def _python():
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info[:2] in ((3, 10), (3, 11)):
+        return Finding("python", "ok", version)
+    return Finding("python", "problem", version, "use Python 3.10 or 3.11; MindSpore 2.8.0 has wheels up to 3.11")
+
+
+def _mindspore():
+    version = runtime.mindspore_version()
+    if version is None:
+        return Finding("mindspore", "problem", "not installed", "run `make env`")
+    if version == PIN:
+        return Finding("mindspore", "ok", version)
+    return Finding("mindspore", "note", version, f"the course is written and tested with {PIN}; `make env` installs it")
+
+
+def _numpy():
+    version = importlib.metadata.version("numpy")
+    if version.startswith("1."):
+        return Finding("numpy", "ok", version)
+    return Finding("numpy", "problem", version, "MindSpore 2.8.0 needs numpy below 2: run `make env`")
+
+
+def _cores():
+    found = f"{runtime.cores()} ({runtime.machine()})"
+    if runtime.cores() >= 2:
+        return Finding("cores", "ok", found)
+    return Finding("cores", "note", found, "expect twice the times that the book states for two cores")
+
+
+def _onednn():
+    """Whether oneDNN picks its reference convolution: see `runtime.onednn_trap`."""
+    wide = any(flag.startswith("avx512") for flag in runtime.cpu_flags())
+    cpu = "a CPU with AVX-512" if wide else "a CPU without AVX-512"
+    if not runtime.onednn_trap():
+        return Finding("oneDNN", "ok", f"{cpu}, MindSpore {runtime.mindspore_version()}: fast convolutions")
+    value = os.environ.get(runtime.ONEDNN_CAP)
+    if value == "AVX2":
+        return Finding("oneDNN", "note", f"slow kernels on {cpu}, mended: labkit sets {runtime.ONEDNN_CAP}=AVX2",
+                       f"install MindSpore {PIN} for faster matrix products")  # fmt: skip
+    return Finding("oneDNN", "problem", f"slow kernels on {cpu}, and you set {runtime.ONEDNN_CAP}={value}",
+                   f"unset {runtime.ONEDNN_CAP}, so that labkit can set AVX2")  # fmt: skip
+
+
+def _device():
+    """MindSpore's device, and a convolution timed on it: 3x3, 64 to 64 channels, 32x32 pixels, batch 32."""
+    import mindspore as ms
+    import numpy as np
+    from mindspore import nn
+
+    layer = nn.Conv2d(64, 64, 3)
+    images = ms.Tensor(np.ones((32, 64, 32, 32), np.float32))
+    layer(images).asnumpy()  # the first call prepares the kernel
+    start = time.perf_counter()
+    layer(images).asnumpy()
+    seconds = time.perf_counter() - start
+    device = Finding("device", "ok", ms.get_context("device_target"))
+    found = f"{1000 * seconds:.0f} ms for a 3x3 convolution"
+    if seconds < SLOW_CONVOLUTION:
+        return [device, Finding("convolution", "ok", found)]
+    advice = f"see `oneDNN` above; on a CPU with AVX-512 try {runtime.ONEDNN_CAP}=AVX2, and close what else is running"
+    return [device, Finding("convolution", "problem", found, advice)]
+
+
+def _data(prefix):
+    from labkit.data import cifar10_files
+
+    name = "sample data" if prefix else "CIFAR-10"
+    command = f"python data_scripts/cifar10.py {'sample' if prefix else 'download'}"
+    folder = runtime.data_root() / prefix / cifar10_files.FOLDER
+    if not folder.exists():
+        return Finding(name, "note", f"not at {folder}", f"`{command}` gets it")
+    try:
+        info = cifar10_files.check(folder)
+    except cifar10_files.DataError as error:
+        return Finding(name, "problem", str(error), f"delete {folder}, then `{command}`")
+    return Finding(name, "ok", f"{info.train_images:,} + {info.test_images:,} images at {folder}: {info.name}")
+
+
+def _launcher():
+    """msrun starts `python` from PATH, not this interpreter."""
+    found = shutil.which("python")
+    if found and Path(found).resolve() == Path(sys.executable).resolve() and sys.prefix == _prefix_of(found):
+        return Finding("python on PATH", "ok", found)
+    advice = f"activate the environment (`. {sys.prefix}/bin/activate`): msrun starts the `python` that is on PATH"
+    return Finding("python on PATH", "note", f"{found or 'none'}, not {sys.executable}", advice)
+
+
+def _prefix_of(python):
+    """Prefix of an interpreter's environment: the virtual environment that its path lies in, or its own."""
+    folder = Path(python).absolute().parent.parent
+    return str(folder) if (folder / "pyvenv.cfg").exists() else sys.base_prefix

@@ -1,0 +1,166 @@
+"""ResNets of He et al. 2015 (arXiv 1512.03385), laid out and named as torchvision does.
+
+Layout "v1.5": a bottleneck carries its stride on the 3x3 convolution, padding is explicit and symmetric.
+"""
+
+from mindspore import nn, ops
+from mindspore.common.initializer import HeNormal, HeUniform
+
+STEMS = ("imagenet", "cifar")
+
+
+def conv(in_channels, out_channels, kernel_size, stride=1):
+    """k x k convolution without bias, padded by (k - 1) / 2 on every side."""
+    return nn.Conv2d(
+        in_channels,
+        out_channels,
+        kernel_size,
+        stride,
+        pad_mode="pad",
+        padding=kernel_size // 2,
+        weight_init=HeNormal(mode="fan_out", nonlinearity="relu"),
+    )
+
+
+def batch_norm(channels):
+    """Batch norm; MindSpore's momentum 0.9 is the share that is kept, PyTorch's 0.1 the share that is new."""
+    return nn.BatchNorm2d(channels, eps=1e-5, momentum=0.9)
+
+
+class ZeroPadShortcut(nn.Cell):
+    """Shortcut without parameters: every second pixel, missing channels zero (He et al. 2015, 3.3, option A)."""
+
+    def __init__(self, in_channels, out_channels, stride):
+        super().__init__()
+        self.subsample = nn.AvgPool2d(kernel_size=1, stride=stride)
+        self.missing = out_channels - in_channels
+
+    def construct(self, x):
+        x = self.subsample(x)
+        batch, _, height, width = x.shape
+        zeros = ops.zeros((batch, self.missing, height, width), x.dtype)
+        return ops.concat((x, zeros), axis=1)
+
+
+class BasicBlock(nn.Cell):
+    """Two 3x3 convolutions beside a shortcut: (N, in, H, W) -> (N, channels, H/stride, W/stride)."""
+
+    expansion = 1
+
+    def __init__(self, in_channels, channels, stride=1, downsample=None):
+        super().__init__()
+        self.conv1 = conv(in_channels, channels, 3, stride)
+        self.bn1 = batch_norm(channels)
+        self.conv2 = conv(channels, channels, 3)
+        self.bn2 = batch_norm(channels)
+        self.relu = nn.ReLU()
+        self.downsample = downsample
+
+    def construct(self, x):
+        shortcut = x if self.downsample is None else self.downsample(x)
+        out = self.relu(self.bn1(self.conv1(x)))
+        out = self.bn2(self.conv2(out))
+        return self.relu(out + shortcut)
+
+
+class Bottleneck(nn.Cell):
+    """1x1, 3x3 (with the stride), 1x1 convolution beside a shortcut: (N, in, H, W) -> (N, 4 channels, ...)."""
+
+    expansion = 4
+
+    def __init__(self, in_channels, channels, stride=1, downsample=None):
+        super().__init__()
+        out_channels = channels * self.expansion
+        self.conv1 = conv(in_channels, channels, 1)
+        self.bn1 = batch_norm(channels)
+        self.conv2 = conv(channels, channels, 3, stride)
+        self.bn2 = batch_norm(channels)
+        self.conv3 = conv(channels, out_channels, 1)
+        self.bn3 = batch_norm(out_channels)
+        self.relu = nn.ReLU()
+        self.downsample = downsample
+
+    def construct(self, x):
+        shortcut = x if self.downsample is None else self.downsample(x)
+        out = self.relu(self.bn1(self.conv1(x)))
+        out = self.relu(self.bn2(self.conv2(out)))
+        out = self.bn3(self.conv3(out))
+        return self.relu(out + shortcut)
+
+
+class ResNet(nn.Cell):
+    """Images (N, 3, H, W) -> logits (N, num_classes).
+
+    block: `BasicBlock` or `Bottleneck`; layers: blocks per stage; widths: channels per stage before expansion.
+    stem: "imagenet" (7x7 stride 2, then 3x3 max-pool stride 2) or "cifar" (3x3 stride 1, no pooling).
+    projection: shortcuts that change shape are 1x1 convolutions (option B); otherwise zero-padded (option A).
+    """
+
+    def __init__(self, block, layers, num_classes, stem="imagenet", widths=(64, 128, 256, 512), projection=True):
+        super().__init__()
+        if stem not in STEMS:
+            raise ValueError(f"stem must be one of {', '.join(STEMS)}, not {stem!r}")
+        if len(layers) != len(widths):
+            raise ValueError(f"layers and widths must be of equal length, not {len(layers)} and {len(widths)}")
+        self.channels = widths[0]
+        self.projection = projection
+        self.conv1 = conv(3, self.channels, 7, 2) if stem == "imagenet" else conv(3, self.channels, 3)
+        self.bn1 = batch_norm(self.channels)
+        self.relu = nn.ReLU()
+        self.maxpool = nn.MaxPool2d(3, 2, pad_mode="pad", padding=1) if stem == "imagenet" else nn.Identity()
+        self.stages = len(layers)
+        for i, (count, width) in enumerate(zip(layers, widths, strict=True)):
+            stage = self._stage(block, width, count, stride=1 if i == 0 else 2)
+            setattr(self, f"layer{i + 1}", stage)
+        self.fc = nn.Dense(self.channels, num_classes, weight_init=HeUniform(negative_slope=5**0.5))
+
+    def _stage(self, block, width, count, stride):
+        """`count` blocks; the first one changes resolution and channels."""
+        out_channels = width * block.expansion
+        downsample = None
+        if stride != 1 or self.channels != out_channels:
+            if self.projection:
+                downsample = nn.SequentialCell(
+                    conv(self.channels, out_channels, 1, stride), batch_norm(out_channels)
+                )
+            else:
+                downsample = ZeroPadShortcut(self.channels, out_channels, stride)
+        blocks = [block(self.channels, width, stride, downsample)]
+        self.channels = out_channels
+        blocks += [block(out_channels, width) for _ in range(count - 1)]
+        return nn.SequentialCell(blocks)
+
+    def construct(self, x):
+        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        x = self.layer1(x)
+        x = self.layer2(x)
+        x = self.layer3(x)
+        if self.stages == 4:
+            x = self.layer4(x)
+        return self.fc(x.mean((2, 3)))
+
+
+# Table 1 of He et al. 2015: block and blocks per stage.
+IMAGENET_LAYOUTS = {
+    "resnet18": (BasicBlock, (2, 2, 2, 2)),
+    "resnet34": (BasicBlock, (3, 4, 6, 3)),
+    "resnet50": (Bottleneck, (3, 4, 6, 3)),
+    "resnet101": (Bottleneck, (3, 4, 23, 3)),
+    "resnet152": (Bottleneck, (3, 8, 36, 3)),
+}
+# Section 4.2 of the paper: 6n + 2 layers, three stages of 16, 32 and 64 channels.
+CIFAR_LAYOUTS = {"resnet20": 3, "resnet32": 5, "resnet56": 9}
+NAMES = (*CIFAR_LAYOUTS, *IMAGENET_LAYOUTS)
+
+
+def create_resnet(name, num_classes=10, stem="cifar"):
+    """Build a ResNet by its name, one of `NAMES`; ResNet-20/32/56 have no ImageNet stem. Raises ValueError."""
+    if name in IMAGENET_LAYOUTS:
+        block, layers = IMAGENET_LAYOUTS[name]
+        return ResNet(block, layers, num_classes, stem)
+    if name in CIFAR_LAYOUTS:
+        if stem != "cifar":
+            raise ValueError(f"{name} is a CIFAR network: its stem is 'cifar', not {stem!r}")
+        blocks = (CIFAR_LAYOUTS[name],) * 3
+        return ResNet(BasicBlock, blocks, num_classes, stem, widths=(16, 32, 64), projection=False)
+    raise ValueError(f"unknown network {name!r}; known: {', '.join(NAMES)}")

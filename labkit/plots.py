@@ -1,0 +1,98 @@
+"""Figures: one style and one colour per thing, the same in every chapter. Each function returns a matplotlib Figure."""
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+# Okabe and Ito's palette: told apart with any colour vision. The first is the lab's own network, grey a reference.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+REFERENCE = "#7F7F7F"
+STYLE = {
+    "figure.dpi": 110,
+    "savefig.dpi": 160,
+    "savefig.bbox": "tight",
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#E5E5E5",
+    "axes.prop_cycle": matplotlib.cycler(color=COLOURS),
+    "legend.frameon": False,
+}
+
+
+def use_style() -> None:
+    """Set the course's style for all figures of this process."""
+    matplotlib.rcParams.update(STYLE)
+
+
+def new_figure(width=7.0, height=3.5, rows=1, columns=1, **options):
+    """Figure and axes in the course's style; width and height in inches."""
+    use_style()
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, **options)
+
+
+def smooth(values, window):
+    """Mean over a sliding window, shorter at the start: the same length as `values`."""
+    sums = np.cumsum(np.insert(np.asarray(values, float), 0, 0.0))
+    ends = np.arange(1, len(values) + 1)
+    starts = np.maximum(ends - window, 0)
+    return (sums[ends] - sums[starts]) / (ends - starts)
+
+
+def training_curves(runs, names=None) -> Figure:
+    """Loss, learning rate and test accuracy of Runs over epochs, a colour each."""
+    figure, (loss, rate, accuracy) = new_figure(10, 3.2, columns=3)
+    for number, run in enumerate(runs):
+        colour, name = COLOURS[number % len(COLOURS)], names[number] if names else run.path.name
+        steps, evaluations = run.steps(), run.evaluations()
+        per_epoch = max(1, round(len(steps) / max(1, steps[-1]["epoch"]))) if steps else 1
+        epochs = np.arange(1, len(steps) + 1) / per_epoch
+        losses = [record["loss"] for record in steps]
+        loss.plot(epochs, losses, color=colour, alpha=0.2, linewidth=0.7)
+        loss.plot(epochs, smooth(losses, max(1, per_epoch // 4)), color=colour, label=name)
+        rate.plot(epochs, [record["lr"] for record in steps], color=colour)
+        accuracy.plot(
+            [record["epoch"] for record in evaluations],
+            [100 * record["accuracy"] for record in evaluations],
+            color=colour, marker="o", markersize=3, label=name,
+        )  # fmt: skip
+    loss.set(title="Training loss", xlabel="epoch", ylim=(0, None))
+    rate.set(title="Learning rate", xlabel="epoch", ylim=(0, None))
+    accuracy.set(title="Test accuracy (%)", xlabel="epoch", ylim=(None, 100))
+    accuracy.legend(loc="lower right")
+    return figure
+
+
+def image_grid(images, titles=(), columns=8, size=1.0) -> Figure:
+    """Images (N, H, W, 3), uint8 or 0..1 floats, in rows; titles above them; size of one in inches."""
+    rows = -(-len(images) // columns)
+    height = size * (1.25 if len(titles) else 1.05)
+    figure, axes = new_figure(columns * size, rows * height, rows, columns, squeeze=False)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    for number, image in enumerate(images):
+        axes.flat[number].imshow(image)
+        if len(titles):
+            axes.flat[number].set_title(titles[number], fontsize=8, loc="center")
+    return figure
+
+
+def confusion_matrix(counts, classes) -> Figure:
+    """Counts (K, K), true class by row, predicted by column; errors shaded, the diagonal left white."""
+    errors = np.array(counts, float)
+    np.fill_diagonal(errors, np.nan)
+    figure, axis = new_figure(6.2, 5.4)
+    axis.imshow(errors, cmap="Oranges", vmin=0)
+    for row, column in np.ndindex(*errors.shape):
+        if counts[row][column]:
+            weight = "bold" if row == column else "normal"
+            axis.text(column, row, f"{counts[row][column]:,}", ha="center", va="center", fontsize=8, weight=weight)
+    axis.set_xticks(range(len(classes)), classes, rotation=45, ha="right")
+    axis.set_yticks(range(len(classes)), classes)
+    axis.set(xlabel="predicted", ylabel="true")
+    axis.grid(False)
+    return figure

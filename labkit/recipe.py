@@ -1,0 +1,210 @@
+"""Recipe: what to train, on what, how long. Read once, validated once.
+
+A `recipe.yaml` holds `lab`, `base` and `profiles`; a profile overrides keys of the base, `--set` overrides both.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from labkit.runtime import REPO, LabkitError, data_root
+
+
+class RecipeError(LabkitError):
+    """A recipe that cannot be used: one line that names the key and the file."""
+
+
+def _exponent(value):
+    """YAML 1.1 reads 1e-4 as text; take it for the number it is."""
+    if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value):
+        return float(value)
+    return value
+
+
+Number = Annotated[float, BeforeValidator(_exponent)]
+Count = Annotated[int, Field(ge=1)]
+Probability = Annotated[Number, Field(ge=0, le=1)]
+Positive = Annotated[Number, Field(gt=0)]
+NotNegative = Annotated[Number, Field(ge=0)]
+
+
+class Part(BaseModel):
+    """Strict: an unknown key, a missing one or a wrong type is an error, never a guess."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class Network(Part):
+    name: Literal[
+        "resnet20", "resnet32", "resnet56", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152"
+    ]
+    stem: Literal["cifar", "imagenet"] = "cifar"
+    num_classes: Annotated[int, Field(ge=2)] = 10
+
+
+class Data(Part):
+    folder: str  # relative to the data root ($LABKIT_DATA or data/), or absolute
+    batch_size: Count
+    eval_batch_size: Count = 250
+    image_size: Count = 32
+    crop_padding: Annotated[int, Field(ge=0)] = 4
+    flip: Probability = 0.5
+    workers: Count = 1  # part of the recipe: the order of the images depends on it
+
+
+class Loss(Part):
+    smoothing: Annotated[Number, Field(ge=0, lt=1)] = 0.0
+
+
+class Optimizer(Part):
+    name: Literal["momentum"] = "momentum"
+    momentum: Annotated[Number, Field(ge=0, lt=1)] = 0.9
+    weight_decay: NotNegative = 1e-4
+    nesterov: bool = False
+
+
+class Schedule(Part):
+    name: Literal["quadratic", "cosine", "linear"] = "quadratic"
+    lr_init: NotNegative
+    lr_max: Positive
+    lr_end: NotNegative = 0.0
+    warmup_epochs: NotNegative = 0.0
+
+
+class Recipe(Part):
+    """Everything that decides a training run. Epochs count from 1, steps from 1, sizes in pixels."""
+
+    lab: str
+    profile: str
+    network: Network
+    data: Data
+    loss: Loss = Loss()
+    optimizer: Optimizer = Optimizer()
+    schedule: Schedule
+    epochs: Count
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
+    sink: bool = False  # feed whole epochs to the device (Ascend); on CPU MindSpore does without
+    checkpoint_steps: Count | None = None  # also checkpoint every so many steps, not only after an epoch
+
+    def data_folder(self) -> Path:
+        """Folder of the data set."""
+        return data_root() / self.data.folder
+
+    def dump(self) -> str:
+        """The recipe as YAML text, every key written out."""
+        return yaml.safe_dump(self.model_dump(), sort_keys=False)
+
+
+def find(lab: str) -> Path:
+    """Path of a lab's recipe: `lab` is a name under labs/, a folder or a file. Raises RecipeError."""
+    named = [Path("labs") / lab, REPO / "labs" / lab]
+    for place in [Path(lab), *named]:
+        if place.is_file():
+            return place
+        if (place / "recipe.yaml").is_file():
+            return place / "recipe.yaml"
+    known = sorted(p.parent.name for p in (REPO / "labs").glob("*/recipe.yaml"))
+    raise RecipeError(f"no lab {lab!r}: neither a recipe nor a folder with a recipe.yaml; labs here: {', '.join(known)}")
+
+
+def load(path: Path, profile: str, settings: tuple[str, ...] = ()) -> Recipe:
+    """Read a lab's recipe.yaml, choose a profile, apply `key=value` settings, validate. Raises RecipeError."""
+    file = _read(path)
+    unknown = set(file) - {"lab", "base", "profiles"}
+    if unknown:
+        raise RecipeError(f"{path}: unknown key {sorted(unknown)[0]!r}; a recipe has lab, base and profiles")
+    profiles = file.get("profiles")
+    if not isinstance(profiles, dict) or not profiles:
+        raise RecipeError(f"{path}: profiles: missing or empty")
+    if profile not in profiles:
+        raise RecipeError(f"{path}: no profile {profile!r}; it has {', '.join(profiles)}")
+    tree = {"lab": file.get("lab"), "profile": profile}
+    for key, part in (("base", file.get("base") or {}), (f"profiles.{profile}", profiles[profile] or {})):
+        if not isinstance(part, dict):
+            raise RecipeError(f"{path}: {key}: must hold keys, not {part!r}")
+        tree = _merge(tree, part)
+    for setting in settings:
+        tree = _merge(tree, _parse_setting(setting))
+    return _validate(tree, path, settings)
+
+
+def read_resolved(path: Path) -> Recipe:
+    """Read the resolved recipe that a Run keeps. Raises RecipeError."""
+    return _validate(_read(path), path, ())
+
+
+def _read(path):
+    try:
+        tree = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RecipeError(f"{path}: no such file") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        place = getattr(error, "problem_mark", None)
+        line = f", line {place.line + 1}" if place else ""
+        raise RecipeError(f"{path}{line}: not valid YAML: {getattr(error, 'problem', error)}") from None
+    if not isinstance(tree, dict):
+        raise RecipeError(f"{path}: a recipe holds keys and values, this file does not")
+    return tree
+
+
+def _merge(tree, part):
+    """Deep merge: keys of `part` win."""
+    merged = dict(tree)
+    for key, value in part.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged
+
+
+def _parse_setting(setting):
+    """'schedule.lr_max=0.2' -> {"schedule": {"lr_max": 0.2}}"""
+    key, equals, text = setting.partition("=")
+    if not equals or not all(key.split(".")):
+        raise RecipeError(f"--set {setting}: write it as key=value, such as schedule.lr_max=0.2")
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:
+        value = text  # a bare word, such as network.name=resnet50
+    for name in reversed(key.split(".")):
+        value = {name: value}
+    return value
+
+
+def require_same(run_recipe: Recipe, asked: Recipe, path: Path) -> None:
+    """A resumed Run keeps its recipe: RecipeError, naming the first key that was asked to differ."""
+    kept, wanted = _flatten(run_recipe.model_dump()), _flatten(asked.model_dump())
+    for key in kept:
+        if kept[key] != wanted[key]:
+            raise RecipeError(f"{path}: a resumed Run keeps its recipe: {key} is {kept[key]!r}, not {wanted[key]!r}")
+
+
+def _flatten(tree, prefix=""):
+    """{"a": {"b": 1}} -> {"a.b": 1}"""
+    flat = {}
+    for key, value in tree.items():
+        flat |= _flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
+
+
+def _validate(tree, path, settings):
+    try:
+        recipe = Recipe.model_validate(tree)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        what = {"extra_forbidden": "unknown key", "missing": "missing"}.get(first["type"], first["msg"])
+        given = "" if what in ("unknown key", "missing") else f", not {first['input']!r}"
+        for setting in settings:
+            if setting.partition("=")[0] == key:
+                raise RecipeError(f"--set {setting}: {key}: {what}{given}") from None
+        raise RecipeError(f"{path}: {key}: {what}{given}") from None
+    name, stem, warmup = recipe.network.name, recipe.network.stem, recipe.schedule.warmup_epochs
+    if stem == "imagenet" and name in ("resnet20", "resnet32", "resnet56"):
+        raise RecipeError(f"{path}: network.stem: {name} has the cifar stem only")
+    if warmup >= recipe.epochs:
+        raise RecipeError(f"{path}: schedule.warmup_epochs: {warmup:g}, but training ends after {recipe.epochs} epochs")
+    return recipe

@@ -1,0 +1,182 @@
+"""Run: a directory that holds what came out of a training: recipe, history, checkpoint, summary.
+
+    recipe.yaml               the resolved Recipe
+    history.jsonl             a line a step and a line an evaluation
+    checkpoints/latest.ckpt   weights, optimizer state and the place in the data stream
+    summary.json              results and provenance; written last, so a Run that has one is complete
+"""
+
+import importlib.metadata
+import itertools
+import json
+import os
+import platform
+import re
+import statistics
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from labkit import recipe as recipes
+from labkit import runtime
+from labkit.runtime import LabkitError
+
+
+class RunError(LabkitError):
+    """A Run that cannot be used: one line that names the file."""
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that it appears whole or not at all, even if the machine stops meanwhile."""
+    part = path.with_name(path.name + ".part")
+    with open(part, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, path)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A Run on disk; every property reads it afresh."""
+
+    path: Path
+
+    @property
+    def recipe(self) -> recipes.Recipe:
+        """The resolved Recipe; raises RecipeError."""
+        return recipes.read_resolved(self.path / "recipe.yaml")
+
+    @property
+    def history_file(self) -> Path:
+        return self.path / "history.jsonl"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / "checkpoints" / "latest.ckpt"
+
+    @property
+    def complete(self) -> bool:
+        return (self.path / "summary.json").exists()
+
+    @property
+    def summary(self) -> dict:
+        """Results and provenance of a complete Run; raises RunError."""
+        file = self.path / "summary.json"
+        try:
+            return json.loads(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise RunError(f"{file}: missing, so this run is not complete; go on with it by --resume") from None
+        except json.JSONDecodeError as error:
+            raise RunError(f"{file}, line {error.lineno}: not valid JSON") from None
+
+    def history(self) -> list[dict]:
+        """All lines, steps and evaluations, in the order of training; raises RunError."""
+        try:
+            lines = self.history_file.read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            raise RunError(f"{self.history_file}: missing") from None
+        records = []
+        for number, line in enumerate(lines, start=1):
+            try:
+                records.append(json.loads(line))
+            except json.JSONDecodeError:
+                # A killed training may leave its last line half-written; elsewhere the file is damaged.
+                if number < len(lines) or self.complete:
+                    raise RunError(f"{self.history_file}, line {number}: not valid JSON") from None
+        return records
+
+    def steps(self) -> list[dict]:
+        """History of steps: step, epoch, loss, lr, seconds."""
+        return [record for record in self.history() if "step" in record]
+
+    def evaluations(self) -> list[dict]:
+        """History of evaluations: epoch, accuracy (top-1, 0 to 1)."""
+        return [record for record in self.history() if "accuracy" in record]
+
+
+def open_run(path: Path) -> Run:
+    """Open an existing Run; raises RunError."""
+    path = Path(path)
+    if not (path / "recipe.yaml").is_file():
+        raise RunError(f"{path}: not a Run (it has no recipe.yaml)")
+    return Run(path)
+
+
+def create(path: Path, recipe: recipes.Recipe) -> Run:
+    """Start a Run in a new or empty directory; raises RunError where something is in the way."""
+    path = Path(path)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise RunError(f"{path}: already there; choose another --out, or go on with it by --resume")
+    (path / "checkpoints").mkdir(parents=True)
+    write_whole(path / "recipe.yaml", recipe.dump())
+    return Run(path)
+
+
+def free_path(parent: Path, name: str) -> Path:
+    """First of NAME, NAME-2, NAME-3, ... in `parent` that does not exist."""
+    path, number = Path(parent) / name, 1
+    while path.exists():
+        number += 1
+        path = Path(parent) / f"{name}-{number}"
+    return path
+
+
+def newest_unfinished(parent: Path, name: str) -> Run:
+    """Newest Run named NAME, NAME-2, ... in `parent` that is not complete; raises RunError."""
+    found = [path.parent for path in Path(parent).glob("*/recipe.yaml")]
+    named = [Run(path) for path in found if re.fullmatch(re.escape(name) + r"(-\d+)?", path.name)]
+    unfinished = [run for run in named if not run.complete]
+    if not unfinished:
+        raise RunError(f"{parent}/{name}: no unfinished Run to resume; name one with --out")
+    return max(unfinished, key=lambda run: (run.path / "recipe.yaml").stat().st_mtime)
+
+
+def provenance(dataset: dict) -> dict:
+    """Where a result comes from: commit, versions, machine and data set."""
+    packages = ("labkit", "mindspore", "numpy")
+    versions = {"python": platform.python_version()}
+    for package in packages:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = None
+    commit = _git("rev-parse", "HEAD")
+    return {
+        "commit": commit,
+        "dirty": None if commit is None else bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "versions": versions,
+        "machine": runtime.machine(),
+        "cores": runtime.cores(),
+        "dataset": dataset,
+    }
+
+
+def _git(*arguments):
+    """Output of a git command on labkit's own checkout; None where there is none (an installed package, a job)."""
+    try:
+        result = subprocess.run(["git", *arguments], cwd=runtime.REPO, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return result.stdout.strip() if result.returncode == 0 else None
+
+
+def write_summary(run: Run, ranks: int, provenance: dict) -> dict:
+    """Write summary.json from the history: accuracy, epochs, steps, seconds and speed, with provenance."""
+    steps, evaluations = run.steps(), run.evaluations()
+    batch = run.recipe.data.batch_size * ranks
+    # The first step compiles the graph. Where it is the only one, its time is all there is.
+    typical = statistics.median(record["seconds"] for record in (steps[1:] or steps))
+    # In sink mode a line stands for the steps since the line before it.
+    counts = [after - before for before, after in itertools.pairwise([0, *(record["step"] for record in steps)])]
+    summary = {
+        "accuracy": evaluations[-1]["accuracy"],
+        "epochs": steps[-1]["epoch"],
+        "steps": steps[-1]["step"],
+        "train_seconds": round(sum(n * record["seconds"] for n, record in zip(counts, steps, strict=True)), 3),
+        "step_ms": round(1000 * typical, 3),
+        "images_per_second": round(batch / typical, 1),
+        "provenance": provenance,
+    }
+    write_whole(run.path / "summary.json", json.dumps(summary, indent=2) + "\n")
+    return summary

@@ -1,0 +1,157 @@
+"""Putting the pieces together: train and evaluate. The same MindSpore calls that the chapters show, in a row."""
+
+import os
+from pathlib import Path
+
+import mindspore as ms
+import mindspore.dataset as ds
+import numpy as np
+from mindspore.train import Accuracy, Model
+from tqdm import tqdm
+
+from labkit import callbacks, runtime
+from labkit import run as runs
+from labkit.data import cifar10, cifar10_files
+from labkit.losses import CrossEntropySmooth
+from labkit.networks import create_resnet
+from labkit.optimizers import momentum
+from labkit.recipe import Recipe, RecipeError
+from labkit.run import Run
+from labkit.schedules import SCHEDULES
+
+
+def check_data(recipe: Recipe) -> cifar10_files.Info:
+    """Check the recipe's data files, making the sample where it is missing. Raises DataError, RecipeError."""
+    folder = recipe.data_folder()
+    if recipe.data.folder.startswith("sample/") and not folder.exists():
+        cifar10_files.write_sample(folder)
+    info = cifar10_files.check(folder)
+    if len(info.classes) != recipe.network.num_classes:
+        raise RecipeError(f"network.num_classes: {recipe.network.num_classes}, but {folder} has {len(info.classes)}")
+    if recipe.data.batch_size > info.train_images:
+        raise RecipeError(f"data.batch_size: {recipe.data.batch_size}, but {folder} has {info.train_images} images")
+    return info
+
+
+def create_network(recipe: Recipe):
+    """The recipe's network, initialised from MindSpore's global seed."""
+    return create_resnet(recipe.network.name, recipe.network.num_classes, recipe.network.stem)
+
+
+def train_dataset(recipe: Recipe, rank=0, ranks=1):
+    """Batches to train on, shuffled and augmented."""
+    data = recipe.data
+    image_transforms = cifar10.train_transforms(data.image_size, data.crop_padding, data.flip)
+    return cifar10.create_dataset(
+        recipe.data_folder(), "train", data.batch_size, image_transforms=image_transforms,
+        seed=recipe.seed, rank=rank, ranks=ranks, num_workers=data.workers,
+    )  # fmt: skip
+
+
+def test_dataset(recipe: Recipe):
+    """Every test image once, in the order of the file."""
+    data = recipe.data
+    image_transforms = cifar10.normalize_transforms(data.image_size)
+    return cifar10.create_dataset(
+        recipe.data_folder(), "test", data.eval_batch_size, image_transforms=image_transforms,
+        num_workers=data.workers,
+    )  # fmt: skip
+
+
+def learning_rates(recipe: Recipe, steps_per_epoch: int) -> np.ndarray:
+    """The recipe's schedule: a value per step. Raises RecipeError."""
+    schedule = recipe.schedule.model_dump()
+    try:
+        return SCHEDULES[schedule.pop("name")](recipe.epochs, steps_per_epoch, **schedule)
+    except ValueError as error:
+        raise RecipeError(f"schedule: {error}") from None
+
+
+def restore(run: Run, train_network) -> int:
+    """Load the Run's last checkpoint and cut the history off there; return its step, 0 without a checkpoint."""
+    run.history_file.touch()
+    if not run.checkpoint.exists():
+        os.truncate(run.history_file, 0)
+        return 0
+    place = callbacks.load_checkpoint(run, train_network)
+    if run.history_file.stat().st_size < place["history_bytes"]:
+        raise runs.RunError(f"{run.history_file}: shorter than it was at the last checkpoint, so lines are lost")
+    os.truncate(run.history_file, place["history_bytes"])
+    return place["step"]
+
+
+def train(run: Run, *, progress=True) -> None:
+    """Train a Run's recipe, evaluating after every epoch; goes on from the Run's checkpoint where there is one.
+
+    A resumed training repeats what was lost since the checkpoint and ends as if it had never stopped.
+    Raises RecipeError, RunError, DataError, DivergedError.
+    """
+    recipe = run.recipe
+    info = check_data(recipe)
+    provenance = runs.provenance({"name": info.name, "sha256": info.sha256})
+    rank, ranks = runtime.setup(recipe.seed)
+
+    dataset = train_dataset(recipe, rank, ranks)
+    steps_per_epoch = dataset.get_dataset_size()
+    lr = learning_rates(recipe, steps_per_epoch)
+    net = create_network(recipe)
+    loss = CrossEntropySmooth(recipe.network.num_classes, recipe.loss.smoothing)
+    optimizer = momentum(net, lr, **recipe.optimizer.model_dump(exclude={"name"}))
+    model = Model(net, loss, optimizer, metrics={"accuracy": Accuracy()})
+
+    step = restore(run, model.train_network)
+    # Replay the data stream up to `step`, augmentation included, instead of jumping (MindData's "fast" recovery).
+    ds.config.set_fast_recovery(False)
+    dataset.set_init_step(step)
+
+    report = tqdm.write if progress else print
+    evaluation = callbacks.EvaluateCallback(model, test_dataset(recipe), run.history_file, report)
+    todo = [
+        callbacks.StartAt(step),
+        callbacks.PerformanceCallback(recipe.data.batch_size, ranks, report),
+        callbacks.HistoryCallback(run.history_file, lr),
+        evaluation,
+        callbacks.CheckpointCallback(run, recipe.checkpoint_steps),
+    ]
+    if progress:
+        todo.append(callbacks.ProgressCallback(recipe.epochs * steps_per_epoch, recipe.epochs, evaluation))
+    first_epoch = step // steps_per_epoch
+    if first_epoch < recipe.epochs:
+        model.train(recipe.epochs, dataset, todo, dataset_sink_mode=recipe.sink, initial_epoch=first_epoch)
+    runs.write_summary(run, ranks, provenance)
+
+
+def predict(net, dataset) -> tuple[np.ndarray, np.ndarray]:
+    """Logits (N, K) and labels (N,) of a data set, in its order, with the network in evaluation mode."""
+    net.set_train(False)
+    batches = [(net(images).asnumpy(), labels.asnumpy()) for images, labels in dataset.create_tuple_iterator(num_epochs=1)]
+    logits, labels = zip(*batches, strict=True)
+    return np.concatenate(logits), np.concatenate(labels)
+
+
+def test_logits(run: Run) -> tuple[np.ndarray, np.ndarray]:
+    """Logits (N, K) and labels (N,) of the test images under the Run's checkpoint.
+
+    Raises RunError, RecipeError, DataError.
+    """
+    recipe = run.recipe
+    check_data(recipe)
+    runtime.setup(recipe.seed)
+    net = create_network(recipe)
+    callbacks.load_checkpoint(run, net)
+    return predict(net, test_dataset(recipe))
+
+
+def evaluate(run: Run) -> dict:
+    """Top-1 accuracy (0 to 1) under the Run's checkpoint: {accuracy, correct, images, classes: [the same by class]}."""
+    classes = check_data(run.recipe).classes
+    logits, labels = test_logits(run)
+    right = logits.argmax(axis=1) == labels
+
+    def row(chosen):
+        return {"images": len(chosen), "correct": int(chosen.sum()), "accuracy": float(chosen.mean())}
+
+    return {
+        **row(right),
+        "classes": [{"name": name, **row(right[labels == i])} for i, name in enumerate(classes) if i in labels],
+    }
