@@ -39,9 +39,7 @@ class Part(BaseModel):
 
 
 class Network(Part):
-    name: Literal[
-        "resnet20", "resnet32", "resnet56", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152"
-    ]
+    name: Literal["resnet20", "resnet32", "resnet56", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]
     stem: Literal["cifar", "imagenet"] = "cifar"
     num_classes: Annotated[int, Field(ge=2)] = 10
 
@@ -108,7 +106,9 @@ def find(lab: str) -> Path:
         if (place / "recipe.yaml").is_file():
             return place / "recipe.yaml"
     known = sorted(p.parent.name for p in (REPO / "labs").glob("*/recipe.yaml"))
-    raise RecipeError(f"no lab {lab!r}: neither a recipe nor a folder with a recipe.yaml; labs here: {', '.join(known)}")
+    raise RecipeError(
+        f"no lab {lab!r}: neither a recipe nor a folder with a recipe.yaml; labs here: {', '.join(known)}"
+    )
 
 
 def load(path: Path, profile: str, settings: tuple[str, ...] = ()) -> Recipe:

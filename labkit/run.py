@@ -1,9 +1,9 @@
 """Run: a directory that holds what came out of a training: recipe, history, checkpoint, summary.
 
-    recipe.yaml               the resolved Recipe
-    history.jsonl             a line a step and a line an evaluation
-    checkpoints/latest.ckpt   weights, optimizer state and the place in the data stream
-    summary.json              results and provenance; written last, so a Run that has one is complete
+recipe.yaml               the resolved Recipe
+history.jsonl             a line a step and a line an evaluation
+checkpoints/latest.ckpt   weights, optimizer state and the place in the data stream
+summary.json              results and provenance; written last, so a Run that has one is complete
 """
 
 import importlib.metadata

@@ -1,9 +1,7 @@
 """Putting the pieces together: train and evaluate. The same MindSpore calls that the chapters show, in a row."""
 
 import os
-from pathlib import Path
 
-import mindspore as ms
 import mindspore.dataset as ds
 import numpy as np
 from mindspore.train import Accuracy, Model
@@ -124,7 +122,9 @@ def train(run: Run, *, progress=True) -> None:
 def predict(net, dataset) -> tuple[np.ndarray, np.ndarray]:
     """Logits (N, K) and labels (N,) of a data set, in its order, with the network in evaluation mode."""
     net.set_train(False)
-    batches = [(net(images).asnumpy(), labels.asnumpy()) for images, labels in dataset.create_tuple_iterator(num_epochs=1)]
+    batches = [
+        (net(images).asnumpy(), labels.asnumpy()) for images, labels in dataset.create_tuple_iterator(num_epochs=1)
+    ]
     logits, labels = zip(*batches, strict=True)
     return np.concatenate(logits), np.concatenate(labels)
 

@@ -120,9 +120,7 @@ class ResNet(nn.Cell):
         downsample = None
         if stride != 1 or self.channels != out_channels:
             if self.projection:
-                downsample = nn.SequentialCell(
-                    conv(self.channels, out_channels, 1, stride), batch_norm(out_channels)
-                )
+                downsample = nn.SequentialCell(conv(self.channels, out_channels, 1, stride), batch_norm(out_channels))
             else:
                 downsample = ZeroPadShortcut(self.channels, out_channels, stride)
         blocks = [block(self.channels, width, stride, downsample)]
