@@ -84,7 +84,7 @@ def train(lab, profile, settings, out, resume):
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def evaluate(run, as_json):
-    """Evaluate the checkpoint of RUN on its test images, in all and by class.
+    """Evaluate the checkpoint of RUN on its test images, in all and by class; keeps RUN/evaluation.json.
 
     \b
     Example:  labkit eval runs/cifar10-sample
@@ -99,9 +99,9 @@ def evaluate(run, as_json):
         click.echo(json.dumps(result, indent=2))
         return
     width = max(len(row["name"]) for row in result["classes"])
-    for row in result["classes"]:
-        click.echo(f"{row['name']:{width}}  {row['correct']:6,} of {row['images']:6,}  {row['accuracy']:7.2%}")
-    click.echo(f"{'all':{width}}  {result['correct']:6,} of {result['images']:6,}  {result['accuracy']:7.2%}")
+    for row in [*result["classes"], {"name": "all", **result}]:
+        accuracy = "-" if row["accuracy"] is None else f"{row['accuracy']:.2%}"
+        click.echo(f"{row['name']:{width}}  {row['correct']:6,} of {row['images']:6,}  {accuracy:>7}")
 
 
 @main.command()

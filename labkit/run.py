@@ -1,9 +1,10 @@
 """Run: a directory that holds what came out of a training: recipe, history, checkpoint, summary.
 
-recipe.yaml               the resolved Recipe
-history.jsonl             a line a step and a line an evaluation
-checkpoints/latest.ckpt   weights, optimizer state and the place in the data stream
-summary.json              results and provenance; written last, so a Run that has one is complete
+- recipe.yaml: the resolved Recipe
+- history.jsonl: a line a step and a line an evaluation
+- checkpoints/latest.ckpt: weights, optimizer state and the place in the data stream
+- summary.json: results and provenance; written last, so a Run that has one is complete
+- evaluation.json: what `labkit eval` found, by class and with the confusion matrix
 """
 
 import importlib.metadata
@@ -62,11 +63,19 @@ class Run:
     @property
     def summary(self) -> dict:
         """Results and provenance of a complete Run; raises RunError."""
-        file = self.path / "summary.json"
+        return self._json("summary.json", "this run is not complete; go on with it by --resume")
+
+    @property
+    def evaluation(self) -> dict:
+        """What `labkit eval` found, by class and with the confusion matrix; raises RunError."""
+        return self._json("evaluation.json", f"`labkit eval {self.path}` makes it")
+
+    def _json(self, name, missing):
+        file = self.path / name
         try:
             return json.loads(file.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise RunError(f"{file}: missing, so this run is not complete; go on with it by --resume") from None
+            raise RunError(f"{file}: missing: {missing}") from None
         except json.JSONDecodeError as error:
             raise RunError(f"{file}, line {error.lineno}: not valid JSON") from None
 

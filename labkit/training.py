@@ -1,5 +1,6 @@
 """Putting the pieces together: train and evaluate. The same MindSpore calls that the chapters show, in a row."""
 
+import json
 import os
 
 import mindspore.dataset as ds
@@ -143,15 +144,23 @@ def test_logits(run: Run) -> tuple[np.ndarray, np.ndarray]:
 
 
 def evaluate(run: Run) -> dict:
-    """Top-1 accuracy (0 to 1) under the Run's checkpoint: {accuracy, correct, images, classes: [the same by class]}."""
-    classes = check_data(run.recipe).classes
+    """Test the Run's checkpoint and keep the result in its evaluation.json.
+
+    Top-1 accuracy (0 to 1): {accuracy, correct, images, classes: [name and the same], confusion: K x K counts,
+    true class by row}. Raises as `test_logits` does.
+    """
+    names = check_data(run.recipe).classes
     logits, labels = test_logits(run)
-    right = logits.argmax(axis=1) == labels
+    confusion = np.zeros((len(names), len(names)), int)
+    np.add.at(confusion, (labels, logits.argmax(axis=1)), 1)
 
-    def row(chosen):
-        return {"images": len(chosen), "correct": int(chosen.sum()), "accuracy": float(chosen.mean())}
+    def score(correct, images):
+        return {"accuracy": float(correct / images) if images else None, "correct": int(correct), "images": int(images)}
 
-    return {
-        **row(right),
-        "classes": [{"name": name, **row(right[labels == i])} for i, name in enumerate(classes) if i in labels],
+    result = {
+        **score(confusion.trace(), confusion.sum()),
+        "classes": [{"name": n, **score(row[i], row.sum())} for i, (n, row) in enumerate(zip(names, confusion))],
+        "confusion": confusion.tolist(),
     }
+    runs.write_whole(run.path / "evaluation.json", json.dumps(result, indent=1) + "\n")
+    return result
