@@ -1,0 +1,238 @@
+"""CIFAR-10 as files: check them, read them, and make a small offline sample in the same layout.
+
+A data folder holds five training batches and one test batch. A batch is a row of records of 3,073
+bytes: one label (0 to 9), then 1,024 red, 1,024 green and 1,024 blue values, each plane row by row
+(https://www.cs.toronto.edu/~kriz/cifar.html, "Binary version"). Nothing here needs MindSpore.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+FOLDER = "cifar-10-batches-bin"
+TRAIN_FILES = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
+TEST_FILE = "test_batch.bin"
+META_FILE = "batches.meta.txt"  # the class names, one a line
+SOURCE_FILE = "SOURCE.txt"  # one line that says what the data is; written by the data scripts
+RECORD_BYTES = 1 + 3 * 32 * 32
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+SAMPLE_SOURCE = "scikit-learn digits, 32x32, in CIFAR-10's binary layout"
+SAMPLE_CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+UNKNOWN_SOURCE = "CIFAR-10 layout, source unknown"
+GET_DATA = "`python data_scripts/cifar10.py download` (or `sample`, which needs no network)"
+
+
+class DataError(Exception):
+    """Data that is missing, damaged or not what it should be: one line that names the file."""
+
+
+@dataclass(frozen=True)
+class Info:
+    """What a checked data folder holds."""
+
+    folder: Path
+    name: str  # what the data is, from SOURCE.txt
+    classes: tuple[str, ...]
+    train_images: int
+    test_images: int
+    sha256: str  # over the six batches in order, name and content of each
+    files: tuple[tuple[str, int], ...]  # (batch file, images)
+    note: str | None = None  # what a user should know although it is no error
+
+
+def check(folder: str | Path) -> Info:
+    """Read every record of a data folder and say what it is.
+
+    Raises DataError: no such folder; a batch that is missing, empty, cut short or has a label above
+    9; class names that are not ten.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        problem = "is not a folder" if folder.exists() else "there is no such folder"
+        raise DataError(f"{folder}: {problem}; get the data with {GET_DATA}")
+    digest, files = hashlib.sha256(), []
+    for name in (*TRAIN_FILES, TEST_FILE):
+        records = _records(folder / name)
+        digest.update(name.encode())
+        digest.update(records)
+        files.append((name, len(records)))
+    classes, note = _class_names(folder / META_FILE)
+    source = _lines(folder / SOURCE_FILE)
+    name = source[0] if source else UNKNOWN_SOURCE
+    if note is None and name.startswith("CIFAR-10"):
+        # A batch that lost whole records still has a valid layout; only the count can tell.
+        short = [f"{file} ({count:,})" for file, count in files if count != 10_000]
+        if short:
+            note = "CIFAR-10 has 10,000 images in each batch; not so " + ", ".join(short)
+    return Info(
+        folder=folder,
+        name=name,
+        classes=classes,
+        train_images=sum(count for _, count in files[:-1]),
+        test_images=files[-1][1],
+        sha256=digest.hexdigest(),
+        files=tuple(files),
+        note=note,
+    )
+
+
+def read(folder: str | Path, split: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return images (N, 32, 32, 3) RGB and labels (N,), both uint8, of split 'train' or 'test'.
+
+    Raises DataError as `check` does, for the files that it reads; ValueError for another split.
+    """
+    if split not in ("train", "test"):
+        raise ValueError(f"split is 'train' or 'test', not {split!r}")
+    names = TRAIN_FILES if split == "train" else (TEST_FILE,)
+    records = np.concatenate([_records(Path(folder) / name) for name in names])
+    planes = records[:, 1:].reshape(-1, 3, 32, 32)
+    return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), records[:, 0].copy()
+
+
+def write_sample(folder: str | Path, force: bool = False) -> Info:
+    """Write scikit-learn's handwritten digits (8x8) as 32x32 RGB: 1,437 to train, 360 to test.
+
+    The same bytes each time. The batches are smaller than CIFAR-10's 10,000 images, which
+    MindSpore's `Cifar10Dataset` insists on: feed a pipeline from `read` instead. The same writers
+    are in both parts, so accuracy flatters: it shows that training works, not how good a network
+    is. Raises DataError if `folder` already holds other or damaged data and not `force`.
+    """
+    # Imported here: only this function needs them, and scikit-learn takes a second.
+    from PIL import Image
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    digits = load_digits()
+    grey = np.rint(digits.images * (255 / 16)).astype(np.uint8)  # (N, 8, 8); ink is 0 to 16
+    large = [Image.fromarray(image).resize((32, 32), Image.Resampling.BICUBIC) for image in grey]
+    pixels = np.stack([np.asarray(image).reshape(-1) for image in large])  # (N, 1024)
+    labels = digits.target.astype(np.uint8)[:, None]
+    records = np.hstack([labels, pixels, pixels, pixels])
+    train, test = train_test_split(
+        np.arange(len(records)), test_size=360, stratify=digits.target, random_state=0
+    )
+    with staging(folder) as staged:
+        for name, rows in zip(TRAIN_FILES, np.array_split(train, 5), strict=True):
+            records[rows].tofile(staged / name)
+        records[test].tofile(staged / TEST_FILE)
+        (staged / META_FILE).write_text("\n".join(SAMPLE_CLASSES) + "\n", encoding="utf-8")
+        write_source(staged, SAMPLE_SOURCE)
+        publish(staged, folder, force)
+    return check(folder)
+
+
+def write_source(folder: Path, text: str) -> None:
+    """Say in one line what the data in `folder` is; `check` gives it as the data's name."""
+    line = " ".join(text.split())
+    unfinished = folder / f".{SOURCE_FILE}.unfinished"
+    unfinished.write_text(line + "\n", encoding="utf-8")
+    unfinished.replace(folder / SOURCE_FILE)
+
+
+@contextmanager
+def staging(folder: str | Path) -> Iterator[Path]:
+    """Yield a new hidden folder beside `folder`, for files not complete yet; gone afterwards."""
+    folder = _real(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    for left in folder.parent.glob(f".{folder.name}.*.unfinished"):
+        # What a killed process left. An hour: nobody takes that long, and pids do not tell
+        # who is alive on a file system that several machines share.
+        if time.time() - left.stat().st_mtime > 3600:
+            shutil.rmtree(left, ignore_errors=True)
+    staged = folder.with_name(f".{folder.name}.{os.getpid()}.unfinished")
+    shutil.rmtree(staged, ignore_errors=True)
+    staged.mkdir()
+    try:
+        yield staged
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+
+
+def publish(staged: Path, folder: str | Path, force: bool = False) -> bool:
+    """Check `staged` and rename it to `folder`; False if the same data was there already.
+
+    Raises DataError if `staged` is no good; or `folder` is, or holds other data, and not `force`.
+    """
+    new, shown, folder = check(staged), folder, _real(folder)
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        staged.replace(folder)
+        return True
+    try:
+        old = check(folder)
+    except DataError as error:
+        if not force or not folder.is_dir():
+            raise DataError(f"{error}; --force replaces the folder") from None
+    else:
+        if old.sha256 == new.sha256:
+            return False
+        if not force:
+            raise DataError(f"{shown}: holds other data ({old.name}); --force replaces it")
+    aside = folder.with_name(f".{folder.name}.{os.getpid()}.old.unfinished")
+    folder.replace(aside)
+    try:
+        staged.replace(folder)
+    except OSError:
+        aside.replace(folder)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+    return True
+
+
+def _real(folder: str | Path) -> Path:
+    # Through symbolic links: who links the folder to a larger disk wants the data there.
+    return Path(os.path.realpath(folder))
+
+
+def _records(path: Path) -> np.ndarray:
+    """The records of one batch, (N, 3073) uint8, label first."""
+    again = f"get the data again with {GET_DATA}"
+    if not path.is_file():
+        raise DataError(f"{path}: this batch is missing; {again}")
+    try:
+        data = np.fromfile(path, np.uint8)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+    if len(data) == 0:
+        raise DataError(f"{path}: the file is empty; {again}")
+    whole, rest = divmod(len(data), RECORD_BYTES)
+    if rest:
+        raise DataError(
+            f"{path}: record {whole} is cut short: it begins at byte {whole * RECORD_BYTES:,} and"
+            f" has {rest:,} of {RECORD_BYTES:,} bytes; {again}"
+        )
+    records = data.reshape(whole, RECORD_BYTES)
+    wrong = np.flatnonzero(records[:, 0] > 9)
+    if len(wrong):
+        raise DataError(
+            f"{path}: record {wrong[0]} has label {records[wrong[0], 0]}, but labels are 0 to 9"
+            f" ({len(wrong):,} such records); {again}"
+        )
+    return records
+
+
+def _class_names(path: Path) -> tuple[tuple[str, ...], str | None]:
+    """The ten names in batches.meta.txt, or CIFAR-10's with a note when there is no such file."""
+    if not path.exists():
+        return CLASSES, f"no {META_FILE}: CIFAR-10's own class names are assumed"
+    names = _lines(path)
+    if len(names) != 10:
+        raise DataError(f"{path}: {len(names)} class names, but ten are needed, one on each line")
+    return tuple(names), None
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a text file that are not blank; none if there is no such file."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+    return [line.strip() for line in text.splitlines() if line.strip()]
