@@ -52,7 +52,7 @@ test: $(SAMPLE_STAMP) ## style, units, book, notebooks, pages (ARGS=... goes to 
 	stage "code (pytest)" $(BIN)/python -m pytest tests --ignore=tests/notebooks --ignore=tests/book $(ARGS); \
 	stage "book (warnings are errors)" $(BIN)/python book/build.py; \
 	if [ $$status = 0 ] || [ -f _build/.complete ]; then \
-	  stage "notebooks and pages (nbval, pytest)" $(BIN)/python -m pytest $(NBVAL) tests/notebooks _build/jupyter_execute tests/book $(ARGS); \
+	  stage "notebooks and pages (nbval, pytest)" $(BIN)/python -m pytest $(NBVAL) tests/notebooks _build/executed tests/book $(ARGS); \
 	else echo; echo "make test: no complete book, so its notebooks and pages are not tested"; fi; \
 	printf '\n=== make test: stages\n%s' "$$report"; \
 	if [ $$status = 0 ]; then echo "make test: passed"; else echo "make test: FAILED"; fi; \

@@ -72,6 +72,27 @@ def kernel_environment() -> dict[str, str]:
     return env
 
 
+def export_executed() -> None:
+    """Write each chapter with its outputs to _build/executed, for the tests.
+
+    MyST-NB's own copies (_build/jupyter_execute) have no outputs when they came from the cache.
+    """
+    import nbformat
+    from jupyter_cache import get_cache
+
+    remove("executed")
+    cache = get_cache(BUILD / ".jupyter_cache")
+    written = BUILD / "jupyter_execute"
+    for path in sorted(written.rglob("*.ipynb")):
+        try:
+            _, notebook = cache.merge_match_into_notebook(nbformat.read(path, as_version=4))
+        except KeyError:  # not executed; tests/notebooks says so
+            continue
+        target = BUILD / "executed" / path.relative_to(written)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        nbformat.write(notebook, target)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Execute the chapters and build _build/html/index.html.")
     parser.add_argument("--fresh", action="store_true", help="forget every earlier result")
@@ -99,6 +120,7 @@ def main() -> int:
     if done.returncode:
         print(f"make book: FAILED after {seconds:.0f} s; the warnings and tracebacks above say where", file=sys.stderr)
         return 1
+    export_executed()
     COMPLETE.touch()
     print(f"make book: done in {seconds:.0f} s; open {BUILD / 'html' / 'index.html'}")
     return 0

@@ -7,7 +7,7 @@ import nbformat
 import yaml
 
 REPO = Path(__file__).resolve().parents[2]
-EXECUTED = REPO / "_build" / "jupyter_execute"
+EXECUTED = REPO / "_build" / "executed"
 
 
 def documents() -> list[str]:
