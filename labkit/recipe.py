@@ -42,6 +42,7 @@ class Network(Part):
     name: Literal["resnet20", "resnet32", "resnet56", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]
     stem: Literal["cifar", "imagenet"] = "cifar"
     num_classes: Annotated[int, Field(ge=2)] = 10
+    fast_gradient: bool = False  # labkit's own gradient of 3x3 convolutions, for a CPU
 
 
 class Data(Part):

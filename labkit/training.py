@@ -12,7 +12,7 @@ from labkit import callbacks, runtime
 from labkit import run as runs
 from labkit.data import cifar10, cifar10_files
 from labkit.losses import CrossEntropySmooth
-from labkit.networks import create_resnet
+from labkit.networks import create_resnet, use_fast_gradients
 from labkit.optimizers import momentum
 from labkit.recipe import Recipe, RecipeError
 from labkit.run import Run
@@ -34,7 +34,10 @@ def check_data(recipe: Recipe) -> cifar10_files.Info:
 
 def create_network(recipe: Recipe):
     """The recipe's network, initialised from MindSpore's global seed."""
-    return create_resnet(recipe.network.name, recipe.network.num_classes, recipe.network.stem)
+    net = create_resnet(recipe.network.name, recipe.network.num_classes, recipe.network.stem)
+    if recipe.network.fast_gradient:
+        use_fast_gradients(net)
+    return net
 
 
 def train_dataset(recipe: Recipe, rank=0, ranks=1):

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
+from labkit.runtime import LabkitError
+
 FOLDER = "cifar-10-batches-bin"
 TRAIN_FILES = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
 TEST_FILE = "test_batch.bin"
@@ -31,7 +33,7 @@ UNKNOWN_SOURCE = "CIFAR-10 layout, source unknown"
 GET_DATA = "`python data_scripts/cifar10.py download` (or `sample`, which needs no network)"
 
 
-class DataError(Exception):
+class DataError(LabkitError):
     """Data that is missing, damaged or not what it should be: one line that names the file."""
 
 

@@ -11,15 +11,9 @@ STEMS = ("imagenet", "cifar")
 
 def conv(in_channels, out_channels, kernel_size, stride=1):
     """k x k convolution without bias, padded by (k - 1) / 2 on every side."""
-    return nn.Conv2d(
-        in_channels,
-        out_channels,
-        kernel_size,
-        stride,
-        pad_mode="pad",
-        padding=kernel_size // 2,
-        weight_init=HeNormal(mode="fan_out", nonlinearity="relu"),
-    )
+    init = HeNormal(mode="fan_out", nonlinearity="relu")
+    padding = kernel_size // 2
+    return nn.Conv2d(in_channels, out_channels, kernel_size, stride, "pad", padding, weight_init=init)
 
 
 def batch_norm(channels):

@@ -1,0 +1,73 @@
+"""A convolution whose gradient is written out, because MindSpore's own is slow on a CPU; the same layer otherwise.
+
+MindSpore 2.8 hands each convolution to oneDNN in plain NCHW layout. Measured there, per 3x3 layer (see `make bench`):
+
+- the gradient by the input runs at half speed for few channels. At stride 1 it is also a forward convolution, of the
+  output's gradient with the weight turned by 180 degrees and its channels swapped, which does not;
+- the gradient by the weight runs at half speed where a channel's plane fills whole memory pages (32x32 floats). A row
+  of zeros below the output's gradient changes nothing in the sum and breaks that alignment.
+"""
+
+from mindspore import nn, ops
+from mindspore.ops.operations import _grad_ops
+
+WIDEST = 128  # channels; above, oneDNN's own gradient by the input is the faster one
+PAGE = 4096 // 4  # float32 values in a memory page
+
+
+class Conv3x3(nn.Cell):
+    """3x3 convolution of stride 1 and padding 1 with its gradient: (x, weight) -> output."""
+
+    def __init__(self, in_channels, out_channels):
+        super().__init__()
+        self.forward_conv = ops.Conv2D(out_channels, 3, pad_mode="pad", pad=1)
+        self.backward_conv = ops.Conv2D(in_channels, 3, pad_mode="pad", pad=1)
+        self.input_gradient = ops.Conv2DBackpropInput(out_channels, 3, pad_mode="pad", pad=1)
+        self.weight_gradient = self._weight_gradient(out_channels, (1, 1, 1, 1))
+        self.weight_gradient_longer = self._weight_gradient(out_channels, (1, 2, 1, 1))
+        self.turn = ops.ReverseV2((2, 3))
+        self.narrow = max(in_channels, out_channels) <= WIDEST
+
+    @staticmethod
+    def _weight_gradient(out_channels, padding):
+        gradient = _grad_ops.Conv2DBackpropFilter(out_channels, 3, pad_mode="pad", pad=padding)
+        gradient.add_prim_attr("pad_list", padding)  # the attribute that the CPU kernel reads
+        return gradient
+
+    def construct(self, x, weight):
+        return self.forward_conv(x, weight)
+
+    def bprop(self, x, weight, out, dout):
+        if self.narrow:
+            dx = self.backward_conv(dout, self.turn(weight).transpose((1, 0, 2, 3)))
+        else:
+            dx = self.input_gradient(dout, weight, x.shape)
+        batch, channels, height, width = dout.shape
+        if height * width % PAGE == 0:
+            zeros = ops.zeros((batch, channels, 1, width), dout.dtype)
+            dweight = self.weight_gradient_longer(ops.concat((dout, zeros), axis=2), x, weight.shape)
+        else:
+            dweight = self.weight_gradient(dout, x, weight.shape)
+        return dx, dweight
+
+
+class FastGradientConv2d(nn.Conv2d):
+    """`nn.Conv2d` of size 3x3, stride 1, padding 1, without bias: same parameters, same values, faster gradient."""
+
+    def __init__(self, in_channels, out_channels, **options):
+        super().__init__(in_channels, out_channels, 3, 1, pad_mode="pad", padding=1, **options)
+        self.conv3x3 = Conv3x3(in_channels, out_channels)
+
+    def construct(self, x):
+        return self.conv3x3(x, self.weight)
+
+
+def use_fast_gradients(net):
+    """Replace the plain 3x3, stride 1, padding 1 convolutions of a network; parameters keep names and values."""
+    for name, cell in net.name_cells().items():
+        use_fast_gradients(cell)
+        shape = (cell.kernel_size, cell.stride, cell.padding) if type(cell) is nn.Conv2d else None
+        if shape == ((3, 3), (1, 1), 1) and cell.group == 1 and cell.dilation == (1, 1) and not cell.has_bias:
+            fast = FastGradientConv2d(cell.in_channels, cell.out_channels)
+            setattr(net, name, fast)
+            fast.weight = cell.weight  # after setattr, which would put another prefix before its name
