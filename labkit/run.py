@@ -18,6 +18,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+import labkit
 from labkit import recipe as recipes
 from labkit import runtime
 from labkit.runtime import LabkitError
@@ -143,9 +144,8 @@ def newest_unfinished(parent: Path, name: str) -> Run:
 
 def provenance(dataset: dict) -> dict:
     """Where a result comes from: commit, versions, machine and data set."""
-    packages = ("labkit", "mindspore", "numpy")
-    versions = {"python": platform.python_version()}
-    for package in packages:
+    versions = {"labkit": labkit.__version__, "python": platform.python_version()}
+    for package in ("mindspore", "numpy"):
         try:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
