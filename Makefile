@@ -63,7 +63,7 @@ lint: $(ENV_STAMP) ## check the style of all Python files
 
 lab: $(SAMPLE_STAMP) ## open JupyterLab on the labs
 	@echo "make lab: JupyterLab on labs/; lab.md opens as a notebook. Ctrl-C twice ends it."
-	@$(BIN)/jupyter lab --notebook-dir=labs $(ARGS)
+	@$(BIN)/jupyter lab --notebook-dir=labs $$([ "$$(id -u)" != 0 ] || echo --allow-root) $(ARGS)
 
 bench: $(BENCH_STAMP) $(SAMPLE_STAMP) ## measure speed beside PyTorch (installs torch)
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
@@ -92,16 +92,17 @@ $(ENV_STAMP): requirements.txt requirements-dev.txt constraints.txt pyproject.to
 	if [ -n "$(PYTHON)" ] || ! $(BIN)/python -m pip --version >/dev/null 2>&1; then rm -rf $(VENV); fi; \
 	if [ ! -d $(VENV) ]; then echo "make env: creating .venv with $$python"; \
 	  PATH="$(SYSTEM_PATH)" "$$python" -m venv $(VENV); fi
-	@echo "make env: installing the packages: about 1.2 GB to download, 4 GB on disk, 3 minutes or more by your network"
+	@echo "make env: installing the packages: about 1.2 GB to download, 3.5 GB on disk, one to five minutes on a fast network"
 	@for try in 1 2 3; do \
 	  $(PIP) -r requirements.txt -r requirements-dev.txt -c constraints.txt && break; \
 	  if [ $$try = 3 ]; then echo "make env: pip failed three times; its message is above. Run 'make env' again to go on." >&2; exit 1; fi; \
 	  echo "make env: pip failed, trying again ($$try of 2)" >&2; sleep 5; \
 	done
 	@$(PIP) --no-deps --no-build-isolation -e .
-	@mkdir -p $(VENV)/share/jupyter/lab/settings
+	@mkdir -p $(VENV)/share/jupyter/lab/settings $(VENV)/etc/ipython
 	@echo '{"@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"markdown": "Jupytext Notebook", "myst": "Jupytext Notebook"}}}' \
 	  > $(VENV)/share/jupyter/lab/settings/overrides.json
+	@echo 'get_config().IPKernelApp.log_level = "ERROR"' > $(VENV)/etc/ipython/ipython_kernel_config.py # no word on TCP
 	@$(BIN)/python -c 'import matplotlib.pyplot' 2>/dev/null # builds the font cache now, not in a chapter
 	@touch $@
 

@@ -35,8 +35,13 @@ def sample_data() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def litter():
+    """A function: what runs have left behind in the project until now."""
+    return _litter
+
+
 def _litter() -> set[Path]:
-    """Files and folders in the project that a run left behind."""
     found = set()
     for folder, names, files in os.walk(REPO):
         names[:] = [name for name in names if name not in UNWATCHED]

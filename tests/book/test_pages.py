@@ -90,6 +90,11 @@ def test_nothing_else_was_built(html):
     assert {name for name in found if not name.startswith("_static")} - extra == set(documents())
 
 
+def test_chapters_left_nothing_behind(litter, repo_root):
+    """A chapter's working directory is its own folder: what it writes belongs in a temporary one."""
+    assert [path for path in litter() if path.is_relative_to(repo_root / "book")] == []
+
+
 @pytest.mark.parametrize("name", ["_static/course.css", "search.html", "searchindex.js"])
 def test_shared_files(html, name):
     assert (html / name).is_file()

@@ -1,5 +1,6 @@
 """The chapters that _toc.yml lists, their sources and their executed notebooks."""
 
+import sys
 from pathlib import Path
 
 import jupytext
@@ -7,6 +8,10 @@ import nbformat
 import yaml
 
 REPO = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPO / "book"))
+
+from build import kernel_environment  # noqa: E402, F401
+
 EXECUTED = REPO / "_build" / "executed"
 
 

@@ -90,12 +90,7 @@ def test_kernel_is_this_environment(tmp_path):
     spec = tmp_path / ".local" / "share" / "jupyter" / "kernels" / "python3"
     spec.mkdir(parents=True)
     (spec / "kernel.json").write_text('{"argv": ["/bin/false"], "display_name": "stranger", "language": "python"}')
-    sys.path.insert(0, str(chapters.REPO / "book"))
-    try:
-        from build import kernel_environment
-    finally:
-        sys.path.pop(0)
-    env = kernel_environment() | {"HOME": str(tmp_path), "JUPYTER_PREFER_ENV_PATH": "0"}
+    env = chapters.kernel_environment() | {"HOME": str(tmp_path), "JUPYTER_PREFER_ENV_PATH": "0"}
     env.pop("JUPYTER_DATA_DIR", None)
     code = "from jupyter_client.kernelspec import get_kernel_spec; print(get_kernel_spec('python3').resource_dir)"
     found = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
