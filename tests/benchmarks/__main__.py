@@ -1,0 +1,104 @@
+"""Speed beside a peer: `make bench` (or `make bench ARGS="steps --rounds 3"`).
+
+Each peer runs in a process of its own, all at once, and takes its turn while the others wait: what else the machine
+does meets them alike. A ratio is taken within a round; the median of the rounds' ratios is the result.
+Results go to tests/benchmarks/results/NAME.json, which the book's appendix shows.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+
+import click
+
+from labkit import run as runs
+from tests.benchmarks import cases
+
+RESULTS = Path(__file__).with_name("results")
+
+
+class Peer:
+    """A worker process: `measure()` lets it take one turn and returns seconds per unit."""
+
+    def __init__(self, name, arguments):
+        self.name = name
+        command = [sys.executable, "-m", "tests.benchmarks.worker", *arguments]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.about = self._answer()  # sent when it is ready, warmed up
+
+    def measure(self):
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        return self._answer()["seconds"]
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+    def _answer(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise click.ClickException(f"{self.name}: the worker ended with status {self.process.wait()}; see above")
+        return json.loads(line)
+
+
+def compare(case, rounds, report):
+    """Let the peers of a case take turns; return a row each, with speed relative to the case's reference."""
+    peers = []
+    try:
+        for name, arguments in case.peers.items():
+            peers.append(Peer(name, arguments))
+        if len({peer.about.get("parameters") for peer in peers}) > 1:
+            raise click.ClickException(f"{case.name}: the peers' networks differ in their number of parameters")
+        seconds = {peer.name: [] for peer in peers}
+        for number in range(rounds):
+            for peer in peers:
+                seconds[peer.name].append(peer.measure())
+            report(f"{case.name}: round {number + 1} of {rounds}")
+        versions = {peer.name: peer.about["version"] for peer in peers}
+    finally:
+        for peer in peers:
+            peer.close()
+    rows = []
+    for name, times in seconds.items():
+        ratios = [reference / own for own, reference in zip(times, seconds[case.reference], strict=True)]
+        typical = statistics.median(times)
+        row = {"peer": name, "version": versions[name]}
+        row |= {"step_ms": 1000 * typical, "images_per_second": case.images / typical}
+        row |= {"speed": statistics.median(ratios), "speed_lowest": min(ratios), "speed_highest": max(ratios)}
+        rows.append(row)
+    return rows
+
+
+def table(case, rows):
+    """Rows as text."""
+    lines = [f"\n{case.name} ({case.unit}); speed relative to {case.reference}, lowest to highest of the rounds"]
+    for row in rows:
+        lines.append(
+            f"  {row['peer']:34} {row['step_ms']:9.1f} ms {row['images_per_second']:9.0f} images/s "
+            f"{row['speed']:6.2f}x  ({row['speed_lowest']:.2f} to {row['speed_highest']:.2f})"
+        )
+    return "\n".join(lines)
+
+
+@click.command()
+@click.argument("names", nargs=-1, type=click.Choice(sorted(cases.GROUPS)))
+@click.option("--rounds", default=7, show_default=True, type=click.IntRange(1), help="Turns of each peer.")
+def main(names, rounds):
+    """Measure the groups NAMES, all without any, and write their results."""
+    RESULTS.mkdir(exist_ok=True)
+    for name in names or cases.GROUPS:
+        result = {"rounds": rounds, "date": datetime.now(timezone.utc).date().isoformat(), "cases": []}
+        for case in cases.GROUPS[name]:
+            rows = compare(case, rounds, lambda line: click.echo(line, err=True))
+            click.echo(table(case, rows))
+            result["cases"].append({"name": case.name, "unit": case.unit, "reference": case.reference, "rows": rows})
+        provenance = runs.provenance({"name": cases.DATA, "sha256": None})
+        runs.write_whole(RESULTS / f"{name}.json", json.dumps({**result, "provenance": provenance}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""A peer: gets ready, says so in a line of JSON, then takes a turn for every line on its standard input."""
+
+import itertools
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+STEPS = 3  # a turn: the median of so many steps
+BATCHES = 200  # a turn of a pipeline
+RATE = 0.01
+
+
+def images_and_labels(batch):
+    random = np.random.default_rng(0)
+    return random.standard_normal((batch, 3, 32, 32), np.float32), random.integers(0, 10, batch)
+
+
+def steps(step):
+    """A turn: median seconds of a training step; `step()` returns the loss as a number."""
+
+    def turn():
+        times = []
+        for _ in range(STEPS):
+            start = time.perf_counter()
+            loss = step()
+            times.append(time.perf_counter() - start)
+            if not np.isfinite(loss):
+                sys.exit(f"loss is {loss}: what is measured is no training")
+        return statistics.median(times)
+
+    return turn
+
+
+def mindspore_step(network, batch, gradient):
+    import mindspore as ms
+    from mindspore import nn
+
+    from labkit.losses import CrossEntropySmooth
+    from labkit.networks import create_resnet, use_fast_gradients
+
+    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.set_seed(1)
+    net = create_resnet(network)
+    if gradient == "fast":
+        use_fast_gradients(net)
+    cell = nn.TrainOneStepCell(
+        nn.WithLossCell(net, CrossEntropySmooth(10)), nn.Momentum(net.trainable_params(), RATE, 0.9)
+    )
+    cell.set_train()
+    images, labels = images_and_labels(int(batch))
+    images, labels = ms.Tensor(images), ms.Tensor(labels, ms.int32)
+    parameters = sum(p.size for p in net.trainable_params())
+    return {"version": ms.__version__, "parameters": parameters}, steps(lambda: float(cell(images, labels).asnumpy()))
+
+
+def torch_step(network, batch):
+    import torch
+
+    from tests.benchmarks.torch_resnet import create_resnet
+
+    torch.manual_seed(1)
+    net = create_resnet(network).train()
+    optimizer = torch.optim.SGD(net.parameters(), RATE, momentum=0.9)
+    loss_of = torch.nn.CrossEntropyLoss()
+    images, labels = map(torch.from_numpy, images_and_labels(int(batch)))
+
+    def step():
+        optimizer.zero_grad()
+        loss = loss_of(net(images), labels)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    parameters = sum(p.numel() for p in net.parameters())
+    return {"version": torch.__version__, "parameters": parameters}, steps(step)
+
+
+def batches(iterable):
+    """A turn: seconds a batch, over BATCHES batches of an endless iterator."""
+    iterator = iter(iterable)
+
+    def turn():
+        start = time.perf_counter()
+        for _ in range(BATCHES):
+            next(iterator)
+        return (time.perf_counter() - start) / BATCHES
+
+    return turn
+
+
+def cifar_folder():
+    """Random records in CIFAR-10's layout and size, in a temporary folder that ends with the process."""
+    from labkit.data import cifar10_files as files
+
+    folder = tempfile.TemporaryDirectory()
+    random = np.random.default_rng(0)
+    for name in (*files.TRAIN_FILES, files.TEST_FILE):
+        records = random.integers(0, 256, (10_000, files.RECORD_BYTES), np.uint8)
+        records[:, 0] %= 10
+        records.tofile(Path(folder.name) / name)
+    return folder
+
+
+def labkit_data(workers):
+    import mindspore as ms
+
+    from labkit.data import cifar10
+
+    folder = cifar_folder()
+    data = cifar10.create_dataset(
+        folder.name, "train", 128, image_transforms=cifar10.train_transforms(), num_workers=int(workers)
+    )
+    turn = batches(data.create_tuple_iterator(output_numpy=True))
+    return {"version": ms.__version__}, lambda: (folder, turn())[1]
+
+
+def mindspore_data(workers):
+    import mindspore as ms
+    import mindspore.dataset as ds
+
+    from labkit.data import cifar10
+
+    folder, workers = cifar_folder(), int(workers)
+    data = ds.Cifar10Dataset(folder.name, usage="train", shuffle=True, num_parallel_workers=workers)
+    data = data.map(cifar10.train_transforms(), "image", num_parallel_workers=workers)
+    data = data.batch(128, drop_remainder=True, num_parallel_workers=workers)
+    turn = batches(data.repeat().create_tuple_iterator(output_numpy=True))
+    return {"version": ms.__version__}, lambda: (folder, turn())[1]
+
+
+def torch_data(workers):
+    import torch
+
+    random = np.random.default_rng(0)
+    pixels = torch.from_numpy(random.integers(0, 256, (50_000, 3, 32, 32), np.uint8))
+    labels = torch.from_numpy(random.integers(0, 10, 50_000))
+    mean, std = torch.tensor([125.3, 123.0, 113.9]).view(3, 1, 1), torch.tensor([51.6, 50.8, 51.3]).view(3, 1, 1)
+
+    class Images(torch.utils.data.Dataset):
+        def __len__(self):
+            return len(pixels)
+
+        def __getitem__(self, index):
+            image = torch.nn.functional.pad(pixels[index], (4, 4, 4, 4))
+            top, left, mirror = torch.randint(0, 9, (3,)).tolist()
+            image = image[:, top : top + 32, left : left + 32]
+            image = image.flip(2) if mirror < 4.5 else image
+            return (image.float() - mean) / std, labels[index]
+
+    loader = torch.utils.data.DataLoader(
+        Images(), 128, shuffle=True, drop_last=True, num_workers=int(workers), persistent_workers=int(workers) > 0
+    )
+    return {"version": torch.__version__}, batches(itertools.chain.from_iterable(itertools.repeat(loader)))
+
+
+PEERS = {
+    "mindspore-step": mindspore_step,
+    "torch-step": torch_step,
+    "labkit-data": labkit_data,
+    "mindspore-data": mindspore_data,
+    "torch-data": torch_data,
+}
+
+if __name__ == "__main__":
+    # What a library prints must not be taken for an answer: answers go to the real standard output, prints to stderr.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    about, turn = PEERS[sys.argv[1]](*sys.argv[2:])
+    turn()
+    print(json.dumps(about), file=answers, flush=True)
+    for _ in sys.stdin:
+        print(json.dumps({"seconds": turn()}), file=answers, flush=True)
