@@ -111,7 +111,7 @@ $(BENCH_STAMP): requirements-bench.txt $(ENV_STAMP)
 	@$(PIP) -r requirements-bench.txt -c constraints.txt
 	@touch $@
 
-$(SAMPLE_STAMP): data_scripts/cifar10.py | $(ENV_STAMP)
+$(SAMPLE_STAMP): data_scripts/cifar10.py $(wildcard labkit/data/cifar10_files.py) | $(ENV_STAMP)
 	@echo "make sample: writing the sample data set to $(DATA)/sample (no download)"
-	@$(BIN)/python data_scripts/cifar10.py sample
+	@$(BIN)/python data_scripts/cifar10.py sample --force
 	@touch $@
