@@ -170,10 +170,9 @@ def _git(*arguments):
     return result.stdout.strip() if result.returncode == 0 else None
 
 
-def write_summary(run: Run, ranks: int, provenance: dict) -> dict:
+def write_summary(run: Run, provenance: dict) -> dict:
     """Write summary.json from the history: accuracy, epochs, steps, seconds and speed, with provenance."""
     steps, evaluations = run.steps(), run.evaluations()
-    batch = run.recipe.data.batch_size * ranks
     # The first step compiles the graph. Where it is the only one, its time is all there is.
     typical = statistics.median(record["seconds"] for record in (steps[1:] or steps))
     # In sink mode a line stands for the steps since the line before it.
@@ -184,7 +183,7 @@ def write_summary(run: Run, ranks: int, provenance: dict) -> dict:
         "steps": steps[-1]["step"],
         "train_seconds": round(sum(n * record["seconds"] for n, record in zip(counts, steps, strict=True)), 3),
         "step_ms": round(1000 * typical, 3),
-        "images_per_second": round(batch / typical, 1),
+        "images_per_second": round(run.recipe.data.batch_size / typical, 1),
         "provenance": provenance,
     }
     write_whole(run.path / "summary.json", json.dumps(summary, indent=2) + "\n")

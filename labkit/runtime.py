@@ -75,22 +75,15 @@ def machine() -> str:
     return f"{model or platform.processor() or 'unknown CPU'} ({platform.system()} {platform.machine()})"
 
 
-def setup(seed: int) -> tuple[int, int]:
-    """Seed everything, choose graph mode, join the other processes; return (rank, ranks).
+def setup(seed: int) -> None:
+    """Choose graph mode and seed everything, for one process. The device is MindSpore's own choice.
 
-    The device is MindSpore's own choice: Ascend or GPU where there is one, otherwise CPU.
-    Equal seeds give equal initial weights on all ranks: data-parallel training does not broadcast them.
+    Raises LabkitError in one of several processes: gradients would not be averaged.
     """
+    ranks = os.environ.get("RANK_SIZE", "1")
+    if ranks != "1":
+        raise LabkitError(f"RANK_SIZE is {ranks}, but labkit trains in one process only")
     import mindspore as ms
 
     ms.set_context(mode=ms.GRAPH_MODE)
     ms.set_seed(seed)
-    if int(os.environ.get("RANK_SIZE", "1")) == 1:
-        return 0, 1
-    from mindspore.communication import get_group_size, get_rank, init
-
-    init()
-    ms.set_auto_parallel_context(
-        parallel_mode=ms.ParallelMode.DATA_PARALLEL, gradients_mean=True, device_num=get_group_size()
-    )
-    return get_rank(), get_group_size()

@@ -40,13 +40,13 @@ def create_network(recipe: Recipe):
     return net
 
 
-def train_dataset(recipe: Recipe, rank=0, ranks=1):
+def train_dataset(recipe: Recipe):
     """Batches to train on, shuffled and augmented."""
     data = recipe.data
     image_transforms = cifar10.train_transforms(data.image_size, data.crop_padding, data.flip)
     return cifar10.create_dataset(
         recipe.data_folder(), "train", data.batch_size, image_transforms=image_transforms,
-        seed=recipe.seed, rank=rank, ranks=ranks, num_workers=data.workers,
+        seed=recipe.seed, num_workers=data.workers,
     )  # fmt: skip
 
 
@@ -91,9 +91,9 @@ def train(run: Run, *, progress=True) -> None:
     recipe = run.recipe
     info = check_data(recipe)
     provenance = runs.provenance({"name": info.name, "sha256": info.sha256})
-    rank, ranks = runtime.setup(recipe.seed)
+    runtime.setup(recipe.seed)
 
-    dataset = train_dataset(recipe, rank, ranks)
+    dataset = train_dataset(recipe)
     steps_per_epoch = dataset.get_dataset_size()
     lr = learning_rates(recipe, steps_per_epoch)
     net = create_network(recipe)
@@ -110,7 +110,7 @@ def train(run: Run, *, progress=True) -> None:
     evaluation = callbacks.EvaluateCallback(model, test_dataset(recipe), run.history_file, report)
     todo = [
         callbacks.StartAt(step),
-        callbacks.PerformanceCallback(recipe.data.batch_size, ranks, report),
+        callbacks.PerformanceCallback(recipe.data.batch_size, report=report),
         callbacks.HistoryCallback(run.history_file, lr),
         evaluation,
         callbacks.CheckpointCallback(run, recipe.checkpoint_steps),
@@ -120,7 +120,7 @@ def train(run: Run, *, progress=True) -> None:
     first_epoch = step // steps_per_epoch
     if first_epoch < recipe.epochs:
         model.train(recipe.epochs, dataset, todo, dataset_sink_mode=recipe.sink, initial_epoch=first_epoch)
-    runs.write_summary(run, ranks, provenance)
+    runs.write_summary(run, provenance)
 
 
 def predict(net, dataset) -> tuple[np.ndarray, np.ndarray]:
