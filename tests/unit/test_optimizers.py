@@ -1,0 +1,136 @@
+"""labkit.optimizers: against a momentum in numpy."""
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import nn
+
+from labkit.networks import create_resnet
+from labkit.optimizers import decay_groups, momentum
+
+RATES = np.array([0.1, 0.3, 0.05, 0.2], np.float32)
+
+
+class Small(nn.Cell):
+    """A weight, a bias and a batch norm."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Dense(3, 2)
+        self.norm = nn.BatchNorm1d(2)
+        for parameter in self.trainable_params():
+            value = np.random.default_rng(len(parameter.name)).normal(size=parameter.shape)
+            parameter.set_data(ms.Tensor(value, ms.float32))
+
+    def construct(self, x):
+        return self.norm(self.dense(x))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def graph_mode():
+    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.set_seed(1)
+
+
+@pytest.fixture(scope="module")
+def resnet20():
+    return create_resnet("resnet20")
+
+
+def names(params):
+    return [p.name for p in params]
+
+
+def test_every_parameter_is_in_one_group(resnet20):
+    params = resnet20.trainable_params()
+    decayed, kept, order = decay_groups(params, 0.01)
+    assert sorted(names(decayed["params"]) + names(kept["params"])) == sorted(names(params))
+    assert names(order["order_params"]) == names(params)
+    optimizer = momentum(resnet20, RATES)
+    assert names(optimizer.parameters) == names(params)
+    assert len(set(names(optimizer.moments))) == len(params)
+
+
+def test_weights_decay_and_vectors_do_not(resnet20):
+    decayed, kept, _ = decay_groups(resnet20.trainable_params(), 0.01)
+    assert (decayed["weight_decay"], kept["weight_decay"]) == (0.01, 0.0)
+    assert len(decayed["params"]) == 20
+    assert all(name.endswith("weight") for name in names(decayed["params"]))
+    assert {name.split(".")[-1] for name in names(kept["params"])} == {"gamma", "beta", "bias"}
+
+
+def test_statistics_of_batch_norm_are_no_parameters(resnet20):
+    assert not any("moving" in p.name for p in momentum(resnet20, RATES).parameters)
+
+
+def numpy_momentum(values, gradients, rates, mu, decay, nesterov):
+    """v = mu v + g; w -= lr v, or with Nesterov's look-ahead w -= lr (g + mu v); decay for matrices only."""
+    values = {name: value.astype(np.float64) for name, value in values.items()}
+    velocity = {name: np.zeros_like(value) for name, value in values.items()}
+    for step, rate in enumerate(rates):
+        for name, value in values.items():
+            gradient = gradients[step][name] + (decay * value if value.ndim > 1 else 0)
+            velocity[name] = mu * velocity[name] + gradient
+            values[name] = value - rate * (gradient + mu * velocity[name] if nesterov else velocity[name])
+    return values
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("mu, decay", [(0.9, 0.05), (0.9, 0.0), (0.5, 0.2)])
+def test_steps_against_numpy(mu, decay, nesterov):
+    net = Small()
+    optimizer = momentum(net, RATES, mu, decay, nesterov)
+    params = net.trainable_params()
+    before = {p.name: p.asnumpy().copy() for p in params}
+    rng = np.random.default_rng(0)
+    gradients = [{p.name: rng.normal(size=p.shape).astype(np.float32) for p in params} for _ in RATES]
+    for step in gradients:
+        optimizer(tuple(ms.Tensor(step[p.name]) for p in params))
+    expected = numpy_momentum(before, gradients, RATES, mu, decay, nesterov)
+    assert len(expected) == 4
+    for parameter in params:
+        np.testing.assert_allclose(parameter.asnumpy(), expected[parameter.name], rtol=1e-5, atol=1e-6)
+
+
+def test_without_gradient_only_weights_shrink():
+    """One step: w (1 - lr * decay); batch norm and biases stay, bit by bit."""
+    net = Small()
+    before = {p.name: p.asnumpy().copy() for p in net.trainable_params()}
+    momentum(net, RATES, 0.9, 0.5)(tuple(ms.Tensor(np.zeros(p.shape, np.float32)) for p in net.trainable_params()))
+    for parameter in net.trainable_params():
+        if parameter.ndim > 1:
+            np.testing.assert_allclose(parameter.asnumpy(), before[parameter.name] * (1 - 0.1 * 0.5), rtol=1e-6)
+        else:
+            np.testing.assert_array_equal(parameter.asnumpy(), before[parameter.name])
+
+
+def test_defaults_are_he_et_al():
+    """Section 3.4: momentum 0.9, weight decay 1e-4."""
+    net, same = Small(), Small()
+    for optimizer in (momentum(net, RATES), momentum(same, RATES, momentum=0.9, weight_decay=1e-4, nesterov=False)):
+        for _ in RATES:
+            optimizer(tuple(ms.Tensor(np.ones(p.shape, np.float32)) for p in optimizer.parameters))
+    for parameter, other in zip(net.trainable_params(), same.trainable_params(), strict=True):
+        np.testing.assert_array_equal(parameter.asnumpy(), other.asnumpy())
+
+
+def test_frozen_parameters_are_left_out():
+    net = Small()
+    net.dense.bias.requires_grad = False
+    assert names(momentum(net, RATES).parameters) == ["dense.weight", "norm.gamma", "norm.beta"]
+
+
+@pytest.mark.parametrize("frozen", [["dense.weight"], ["dense.bias", "norm.gamma", "norm.beta"]])
+def test_network_with_weights_only_or_vectors_only(frozen):
+    """One of the two groups is empty, which `nn.Momentum` refuses."""
+    net = Small()
+    for parameter in net.trainable_params():
+        parameter.requires_grad = parameter.name not in frozen
+    optimizer = momentum(net, RATES, 0.9, 0.5)
+    assert set(names(optimizer.parameters)) == {"dense.weight", "dense.bias", "norm.gamma", "norm.beta"} - set(frozen)
+
+
+@pytest.mark.parametrize("arguments", [{"momentum": -0.1}, {"weight_decay": -0.1}, {"nesterov": "yes"}])
+def test_bad_values(arguments):
+    with pytest.raises((ValueError, TypeError)):
+        momentum(Small(), RATES, **arguments)

@@ -1,0 +1,366 @@
+"""labkit.run and checkpoints: what a Run keeps, and what it refuses."""
+
+import json
+import os
+import stat
+import subprocess
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import nn
+
+from labkit import callbacks, runtime
+from labkit import recipe as recipes
+from labkit import run as runs
+from labkit.losses import CrossEntropySmooth
+from labkit.networks import create_resnet
+from labkit.optimizers import momentum
+from labkit.run import RunError
+from labkit.runtime import LabkitError
+
+HISTORY = [
+    # The first step compiles, one waits; evaluations stand between the epochs.
+    {"step": 1, "epoch": 1, "loss": 2.3, "lr": 0.1, "seconds": 9.0},
+    {"step": 2, "epoch": 1, "loss": 2.2, "lr": 0.1, "seconds": 0.2},
+    {"step": 3, "epoch": 1, "loss": 2.1, "lr": 0.1, "seconds": 0.4},
+    {"epoch": 1, "accuracy": 0.25},
+    {"step": 4, "epoch": 2, "loss": 2.0, "lr": 0.1, "seconds": 0.3},
+    {"step": 5, "epoch": 2, "loss": 1.9, "lr": 0.1, "seconds": 5.0},
+    {"step": 6, "epoch": 2, "loss": 1.8, "lr": 0.1, "seconds": 0.1},
+    {"epoch": 2, "accuracy": 0.75},
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def graph_mode():
+    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.set_seed(1)
+
+
+@pytest.fixture
+def recipe(repo_root):
+    return recipes.load(repo_root / "labs" / "cifar10" / "recipe.yaml", "sample")
+
+
+@pytest.fixture
+def run(tmp_path, recipe):
+    return runs.create(tmp_path / "run", recipe)
+
+
+def write_history(run, records):
+    run.history_file.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+# -- Making and finding ---------------------------------------------------------------------------
+
+
+def test_errors_are_labkits_own():
+    assert issubclass(RunError, LabkitError)
+
+
+def test_create_keeps_the_recipe(tmp_path, recipe):
+    run = runs.create(tmp_path / "a" / "b", recipe)
+    assert run.recipe == recipe
+    assert runs.open_run(tmp_path / "a" / "b") == run
+    assert not run.complete
+    assert run.checkpoint.parent.is_dir() and not run.checkpoint.exists()
+
+
+def test_create_takes_an_empty_directory(tmp_path, recipe):
+    (tmp_path / "empty").mkdir()
+    assert runs.create(tmp_path / "empty", recipe).recipe == recipe
+
+
+def test_create_refuses_what_is_in_the_way(tmp_path, recipe):
+    for name in ("file", "folder"):
+        path = tmp_path / name
+        if name == "folder":
+            path.mkdir()
+            (path / "thesis.txt").write_text("mine")
+        else:
+            path.write_text("mine")
+        with pytest.raises(RunError, match=f"{name}: already there"):
+            runs.create(path, recipe)
+    assert (tmp_path / "folder" / "thesis.txt").read_text() == (tmp_path / "file").read_text() == "mine"
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["thesis.txt"]
+
+
+def test_create_below_a_file(tmp_path, recipe):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(RunError, match="file"):
+        runs.create(tmp_path / "file" / "run", recipe)
+
+
+def test_open_what_is_no_run(tmp_path):
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "none", tmp_path / "file"):
+        with pytest.raises(RunError, match=f"{path}: not a Run"):
+            runs.open_run(path)
+
+
+def test_free_path(tmp_path):
+    assert runs.free_path(tmp_path, "x") == tmp_path / "x"
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x-2").touch()
+    assert runs.free_path(tmp_path, "x") == tmp_path / "x-3"
+
+
+def test_newest_unfinished(tmp_path, recipe):
+    with pytest.raises(RunError, match="no unfinished Run"):
+        runs.newest_unfinished(tmp_path / "none", "x")
+    made = {name: runs.create(tmp_path / name, recipe) for name in ("x-10", "x", "x-2", "xy", "x-y", "x-2-3")}
+    (tmp_path / "x-3").mkdir()  # not a Run
+    for age, run in enumerate(made.values()):  # x-10 is the newest of all, x-2-3 the oldest
+        os.utime(run.path / "recipe.yaml", (1e9 - age, 1e9 - age))
+    assert runs.newest_unfinished(tmp_path, "x") == made["x-10"]
+    (made["x-10"].path / "summary.json").write_text("{}")
+    assert runs.newest_unfinished(tmp_path, "x") == made["x"]
+    for name in ("x", "x-2"):
+        (made[name].path / "summary.json").write_text("{}")
+    with pytest.raises(RunError, match="no unfinished Run"):
+        runs.newest_unfinished(tmp_path, "x")
+    assert runs.newest_unfinished(tmp_path, "x-2") == made["x-2-3"]
+
+
+# -- Files ----------------------------------------------------------------------------------------
+
+
+def test_write_whole_replaces(tmp_path):
+    file = tmp_path / "a.json"
+    runs.write_whole(file, "old, and longer")
+    runs.write_whole(file, "ä")
+    assert file.read_text(encoding="utf-8") == "ä"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_write_whole_fails_without_touching_the_old(tmp_path):
+    file = tmp_path / "a.json"
+    runs.write_whole(file, "old")
+    with pytest.raises(UnicodeEncodeError):
+        runs.write_whole(file, 100_000 * "new" + "\ud800")  # a lone surrogate cannot be written, the text before can
+    assert file.read_text() == "old"
+    full = "/dev/full"  # every write to it fails, as on a full disk
+    if os.path.exists(full):
+        file.with_name("a.json.part").unlink()
+        file.with_name("a.json.part").symlink_to(full)
+        with pytest.raises(OSError, match="No space left"):
+            runs.write_whole(file, "new")
+        assert file.read_text() == "old"
+
+
+def test_history_in_parts(run):
+    write_history(run, HISTORY)
+    assert run.history() == HISTORY
+    assert [record["step"] for record in run.steps()] == [1, 2, 3, 4, 5, 6]
+    assert run.evaluations() == [HISTORY[3], HISTORY[7]]
+
+
+def test_missing_history(run):
+    with pytest.raises(RunError, match=r"history\.jsonl: missing"):
+        run.history()
+
+
+@pytest.mark.parametrize("cut", [1, 10, 40])
+def test_half_written_last_line_belongs_to_an_unfinished_run(run, cut):
+    write_history(run, HISTORY[:3])
+    text = run.history_file.read_text()
+    run.history_file.write_text(text[:-cut] if cut > 1 else text + '{"step": 4')
+    expected = HISTORY[:3] if cut == 1 else HISTORY[:2]
+    assert run.history() == expected
+    (run.path / "summary.json").write_text("{}")
+    with pytest.raises(RunError, match=rf"history\.jsonl, line {len(expected) + 1}: not valid JSON"):
+        run.history()
+
+
+def test_damage_inside_the_history(run):
+    lines = [json.dumps(record) for record in HISTORY[:3]]
+    run.history_file.write_text("\n".join([lines[0], lines[1][:20], lines[2]]) + "\n")
+    with pytest.raises(RunError, match=r"history\.jsonl, line 2: not valid JSON"):
+        run.history()
+
+
+def test_history_that_is_not_text(run):
+    run.history_file.write_bytes(b'{"step": 1}\n\xff\xfe\xfd\n{"step": 2}\n')
+    with pytest.raises(RunError, match=r"history\.jsonl"):
+        run.history()
+
+
+def test_summary_missing_or_damaged(run):
+    with pytest.raises(RunError, match=r"summary\.json: missing.*--resume"):
+        _ = run.summary
+    (run.path / "summary.json").write_text('{"accuracy": 1,\n')
+    with pytest.raises(RunError, match=r"summary\.json, line 2: not valid JSON"):
+        _ = run.summary
+
+
+# -- Summary and provenance -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_summary_of_a_history_made_by_hand(run, ranks):
+    """Median of 0.2, 0.4, 0.3, 5.0, 0.1 is 0.3: the compile step is left out, the slow one does not count."""
+    write_history(run, HISTORY)
+    written = runs.write_summary(run, ranks, {"commit": "c"})
+    assert written == run.summary == {
+        "accuracy": 0.75,
+        "epochs": 2,
+        "steps": 6,
+        "train_seconds": 15.0,
+        "step_ms": 300.0,
+        "images_per_second": round(64 * ranks / 0.3, 1),
+        "provenance": {"commit": "c"},
+    }  # fmt: skip
+    assert run.complete
+
+
+def test_summary_of_a_single_step(run):
+    write_history(run, [HISTORY[0], HISTORY[3]])
+    summary = runs.write_summary(run, 1, {})
+    assert (summary["steps"], summary["step_ms"], summary["train_seconds"]) == (1, 9000.0, 9.0)
+
+
+def test_summary_of_a_sink_mode_history(run):
+    """A line stands for the epoch's 10 steps, its seconds for one of them."""
+    records = [{"step": 10 * e, "epoch": e, "loss": 1.0, "lr": 0.1, "seconds": s} for e, s in ((1, 0.9), (2, 0.2))]
+    write_history(run, [records[0], HISTORY[3], records[1], HISTORY[7]])
+    summary = runs.write_summary(run, 1, {})
+    assert (summary["steps"], summary["epochs"], summary["step_ms"]) == (20, 2, 200.0)
+    assert summary["train_seconds"] == pytest.approx(11.0)
+
+
+def test_provenance(repo_root):
+    found = runs.provenance({"name": "digits", "sha256": "0" * 64})
+    assert set(found) == {"commit", "dirty", "versions", "machine", "cores", "dataset"}
+    assert found["versions"]["mindspore"] == ms.__version__
+    assert found["versions"]["numpy"] == np.__version__
+    assert set(found["versions"]) == {"python", "labkit", "mindspore", "numpy"}
+    assert found["cores"] == len(os.sched_getaffinity(0))
+    assert os.uname().machine in found["machine"]
+    assert found["dataset"] == {"name": "digits", "sha256": "0" * 64}
+    git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=repo_root, capture_output=True, text=True)
+    assert found["commit"] == (git.stdout.strip() if git.returncode == 0 else None)
+    json.dumps(found)
+
+
+def test_dirty_is_true_for_changed_files_only(tmp_path, monkeypatch):
+    """A real checkout: clean, then with an untracked file, then with a change; and a folder that is none."""
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@example.org"]
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    monkeypatch.setattr(runtime, "REPO", tmp_path)
+    assert (runs.provenance({})["commit"], runs.provenance({})["dirty"]) == (None, None)
+    (tmp_path / "a").write_text("1")
+    for command in (["init", "-q"], ["add", "a"], ["commit", "-q", "-m", "a"]):
+        subprocess.run([*git, *command], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
+    (tmp_path / "new").touch()
+    assert (runs.provenance({})["commit"], runs.provenance({})["dirty"]) == (head, False)
+    (tmp_path / "a").write_text("2")
+    assert runs.provenance({})["dirty"] is True
+
+
+# -- Checkpoints ----------------------------------------------------------------------------------
+
+
+def make_train_network(name):
+    """Network with loss and optimizer; nothing is compiled."""
+    net = create_resnet(name)
+    cell = nn.WithLossCell(net, CrossEntropySmooth(10))
+    return nn.TrainOneStepCell(cell, momentum(net, np.full(8, 0.1, np.float32)))
+
+
+@pytest.fixture(scope="module")
+def train_network():
+    return make_train_network("resnet20")
+
+
+@pytest.fixture
+def checkpointed(run, train_network):
+    write_history(run, HISTORY[:2])
+    callbacks.save_checkpoint(run, train_network, 2)
+    return run
+
+
+def values(network):
+    return {p.name: p.asnumpy().copy() for p in network.get_parameters()}
+
+
+def test_checkpoint_brings_everything_back(checkpointed, train_network):
+    kept = values(train_network)
+    for parameter in train_network.get_parameters():
+        parameter.set_data(ms.Tensor(np.ones(parameter.shape), parameter.dtype))
+    place = callbacks.load_checkpoint(checkpointed, train_network)
+    assert place == {"step": 2, "history_bytes": checkpointed.history_file.stat().st_size}
+    loaded = values(train_network)
+    assert any(name.startswith("moments.") for name in loaded)
+    assert any("moving_variance" in name for name in loaded)
+    for name, value in kept.items():
+        np.testing.assert_array_equal(loaded[name], value, err_msg=name)
+
+
+def test_checkpoint_of_a_training_fills_a_network(checkpointed, train_network):
+    net = create_resnet("resnet20")
+    callbacks.load_checkpoint(checkpointed, net)
+    trained = values(train_network)
+    for name, value in values(net).items():
+        np.testing.assert_array_equal(trained[name], value, err_msg=name)
+
+
+def test_a_new_checkpoint_replaces_the_old_one(checkpointed, train_network):
+    callbacks.save_checkpoint(checkpointed, train_network, 3)
+    assert callbacks.load_checkpoint(checkpointed, train_network)["step"] == 3
+    assert [path.name for path in checkpointed.checkpoint.parent.iterdir()] == ["latest.ckpt"]
+    assert checkpointed.checkpoint.stat().st_mode & stat.S_IRUSR
+
+
+def test_missing_checkpoint(run, train_network):
+    with pytest.raises(RunError, match=r"latest\.ckpt: missing"):
+        callbacks.load_checkpoint(run, train_network)
+
+
+def damage(data):
+    """Kinds of damage to a checkpoint's bytes."""
+    noise = np.random.default_rng(0).bytes(len(data))
+    return {
+        "empty": b"",
+        "one byte": data[:1],
+        "half": data[: len(data) // 2],
+        "last byte lost": data[:-1],
+        "noise": noise,
+        "text": b"not a checkpoint\n" * 100,
+        "zeros": bytes(len(data)),
+        "end overwritten": data[: len(data) // 2] + noise[len(data) // 2 :],
+    }
+
+
+@pytest.mark.parametrize("kind", damage(b"xx"))
+def test_damaged_checkpoint(checkpointed, train_network, kind):
+    file = checkpointed.checkpoint
+    data = file.read_bytes()
+    file.chmod(0o600)
+    file.write_bytes(damage(data)[kind])
+    with pytest.raises(RunError, match=r"latest\.ckpt: (damaged|not of this recipe)") as caught:
+        callbacks.load_checkpoint(checkpointed, train_network)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("name, num_classes", [("resnet32", 10), ("resnet20", 100), ("resnet18", 10)])
+def test_checkpoint_of_another_recipe(checkpointed, name, num_classes):
+    with pytest.raises(RunError, match=r"latest\.ckpt: .*not of this recipe") as caught:
+        callbacks.load_checkpoint(checkpointed, create_resnet(name, num_classes))
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_checkpoint_of_a_larger_network(checkpointed):
+    """ResNet-32's checkpoint holds every name of ResNet-20, so nothing is missing: another network all the same."""
+    callbacks.save_checkpoint(checkpointed, make_train_network("resnet32"), 2)
+    with pytest.raises(RunError, match="not of this recipe"):
+        callbacks.load_checkpoint(checkpointed, create_resnet("resnet20"))
+
+
+def test_checkpoint_without_a_place(checkpointed, train_network):
+    """A checkpoint that labkit did not write."""
+    checkpointed.checkpoint.unlink()
+    ms.save_checkpoint(train_network, str(checkpointed.checkpoint))
+    with pytest.raises(RunError, match=r"latest\.ckpt: damaged, or not of this recipe"):
+        callbacks.load_checkpoint(checkpointed, train_network)

@@ -1,0 +1,122 @@
+"""labkit.schedules: against the seed's loop and closed forms written here."""
+
+import math
+
+import numpy as np
+import pytest
+
+from labkit.schedules import SCHEDULES, cosine, linear, quadratic
+
+NAMES = sorted(SCHEDULES)
+# epochs, steps_per_epoch, lr_init, lr_max, warmup_epochs
+SETTINGS = [
+    (90, 1562, 0.01, 0.1, 5),
+    (10, 7, 0.0, 0.4, 1),
+    (3, 5, 0.02, 0.02, 2),
+    (4, 10, 0.1, 0.05, 1),  # a warm-up that falls
+    (2, 9, 0.01, 0.1, 0),
+    (1, 1, 0.01, 0.1, 0),
+]
+
+
+def seed_get_lr(total_epochs, steps_per_epoch, lr_init, lr_max, warmup_epochs):
+    """`get_lr` of the CIFAR-10 seed, a step at a time, from its formula."""
+    total, warmup = steps_per_epoch * total_epochs, steps_per_epoch * warmup_epochs
+    rates = []
+    for i in range(int(total)):
+        if i < warmup:
+            rates.append(lr_init + (lr_max - lr_init) / warmup * i)
+        else:
+            rates.append(lr_max * (1 - (i - warmup) / (total - warmup)) ** 2)
+    return np.array(rates, np.float32)
+
+
+def falling(name, t, lr_max, lr_end):
+    """Rate at the part t of the way from the warm-up's end to the training's."""
+    share = {"quadratic": (1 - t) * (1 - t), "linear": 1 - t, "cosine": math.cos(math.pi * t / 2) ** 2}[name]
+    return lr_end + (lr_max - lr_end) * share
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_quadratic_is_the_seeds_get_lr(setting):
+    epochs, steps, lr_init, lr_max, warmup = setting
+    rates = quadratic(epochs, steps, lr_init=lr_init, lr_max=lr_max, warmup_epochs=warmup)
+    np.testing.assert_allclose(rates, seed_get_lr(*setting), rtol=1e-6, atol=1e-9)
+
+
+def test_defaults_are_the_seeds():
+    np.testing.assert_allclose(quadratic(90, 10), seed_get_lr(90, 10, 0.01, 0.1, 5), rtol=1e-6, atol=1e-9)
+    for name in NAMES:
+        np.testing.assert_array_equal(SCHEDULES[name](9, 10)[:50], quadratic(9, 10)[:50])
+
+
+@pytest.mark.parametrize("lr_end", [0.0, 0.003])
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_step_against_the_closed_form(name, setting, lr_end):
+    epochs, steps, lr_init, lr_max, warmup_epochs = setting
+    total, warmup = epochs * steps, warmup_epochs * steps
+    rates = SCHEDULES[name](epochs, steps, lr_init, lr_max, lr_end, warmup_epochs)
+    rising = [lr_init + (lr_max - lr_init) * i / warmup for i in range(warmup)]
+    after = [falling(name, i / (total - warmup), lr_max, lr_end) for i in range(total - warmup)]
+    np.testing.assert_allclose(rates, np.array(rising + after), rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_float32_value_per_step(name):
+    rates = SCHEDULES[name](7, 13, warmup_epochs=2)
+    assert isinstance(rates, np.ndarray)
+    assert (rates.dtype, rates.shape) == (np.float32, (91,))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_end_points(name):
+    rates = SCHEDULES[name](10, 100, lr_init=0.01, lr_max=0.3, lr_end=0.002, warmup_epochs=2)
+    assert rates[0] == np.float32(0.01)
+    assert rates[200] == np.float32(0.3) == rates.max()
+    assert rates[199] < rates[200] > rates[201]
+    assert 0.002 < rates[-1] < 0.002 + 0.3 / 100  # lr_end is reached when training is over, not before
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rises_then_falls(name):
+    steps = np.diff(SCHEDULES[name](10, 20, lr_init=0.01, lr_max=0.3, warmup_epochs=3).astype(float))
+    assert (steps[:60] > 0).all()
+    assert (steps[60:] < 0).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_warm_up_it_starts_at_the_top(name):
+    rates = SCHEDULES[name](2, 50, lr_init=0.01, lr_max=0.3, warmup_epochs=0)
+    assert rates[0] == np.float32(0.3)
+    assert (np.diff(rates) < 0).all()
+
+
+@pytest.mark.parametrize("warmup_epochs, peak", [(0.5, 50), (1.25, 125), (0.29, 29), (0.57, 57)])
+@pytest.mark.parametrize("name", NAMES)
+def test_part_of_an_epoch_as_warm_up(name, warmup_epochs, peak):
+    """0.29 * 100 is 28.999999999999996 in floating point; it is 29 steps all the same."""
+    rates = SCHEDULES[name](3, 100, lr_init=0.01, lr_max=0.3, warmup_epochs=warmup_epochs)
+    assert (len(rates), rates.argmax()) == (300, peak)
+    assert rates[peak] == np.float32(0.3)
+
+
+def test_part_of_an_epoch_in_all():
+    assert len(linear(2.5, 10, warmup_epochs=0)) == 25
+
+
+def test_the_kinds_differ_where_they_should():
+    """Half way down: a quarter, a half and a half of the top; a quarter of the way: 9/16, 3/4 and 0.854."""
+    q, c, s = (f(1, 8, lr_max=1.0, warmup_epochs=0) for f in (quadratic, cosine, linear))
+    assert (q[4], c[4], s[4]) == pytest.approx((0.25, 0.5, 0.5))
+    assert (q[2], c[2], s[2]) == pytest.approx((9 / 16, (2 + math.sqrt(2)) / 4, 3 / 4))
+
+
+@pytest.mark.parametrize(
+    "epochs, steps, warmup",
+    [(0, 10, 0), (5, 0, 0), (-1, 10, 0), (0.5, 1, 0), (5, 10, 5), (5, 10, 6), (5, 10, -1)],
+)
+@pytest.mark.parametrize("name", NAMES)
+def test_lengths_that_cannot_be(name, epochs, steps, warmup):
+    with pytest.raises(ValueError, match=r"at least one step|must end before"):
+        SCHEDULES[name](epochs, steps, warmup_epochs=warmup)
