@@ -1,0 +1,345 @@
+"""labkit.data.cifar10: batches against numpy and against MindSpore's own reader."""
+
+import os
+
+import mindspore as ms
+import mindspore.dataset as ds
+import numpy as np
+import pytest
+
+from labkit import recipe as recipes
+from labkit.data import cifar10, cifar10_files
+from labkit.data.cifar10 import create_dataset, normalize_transforms, train_transforms
+from labkit.training import test_dataset as evaluation_dataset
+from labkit.training import train_dataset
+
+MEAN = np.array([0.4914, 0.4822, 0.4465])  # the CIFAR-10 seed
+STD = np.array([0.2023, 0.1994, 0.2010])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def settings_of_mindspore():
+    """Graph mode for who comes next; the pipeline changes MindData's seed and recovery."""
+    before = ds.config.get_seed(), ds.config.get_fast_recovery()
+    yield
+    ds.config.set_seed(before[0])
+    ds.config.set_fast_recovery(before[1])
+    ms.set_context(mode=ms.GRAPH_MODE)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Random images in CIFAR-10's layout: 5 x 12 to train, 25 to test. Returns (folder, records by split)."""
+    folder = tmp_path_factory.mktemp("data")
+    rng = np.random.default_rng(0)
+    records = {"train": rng.integers(1, 256, (60, 3073)), "test": rng.integers(1, 256, (25, 3073))}
+    for split in records.values():
+        split[:, 0] = rng.integers(0, 10, len(split))
+    for number, name in enumerate(cifar10_files.TRAIN_FILES):
+        (folder / name).write_bytes(records["train"][12 * number : 12 * number + 12].astype(np.uint8).tobytes())
+    (folder / cifar10_files.TEST_FILE).write_bytes(records["test"].astype(np.uint8).tobytes())
+    return folder, records
+
+
+def pixels(records):
+    """(N, 3, 32, 32) as the files have it: three planes, row by row."""
+    return records[:, 1:].reshape(-1, 3, 32, 32)
+
+
+def normalized(planes):
+    return (planes / 255 - MEAN[:, None, None]) / STD[:, None, None]
+
+
+def raw(images):
+    """Pixels 0..255 of a normalised batch; they must be whole numbers."""
+    values = (np.asarray(images, np.float64) * STD[:, None, None] + MEAN[:, None, None]) * 255
+    assert np.abs(values - values.round()).max() < 1e-2
+    return values.round().astype(np.uint8)
+
+
+def stream(dataset, epochs=1):
+    """Epochs of a data set: a list of (images, labels) batches for each."""
+    iterator = dataset.create_tuple_iterator(num_epochs=epochs, output_numpy=True)
+    return [list(iterator) for _ in range(epochs)]
+
+
+def training(folder, batch_size=20, *, padding=0, flip=0.0, **options):
+    return create_dataset(
+        folder, "train", batch_size, image_transforms=train_transforms(32, padding, flip), **options
+    )  # fmt: skip
+
+
+def evaluation(folder, batch_size=10, **options):
+    return create_dataset(folder, "test", batch_size, image_transforms=normalize_transforms(32), **options)
+
+
+def images_of(epoch):
+    return np.concatenate([images for images, _ in epoch])
+
+
+def labels_of(epoch):
+    return np.concatenate([labels for _, labels in epoch])
+
+
+def which(images, records):
+    """Numbers of the records that the unaugmented images are."""
+    numbers = {image.astype(np.uint8).tobytes(): number for number, image in enumerate(pixels(records))}
+    return [numbers[image.tobytes()] for image in raw(images)]
+
+
+# -- Values and order -----------------------------------------------------------------------------
+
+
+def test_test_batches_are_the_file_normalised_in_its_order(data):
+    folder, records = data
+    (epoch,) = stream(evaluation(folder))
+    images, labels = images_of(epoch), labels_of(epoch)
+    assert (images.dtype, labels.dtype) == (np.float32, np.int32)
+    np.testing.assert_allclose(images, normalized(pixels(records["test"])), rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(labels, records["test"][:, 0])
+
+
+def test_mean_and_deviation_are_the_seeds():
+    np.testing.assert_array_equal([cifar10.MEAN, cifar10.STD], [MEAN, STD])
+
+
+def test_channels_first(data):
+    folder, _ = data
+    assert stream(evaluation(folder))[0][0][0].shape == (10, 3, 32, 32)
+
+
+def test_training_without_augmentation_gives_every_image_with_its_label(data):
+    folder, records = data
+    (epoch,) = stream(training(folder, seed=3))
+    order = which(images_of(epoch), records["train"])
+    assert sorted(order) == list(range(60))
+    np.testing.assert_array_equal(labels_of(epoch), records["train"][order, 0])
+    assert labels_of(epoch).dtype == np.int32
+
+
+def test_short_last_batch_is_dropped_in_training_and_kept_in_test(data):
+    folder, _ = data
+    train, test = training(folder, 16), evaluation(folder, 10)
+    assert (train.get_dataset_size(), test.get_dataset_size()) == (3, 3)
+    assert [len(labels) for _, labels in stream(train)[0]] == [16, 16, 16]
+    assert [len(labels) for _, labels in stream(test)[0]] == [10, 10, 5]
+
+
+def test_the_sample_arrives_whole(sample_data):
+    """1,437 and 360 digits; grey, so that the three planes are one before normalisation."""
+    folder = sample_data / cifar10_files.FOLDER
+    (epoch,) = stream(evaluation(folder, 100))
+    planes = raw(images_of(epoch))
+    assert planes.shape == (360, 3, 32, 32)
+    assert (planes[:, 0] == planes[:, 1]).all() and (planes[:, 0] == planes[:, 2]).all()
+    assert training(folder, 64).get_dataset_size() == 1437 // 64
+
+
+def test_mindspores_own_reader_agrees(tmp_path):
+    """`ds.Cifar10Dataset`, which reads full batches of 10,000 images only."""
+    rng = np.random.default_rng(1)
+    records = rng.integers(0, 256, (10_000, 3073), dtype=np.uint8)
+    records[:, 0] %= 10
+    (tmp_path / cifar10_files.TEST_FILE).write_bytes(records.tobytes())
+    theirs = ds.Cifar10Dataset(str(tmp_path), usage="test", shuffle=False, num_parallel_workers=1)
+    theirs = theirs.map(normalize_transforms(32), "image", num_parallel_workers=1).batch(500)
+    ours = evaluation(tmp_path, 500)
+    assert ours.get_dataset_size() == theirs.get_dataset_size() == 20
+    for (image, label), (their_image, their_label) in zip(stream(ours)[0], stream(theirs)[0], strict=True):
+        np.testing.assert_array_equal(image, their_image)
+        np.testing.assert_array_equal(label, their_label)
+
+
+@pytest.mark.parametrize("size", [48, 224])
+def test_resize(data, size):
+    """A plain image stays plain; a ramp across stays a ramp across; pixels round to one of 255."""
+    ramp = np.tile(np.arange(0, 256, 8, dtype=np.uint8)[None, :, None], (32, 1, 3))
+    for image in (np.full((32, 32, 3), 77, np.uint8), ramp):
+        out = image
+        for transform in normalize_transforms(size):
+            out = transform(out)
+        assert out.shape == (3, size, size)
+        values = (out * STD[:, None, None] + MEAN[:, None, None]) * 255
+        np.testing.assert_allclose(values, values[:, :1, :].repeat(size, 1), atol=1.01)
+        centres = (np.arange(size) + 0.5) * 32 / size - 0.5
+        np.testing.assert_allclose(values[0, 0], np.interp(centres, np.arange(32), image[0, :, 0]), atol=1.01)
+
+
+# -- Augmentation ---------------------------------------------------------------------------------
+
+
+def windows(records, padding):
+    """{window: (image, row, column)} of every 32x32 window of every image padded with zeros."""
+    found = {}
+    for number, image in enumerate(pixels(records).astype(np.uint8)):
+        padded = np.pad(image, ((0, 0), (padding, padding), (padding, padding)))
+        for row in range(2 * padding + 1):
+            for column in range(2 * padding + 1):
+                found[padded[:, row : row + 32, column : column + 32].tobytes()] = (number, row, column)
+    return found
+
+
+def test_crops_are_windows_of_the_image_padded_with_zeros(data):
+    """81 windows with padding 4: every output is one, and ten epochs of 60 images meet nearly all."""
+    folder, records = data
+    known, met = windows(records["train"], 4), set()
+    for epoch in stream(training(folder, padding=4, seed=5), 10):
+        places = [known[image.tobytes()] for image in raw(images_of(epoch))]
+        assert sorted(number for number, _, _ in places) == list(range(60))
+        met |= {place[1:] for place in places}
+    assert len(met) > 75
+
+
+@pytest.mark.parametrize("padding", [1, 2])
+def test_crop_padding_is_obeyed(data, padding):
+    folder, records = data
+    known = windows(records["train"], padding)
+    met = {
+        known[image.tobytes()][1:] for e in stream(training(folder, padding=padding), 4) for image in raw(images_of(e))
+    }
+    assert len(met) == (2 * padding + 1) ** 2
+
+
+@pytest.mark.parametrize("flip, low, high", [(0.0, 0, 0), (0.5, 240, 360), (0.25, 100, 200), (1.0, 600, 600)])
+def test_share_of_flipped_images(data, flip, low, high):
+    """Of 600 on a single device: the seed's device_id / (device_id + 1) never flipped there."""
+    folder, records = data
+    upright = {image.astype(np.uint8).tobytes() for image in pixels(records["train"])}
+    mirrored = {image[:, :, ::-1].astype(np.uint8).tobytes() for image in pixels(records["train"])}
+    flipped = 0
+    for epoch in stream(training(folder, flip=flip, seed=2), 10):
+        for image in raw(images_of(epoch)):
+            assert image.tobytes() in upright | mirrored
+            flipped += image.tobytes() in mirrored
+    assert low <= flipped <= high
+
+
+def test_evaluation_does_not_augment(data):
+    folder, _ = data
+    first, second = stream(evaluation(folder), 2)
+    np.testing.assert_array_equal(images_of(first), images_of(second))
+
+
+# -- Order and repetition -------------------------------------------------------------------------
+
+
+def equal(first, second):
+    return len(first) == len(second) and all(
+        np.array_equal(a, b) and np.array_equal(k, m) for (a, k), (b, m) in zip(first, second)
+    )
+
+
+def test_every_epoch_has_an_order_of_its_own(data):
+    folder, records = data
+    orders = [tuple(which(images_of(epoch), records["train"])) for epoch in stream(training(folder), 3)]
+    assert len({*orders, tuple(range(60))}) == 4
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_the_same_seed_repeats_the_stream_bit_by_bit(data, num_workers):
+    folder, _ = data
+    options = {"padding": 4, "flip": 0.5, "num_workers": num_workers}
+    first = stream(training(folder, seed=7, **options), 3)
+    again = stream(training(folder, seed=7, **options), 3)
+    other = stream(training(folder, seed=8, **options), 3)
+    assert [equal(a, b) for a, b in zip(first, again)] == [True] * 3
+    assert [equal(a, b) for a, b in zip(first, other)] == [False] * 3
+
+
+def test_evaluation_between_epochs_leaves_the_stream_alone(data):
+    """Making or reading the test data set, as after every epoch, changes nothing in the training's stream."""
+    folder, _ = data
+    alone = stream(training(folder, padding=4, flip=0.5, seed=7), 3)
+    dataset = training(folder, padding=4, flip=0.5, seed=7)
+    test = evaluation(folder)
+    iterator = dataset.create_tuple_iterator(num_epochs=3, output_numpy=True)
+    between = []
+    for _ in range(3):
+        between.append(list(iterator))
+        stream(test)
+    assert [equal(a, b) for a, b in zip(alone, between)] == [True] * 3
+
+
+def test_the_recipes_seed_decides_the_stream_of_a_training(data, repo_root):
+    """Data sets made in the order of `training.train`: first both, then the first epoch."""
+    folder, _ = data
+    streams = []
+    for seed in (1, 2, 1):
+        settings = (f"seed={seed}", f"data.folder={folder}", "data.batch_size=20")
+        recipe = recipes.load(repo_root / "labs/cifar10/recipe.yaml", "sample", settings)
+        train, _ = train_dataset(recipe), evaluation_dataset(recipe)
+        streams.append(stream(train)[0])
+    assert equal(streams[0], streams[2])
+    assert not equal(streams[0], streams[1])
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.parametrize("step", [1, 3, 4, 8, 11])
+def test_init_step_gives_exactly_the_rest_of_the_stream(data, step, num_workers):
+    """Three epochs of four steps; order, crop and flip are those of the uninterrupted stream."""
+    folder, _ = data
+    options = {"padding": 4, "flip": 0.5, "seed": 9, "num_workers": num_workers}
+    whole = [batch for epoch in stream(training(folder, 15, **options), 3) for batch in epoch]
+    ds.config.set_fast_recovery(False)
+    dataset = training(folder, 15, **options)
+    dataset.set_init_step(step)
+    iterator = dataset.create_tuple_iterator(num_epochs=3, output_numpy=True)
+    rest = [batch for _ in range(3 - step // 4) for batch in iterator]
+    assert len(whole) == 12
+    assert equal(rest, whole[step:])
+    assert not equal(rest, whole[: 12 - step])
+
+
+@pytest.mark.parametrize("ranks, batch_size", [(2, 30), (3, 20), (7, 9)])
+def test_shards_cover_every_image(data, ranks, batch_size):
+    """In every epoch, each shard equally long, at most ranks - 1 images twice; 7 x 9 is 63 of 60."""
+    folder, records = data
+    shards = [
+        stream(training(folder, batch_size, seed=4, rank=rank, ranks=ranks), 2) for rank in range(ranks)
+    ]  # fmt: skip
+    for epoch in range(2):
+        seen = [which(images_of(shard[epoch]), records["train"]) for shard in shards]
+        assert [len(part) for part in seen] == [batch_size] * ranks
+        together = sum(seen, [])
+        assert set(together) == set(range(60))
+        assert len(together) - 60 <= ranks - 1
+    assert not equal(shards[0][0], shards[0][1])
+
+
+# -- Bad input ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wanted", [64, os.cpu_count() + 1])
+def test_more_workers_than_cores_are_bounded(data, wanted):
+    """MindData itself raises ValueError for 64; the old labs asked for 8 and failed on a laptop."""
+    folder, _ = data
+    assert len(stream(training(folder, padding=4, num_workers=wanted))[0]) == 3
+    assert len(stream(evaluation(folder, num_workers=wanted))[0]) == 3
+
+
+def test_unknown_split(data):
+    with pytest.raises(ValueError, match="'train' or 'test'"):
+        create_dataset(data[0], "valid", 10, image_transforms=normalize_transforms(32))
+
+
+def test_missing_data(tmp_path):
+    for make in (training, evaluation):
+        with pytest.raises(cifar10_files.DataError, match=r"\.bin: this batch is missing"):
+            make(tmp_path)
+
+
+@pytest.mark.parametrize("rank, ranks", [(2, 2), (-1, 2)])
+def test_rank_out_of_range(data, rank, ranks):
+    with pytest.raises((ValueError, RuntimeError)):
+        stream(training(data[0], rank=rank, ranks=ranks))
+
+
+@pytest.mark.parametrize("flip", [-0.1, 1.5])
+def test_flip_out_of_range(flip):
+    with pytest.raises(ValueError):
+        train_transforms(flip=flip)
+
+
+def test_negative_padding():
+    with pytest.raises(ValueError):
+        train_transforms(crop_padding=-1)
