@@ -1,0 +1,164 @@
+"""Every MindSpore name that the book uses exists in the MindSpore that is installed; what it calls gone is gone.
+
+Code cells are parsed: imports, and dotted names that start with an imported one. In prose, inline code such as
+`nn.Momentum` is read with the customary short names. A cell of then-and-now.md lists the old names.
+"""
+
+import ast
+import importlib
+import re
+import sys
+from functools import cache
+from pathlib import Path
+
+import jupytext
+import pytest
+
+import labkit  # noqa: F401 - settles the environment before MindSpore is imported
+
+REPO = Path(__file__).resolve().parents[2]
+CHAPTERS = sorted([*REPO.glob("book/**/*.md"), *REPO.glob("labs/*/*.md")])
+THEN_AND_NOW = REPO / "book/1-cifar10/then-and-now.md"
+# What `nn.Momentum` and the like mean in prose.
+CUSTOMARY = {
+    "mindspore": "mindspore",
+    "ms": "mindspore",
+    "nn": "mindspore.nn",
+    "ops": "mindspore.ops",
+    "ds": "mindspore.dataset",
+    "vision": "mindspore.dataset.vision",
+    "transforms": "mindspore.dataset.transforms",
+}
+DOTTED = re.compile(r"(?:%s)(?:\.[A-Za-z_]\w*)+" % "|".join(CUSTOMARY))
+
+
+@cache
+def exists(name: str) -> bool:
+    """True if a dotted name can be imported or reached as an attribute."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:length]))
+        except ImportError:
+            continue
+        for part in parts[length:]:
+            if not hasattr(found, part):
+                return False
+            found = getattr(found, part)
+        return True
+    return False
+
+
+def python(cell: str) -> str:
+    """A cell without its shell and magic lines."""
+    return "\n".join("pass" if line.startswith(("!", "%")) else line for line in cell.splitlines())
+
+
+def cells(path: Path, kind: str) -> list[str]:
+    return [cell.source for cell in jupytext.read(path).cells if cell.cell_type == kind]
+
+
+def imported_names(tree: ast.AST) -> dict[str, str]:
+    """Name in the cell -> full MindSpore name."""
+    names = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                full = alias.name if alias.asname else alias.name.split(".")[0]
+                names[alias.asname or full] = full
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    return {name: full for name, full in names.items() if full.split(".")[0] == "mindspore"}
+
+
+def dotted(node: ast.AST) -> str | None:
+    """`a.b.c` of an attribute chain, None for anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        start = dotted(node.value)
+        return start and f"{start}.{node.attr}"
+    return None
+
+
+def names_in_code(sources: list[str]) -> set[str]:
+    """Full MindSpore names that cells import or reach through what a cell before them imported."""
+    known, found = {}, set()
+    for source in sources:
+        tree = ast.parse(python(source))
+        known |= imported_names(tree)
+        found |= set(imported_names(tree).values())
+        chains = {dotted(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)} - {None}
+        for chain in chains:
+            first, _, rest = chain.partition(".")
+            if first in known:
+                found.add(f"{known[first]}.{rest}")
+    return found
+
+
+def names_in_prose(text: str) -> set[str]:
+    """Full MindSpore names in inline code; code blocks and file names are left out."""
+    text = re.sub(r"^(`{3,}|~{3,}).*?^\1", "", text, flags=re.M | re.S)
+    found = set()
+    for code in re.findall(r"`([^`\n]+)`", text):
+        for match in re.finditer(r"(?<![\w./])" + DOTTED.pattern + r"(?![\w/])", code):
+            if match[0].endswith((".md", ".py", ".yaml")):
+                continue
+            first, _, rest = match[0].partition(".")
+            found.add(f"{CUSTOMARY[first]}.{rest}")
+    return found
+
+
+def old_names(variable: str) -> dict[str, str]:
+    """A dictionary {old: new} that then-and-now.md assigns to `variable`."""
+    for source in cells(THEN_AND_NOW, "code"):
+        for node in ast.parse(python(source)).body:
+            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == variable:
+                return ast.literal_eval(node.value)
+    raise AssertionError(f"{THEN_AND_NOW}: no cell assigns {variable}")
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.relative_to(REPO).as_posix())
+def test_names_exist(path):
+    named = names_in_code(cells(path, "code"))
+    for text in cells(path, "markdown"):
+        named |= names_in_prose(text)
+    missing = {name for name in named if not exists(name)}
+    assert missing - set(old_names("GONE")) == set()
+
+
+@pytest.mark.parametrize("old", old_names("GONE"))
+def test_what_is_called_gone_is_gone(old):
+    assert not exists(old)
+
+
+@pytest.mark.parametrize("new", sorted({*old_names("GONE").values(), *old_names("MOVED").values()}))
+def test_what_is_recommended_exists(new):
+    assert exists(new)
+
+
+@pytest.mark.parametrize("old", old_names("MOVED"))
+def test_what_is_said_to_work_still_exists(old):
+    assert exists(old)
+
+
+def test_the_book_names_many():
+    """An empty list would pass everything above."""
+    named = {name for path in CHAPTERS for name in names_in_code(cells(path, "code"))}
+    assert {"mindspore.nn.Momentum", "mindspore.train.Model"} <= named
+    assert len(named) > 40
+
+
+def test_names_are_found_where_they_stand():
+    code = ["import mindspore as ms\nfrom mindspore import nn as layers", "!ls\nx = layers.Dense(2, 2)\nms.grad(x).gone"]
+    assert names_in_code(code) == {"mindspore", "mindspore.nn", "mindspore.nn.Dense", "mindspore.grad"}
+    prose = "Use `nn.Momentum(params)`, not `torch.nn.ReLU`, see `ops.py`.\n```\n`nn.NotThis`\n```\n`ds.config.set_seed(1)`"
+    assert names_in_prose(prose) == {"mindspore.nn.Momentum", "mindspore.dataset.config.set_seed"}
+    assert not exists("mindspore.nn.NoSuchLayer")
+
+
+if __name__ == "__main__":  # list what is checked
+    for path in CHAPTERS:
+        for name in sorted(names_in_code(cells(path, "code"))):
+            sys.stdout.write(f"{path.name:20} {name}\n")
