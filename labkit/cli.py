@@ -66,7 +66,7 @@ def train(lab, profile, settings, out, resume):
     recipe = run.recipe
     click.echo(
         f"{'resuming' if resume else 'training'} {recipe.network.name} by {path}, profile {recipe.profile}, "
-        f"{recipe.epochs} epochs, into {run.path}"
+        f"epochs: {recipe.epochs}, into {run.path}"
     )
     try:
         training.train(run)
@@ -75,7 +75,7 @@ def train(lab, profile, settings, out, resume):
         sys.exit(130)
     summary = run.summary
     click.echo(
-        f"accuracy {summary['accuracy']:.2%} after {summary['epochs']} epochs, {summary['train_seconds']:.0f} s of "
+        f"accuracy {summary['accuracy']:.2%} after epoch {summary['epochs']}, {summary['train_seconds']:.0f} s of "
         f"training, {summary['step_ms']:.0f} ms a step, {summary['images_per_second']:.0f} images/s\n{run.path}"
     )
 

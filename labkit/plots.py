@@ -86,11 +86,14 @@ def confusion_matrix(counts, classes) -> Figure:
     errors = np.array(counts, float)
     np.fill_diagonal(errors, np.nan)
     figure, axis = new_figure(6.2, 5.4)
-    axis.imshow(errors, cmap="Oranges", vmin=0)
+    darkest = max(np.nanmax(errors), 1)
+    axis.imshow(errors, cmap="Oranges", vmin=0, vmax=darkest)
     for row, column in np.ndindex(*errors.shape):
         if counts[row][column]:
             weight = "bold" if row == column else "normal"
-            axis.text(column, row, f"{counts[row][column]:,}", ha="center", va="center", fontsize=8, weight=weight)
+            colour = "white" if errors[row, column] > 0.6 * darkest else "black"  # nan, the diagonal, is not
+            text = f"{counts[row][column]:,}"
+            axis.text(column, row, text, ha="center", va="center", fontsize=8, weight=weight, color=colour)
     axis.set_xticks(range(len(classes)), classes, rotation=45, ha="right")
     axis.set_yticks(range(len(classes)), classes)
     axis.set(xlabel="predicted", ylabel="true")

@@ -197,7 +197,9 @@ def _validate(tree, path, settings):
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
-        what = {"extra_forbidden": "unknown key", "missing": "missing"}.get(first["type"], first["msg"])
+        what = {"extra_forbidden": "unknown key", "missing": "missing"}.get(
+            first["type"], first["msg"].replace("Input should be", "must be")
+        )
         given = "" if what in ("unknown key", "missing") else f", not {first['input']!r}"
         for setting in settings:
             if setting.partition("=")[0] == key:
