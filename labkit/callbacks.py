@@ -199,6 +199,10 @@ def load_checkpoint(run, network) -> dict:
         raise RunError(f"{file}: damaged, or not of this recipe: {str(error).splitlines()[0]}") from None
     if missing:
         raise RunError(f"{file}: not of this recipe: it has no {missing[0]} ({len(missing)} parameters missing)")
+    own = {parameter.name for parameter in network.get_parameters()}
+    extra = [name for name in params if f"moments.{name}" in params and name not in own]
+    if extra:
+        raise RunError(f"{file}: not of this recipe: it has {extra[0]}, which the network has not")
     return place
 
 

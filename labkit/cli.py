@@ -1,6 +1,7 @@
 """The command line. Imports of MindSpore and matplotlib wait until a command needs them."""
 
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -68,6 +69,7 @@ def train(lab, profile, settings, out, resume):
         f"{'resuming' if resume else 'training'} {recipe.network.name} by {path}, profile {recipe.profile}, "
         f"epochs: {recipe.epochs}, into {run.path}"
     )
+    signal.signal(signal.SIGTERM, _interrupt)  # MindData turns Ctrl-C into SIGTERM, which a job's end sends as well
     try:
         training.train(run)
     except KeyboardInterrupt:
@@ -78,6 +80,10 @@ def train(lab, profile, settings, out, resume):
         f"accuracy {summary['accuracy']:.2%} after epoch {summary['epochs']}, {summary['train_seconds']:.0f} s of "
         f"training, {summary['step_ms']:.0f} ms a step, {summary['images_per_second']:.0f} images/s\n{run.path}"
     )
+
+
+def _interrupt(number, frame):
+    raise KeyboardInterrupt
 
 
 @main.command("eval")
@@ -106,7 +112,9 @@ def evaluate(run, as_json):
 
 @main.command()
 @click.argument("run", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="Image file. Default: curves.png in the first RUN.")
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), help="Image file. Default: curves.png in the first RUN."
+)
 def plot(run, out):
     """Draw loss, learning rate and accuracy of one or more Runs.
 
@@ -119,7 +127,10 @@ def plot(run, out):
     from labkit import plots
 
     out = out or opened[0].path / "curves.png"
-    plots.training_curves(opened).savefig(out)
+    try:
+        plots.training_curves(opened).savefig(out)
+    except (OSError, ValueError) as error:
+        raise LabkitError(f"{out}: {error}") from None
     click.echo(out)
 
 

@@ -63,7 +63,6 @@ class Optimizer(Part):
     name: Literal["momentum"] = "momentum"
     momentum: Annotated[Number, Field(ge=0, lt=1)] = 0.9
     weight_decay: NotNegative = 1e-4
-    nesterov: bool = False
 
 
 class Schedule(Part):
@@ -117,12 +116,12 @@ def load(path: Path, profile: str, settings: tuple[str, ...] = ()) -> Recipe:
     file = _read(path)
     unknown = set(file) - {"lab", "base", "profiles"}
     if unknown:
-        raise RecipeError(f"{path}: unknown key {sorted(unknown)[0]!r}; a recipe has lab, base and profiles")
+        raise RecipeError(f"{path}: unknown key {sorted(unknown, key=str)[0]!r}; a recipe has lab, base and profiles")
     profiles = file.get("profiles")
     if not isinstance(profiles, dict) or not profiles:
         raise RecipeError(f"{path}: profiles: missing or empty")
     if profile not in profiles:
-        raise RecipeError(f"{path}: no profile {profile!r}; it has {', '.join(profiles)}")
+        raise RecipeError(f"{path}: no profile {profile!r}; it has {', '.join(map(str, profiles))}")
     tree = {"lab": file.get("lab"), "profile": profile}
     for key, part in (("base", file.get("base") or {}), (f"profiles.{profile}", profiles[profile] or {})):
         if not isinstance(part, dict):
@@ -146,7 +145,8 @@ def _read(path):
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         place = getattr(error, "problem_mark", None)
         line = f", line {place.line + 1}" if place else ""
-        raise RecipeError(f"{path}{line}: not valid YAML: {getattr(error, 'problem', error)}") from None
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise RecipeError(f"{path}{line}: not valid YAML: {problem}") from None
     if not isinstance(tree, dict):
         raise RecipeError(f"{path}: a recipe holds keys and values, this file does not")
     return tree
@@ -164,6 +164,8 @@ def _merge(tree, part):
 def _parse_setting(setting):
     """'schedule.lr_max=0.2' -> {"schedule": {"lr_max": 0.2}}"""
     key, equals, text = setting.partition("=")
+    if key in ("lab", "profile"):
+        raise RecipeError(f"--set {setting}: {key} is not to be set; name another lab or --profile")
     if not equals or not all(key.split(".")):
         raise RecipeError(f"--set {setting}: write it as key=value, such as schedule.lr_max=0.2")
     try:
@@ -209,5 +211,7 @@ def _validate(tree, path, settings):
     if stem == "imagenet" and name in ("resnet20", "resnet32", "resnet56"):
         raise RecipeError(f"{path}: network.stem: {name} has the cifar stem only")
     if warmup >= recipe.epochs:
-        raise RecipeError(f"{path}: schedule.warmup_epochs: {warmup:g}, but training ends after {recipe.epochs} epochs")
+        raise RecipeError(
+            f"{path}: schedule.warmup_epochs: {warmup:g} epochs of warm-up do not fit into {recipe.epochs} of training"
+        )
     return recipe

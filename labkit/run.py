@@ -79,6 +79,8 @@ class Run:
             raise RunError(f"{file}: missing: {missing}") from None
         except json.JSONDecodeError as error:
             raise RunError(f"{file}, line {error.lineno}: not valid JSON") from None
+        except UnicodeDecodeError:
+            raise RunError(f"{file}: damaged: not text") from None
 
     def history(self) -> list[dict]:
         """All lines, steps and evaluations, in the order of training; raises RunError."""
@@ -86,6 +88,8 @@ class Run:
             lines = self.history_file.read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:
             raise RunError(f"{self.history_file}: missing") from None
+        except UnicodeDecodeError:
+            raise RunError(f"{self.history_file}: damaged: not text") from None
         records = []
         for number, line in enumerate(lines, start=1):
             try:
@@ -118,7 +122,10 @@ def create(path: Path, recipe: recipes.Recipe) -> Run:
     path = Path(path)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise RunError(f"{path}: already there; choose another --out, or go on with it by --resume")
-    (path / "checkpoints").mkdir(parents=True)
+    try:
+        (path / "checkpoints").mkdir(parents=True)
+    except OSError as error:
+        raise RunError(f"{path}: cannot be made ({error.strerror})") from None
     write_whole(path / "recipe.yaml", recipe.dump())
     return Run(path)
 

@@ -75,14 +75,15 @@ def machine() -> str:
     return f"{model or platform.processor() or 'unknown CPU'} ({platform.system()} {platform.machine()})"
 
 
-def setup(seed: int) -> None:
-    """Choose graph mode and seed everything, for one process. The device is MindSpore's own choice.
-
-    Raises LabkitError in one of several processes: gradients would not be averaged.
-    """
+def require_one_process() -> None:
+    """LabkitError in one of several processes of a job: gradients would not be averaged."""
     ranks = os.environ.get("RANK_SIZE", "1")
     if ranks != "1":
         raise LabkitError(f"RANK_SIZE is {ranks}, but labkit trains in one process only")
+
+
+def setup(seed: int) -> None:
+    """Choose graph mode and seed everything. The device is MindSpore's own choice."""
     import mindspore as ms
 
     ms.set_context(mode=ms.GRAPH_MODE)

@@ -9,7 +9,7 @@ import numpy as np
 def _warmup_then(decay, epochs, steps_per_epoch, lr_init, lr_max, lr_end, warmup_epochs):
     """Linear warm-up, then lr_end + (lr_max - lr_end) * decay(t) with t from 0 (included) to 1 (excluded)."""
     total = int(epochs * steps_per_epoch)
-    warmup = int(warmup_epochs * steps_per_epoch)
+    warmup = round(warmup_epochs * steps_per_epoch)
     if total < 1:
         raise ValueError(f"a schedule needs at least one step, not {epochs} epochs of {steps_per_epoch} steps")
     if not 0 <= warmup < total:

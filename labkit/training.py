@@ -20,7 +20,11 @@ from labkit.schedules import SCHEDULES
 
 
 def check_data(recipe: Recipe) -> cifar10_files.Info:
-    """Check the recipe's data files, making the sample where it is missing. Raises DataError, RecipeError."""
+    """Check what must be there before a Run is made: the data, of which the sample is made where it is missing.
+
+    Raises DataError, RecipeError, LabkitError.
+    """
+    runtime.require_one_process()
     folder = recipe.data_folder()
     if recipe.data.folder.startswith("sample/") and not folder.exists():
         cifar10_files.write_sample(folder)

@@ -38,9 +38,11 @@ def create_dataset(
     Training batches are shuffled and whole: the last, short one is dropped. Test batches keep order and every image.
     With several ranks each reads its own shard; all shards are equally long, so up to ranks - 1 images repeat.
     The stream is a function of seed and num_workers: a pipeline made with the same two repeats it, bit by bit.
+    MindData's seed is global: read one training pipeline before you make the next with another seed.
     """
     training = split == "train"
-    ds.config.set_seed(seed)
+    if training:  # MindData reads the seed when iteration begins; a test set made in between must not change it
+        ds.config.set_seed(seed)
     parallel = workers(num_workers)
     # `ds.Cifar10Dataset` would read the files itself, but only batches of exactly 10,000 images, so not the sample.
     data = ds.NumpySlicesDataset(

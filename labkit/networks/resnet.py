@@ -96,6 +96,8 @@ class ResNet(nn.Cell):
             raise ValueError(f"stem must be one of {', '.join(STEMS)}, not {stem!r}")
         if len(layers) != len(widths):
             raise ValueError(f"layers and widths must be of equal length, not {len(layers)} and {len(widths)}")
+        if len(layers) not in (3, 4):
+            raise ValueError(f"layers: 3 or 4 stages, not {len(layers)}")
         self.channels = widths[0]
         self.projection = projection
         self.conv1 = conv(3, self.channels, 7, 2) if stem == "imagenet" else conv(3, self.channels, 3)

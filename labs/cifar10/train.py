@@ -4,11 +4,13 @@ Example:  python train.py --data_url data/cifar-10-batches-bin --train_url out -
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 from labkit import recipe as recipes
 from labkit import run as runs
 from labkit import training
+from labkit.runtime import LabkitError
 
 
 def main():
@@ -35,4 +37,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except LabkitError as error:
+        sys.exit(f"Error: {error}")
