@@ -13,7 +13,7 @@ STD = (0.2023, 0.1994, 0.2010)
 
 
 def normalize_transforms(image_size):
-    """uint8 (H, W, 3) -> float32 (3, image_size, image_size), each channel with mean 0 and deviation 1."""
+    """uint8 (H, W, 3) -> float32 (3, image_size, image_size), each channel with mean about 0 and deviation near 1."""
     resize = [] if image_size == 32 else [vision.Resize((image_size, image_size))]
     # Normalize takes pixels of 0..255, so mean and deviation are scaled instead of every pixel.
     scale = vision.Normalize([255 * m for m in MEAN], [255 * s for s in STD])
@@ -26,7 +26,9 @@ def train_transforms(image_size=32, crop_padding=4, flip=0.5):
     if crop_padding:
         augment.append(vision.RandomCrop((32, 32), (crop_padding,) * 4))
     if flip:
-        augment.append(vision.RandomHorizontalFlip(flip))
+        # MindData seeds all random operations alike, and crop and flip would draw in step: a window that moved up would
+        # always be mirrored. A choice between two equal flips draws once more and brings them out of step.
+        augment.append(transforms.RandomChoice([vision.RandomHorizontalFlip(flip)] * 2))
     return augment + normalize_transforms(image_size)
 
 

@@ -74,7 +74,7 @@ def test_defaults(recipe_file):
     recipe = recipes.load(recipe_file(), "sample")
     assert (recipe.network.stem, recipe.network.num_classes) == ("cifar", 10)
     assert (recipe.data.crop_padding, recipe.data.flip, recipe.data.image_size) == (4, 0.5, 32)
-    assert (recipe.optimizer.momentum, recipe.optimizer.weight_decay, recipe.optimizer.nesterov) == (0.9, 1e-4, False)
+    assert (recipe.optimizer.momentum, recipe.optimizer.weight_decay) == (0.9, 1e-4)
     assert (recipe.loss.smoothing, recipe.schedule.name, recipe.schedule.lr_end) == (0.0, "quadratic", 0.0)
     assert (recipe.sink, recipe.checkpoint_steps) == (False, None)
 
@@ -90,7 +90,7 @@ def test_numbers_with_exponents_are_numbers(recipe_file, text):
     "setting, key, value",
     [
         ("network.name=resnet50", "network", "resnet50"),
-        ("optimizer.nesterov=true", "optimizer", True),
+        ("network.fast_gradient=true", "network", True),
         ("data.folder=a=b", "data", "a=b"),
         ("schedule.lr_max=1", "schedule", 1.0),
     ],
@@ -162,7 +162,7 @@ BAD_VALUES = [
     ("optimizer.weight_decay", True, "number"),
     ("optimizer.weight_decay", "small", "number"),
     ("optimizer.weight_decay", "0x10", "number"),
-    ("optimizer.nesterov", "true", "boolean"),
+    ("network.fast_gradient", "true", "boolean"),
     ("schedule.name", "step", "cosine"),
     ("schedule.lr_max", 0, "greater"),
     ("schedule.lr_max", -0.1, "greater"),
@@ -194,7 +194,7 @@ SETTINGS = [
     ("epochs=-1", "epochs", "greater"),
     ("schedule.lr_max=NaN", "schedule.lr_max", "finite"),
     ("schedule.lr_max=Infinity", "schedule.lr_max", "finite"),
-    ("optimizer.nesterov=yes", "optimizer.nesterov", "boolean"),
+    ("network.fast_gradient=yes", "network.fast_gradient", "boolean"),
     ("network=resnet50", "network", "dictionary"),
 ]
 
@@ -300,7 +300,7 @@ def test_unknown_profile(recipe_file):
 
 
 def test_dump_and_read_resolved_is_the_identity(recipe_file, tmp_path):
-    settings = ("optimizer.weight_decay=1e-7", "data.folder=ä b: c", "checkpoint_steps=7", "optimizer.nesterov=true")
+    settings = ("optimizer.weight_decay=1e-7", "data.folder=ä b: c", "checkpoint_steps=7", "network.fast_gradient=true")
     recipe = recipes.load(recipe_file(), "long", settings)
     kept = tmp_path / "kept.yaml"
     kept.write_text(recipe.dump(), encoding="utf-8")
