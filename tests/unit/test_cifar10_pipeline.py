@@ -214,6 +214,18 @@ def test_share_of_flipped_images(data, flip, low, high):
     assert low <= flipped <= high
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_crop_and_flip_draw_independently(seed):
+    """All 9 x 9 windows, plain and mirrored: MindData seeds its random operations alike, and in step they reach 90."""
+    image = np.zeros((32, 32, 3), np.uint8)
+    image[..., 0], image[..., 1] = np.arange(1, 33)[:, None], np.arange(1, 33)
+    ds.config.set_seed(seed)
+    data = ds.NumpySlicesDataset(([image] * 4000,), ["image"], shuffle=False, num_parallel_workers=1)
+    data = data.map(train_transforms(crop_padding=4, flip=0.5)[:2], "image", num_parallel_workers=1)
+    seen = [row[0].tobytes() for row in data.create_tuple_iterator(num_epochs=1, output_numpy=True)]
+    assert len(set(seen)) == 162
+
+
 def test_evaluation_does_not_augment(data):
     folder, _ = data
     first, second = stream(evaluation(folder), 2)
