@@ -106,6 +106,18 @@ class StartAt(Callback):
         run_context.original_args().cur_step_num = self.step
 
 
+class StopAt(Callback):
+    """Ends the training after step `step`; what happens at the end of an epoch happens once more, then."""
+
+    def __init__(self, step):
+        super().__init__()
+        self.step = step
+
+    def on_train_step_end(self, run_context):
+        if run_context.original_args().cur_step_num >= self.step:
+            run_context.request_stop()
+
+
 class HistoryCallback(StepTimer):
     """Appends a JSON line a step (step, epoch, loss, lr, seconds); in sink mode a line an epoch, seconds per step.
 
@@ -162,8 +174,9 @@ class CheckpointCallback(Callback):
 
     def on_train_step_end(self, run_context):
         state = run_context.original_args()
-        epoch_ends = state.cur_step_num % state.batch_num == 0  # then the evaluation comes first
-        if self.every_steps and state.cur_step_num % self.every_steps == 0 and not epoch_ends:
+        # At the end of an epoch, or of the training, the evaluation comes first.
+        evaluates = state.cur_step_num % state.batch_num == 0 or run_context.get_stop_requested()
+        if self.every_steps and state.cur_step_num % self.every_steps == 0 and not evaluates:
             save_checkpoint(self.run, state.train_network, state.cur_step_num)
 
     def on_train_epoch_end(self, run_context):

@@ -86,6 +86,7 @@ class Recipe(Part):
     epochs: Count
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
     sink: bool = False  # feed whole epochs to the device (Ascend); on CPU MindSpore does without
+    max_steps: Count | None = None  # end early, then evaluate; the schedule stays that of `epochs`
     checkpoint_steps: Count | None = None  # also checkpoint every so many steps, not only after an epoch
 
     def data_folder(self) -> Path:

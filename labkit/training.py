@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 
 import mindspore.dataset as ds
 import numpy as np
@@ -110,6 +111,7 @@ def train(run: Run, *, progress=True) -> None:
     ds.config.set_fast_recovery(False)
     dataset.set_init_step(step)
 
+    total_steps = min(recipe.epochs * steps_per_epoch, recipe.max_steps or sys.maxsize)
     report = tqdm.write if progress else print
     evaluation = callbacks.EvaluateCallback(model, test_dataset(recipe), run.history_file, report)
     todo = [
@@ -117,13 +119,13 @@ def train(run: Run, *, progress=True) -> None:
         callbacks.PerformanceCallback(recipe.data.batch_size, report=report),
         callbacks.HistoryCallback(run.history_file, lr),
         evaluation,
+        callbacks.StopAt(total_steps),
         callbacks.CheckpointCallback(run, recipe.checkpoint_steps),
     ]
     if progress:
-        todo.append(callbacks.ProgressCallback(recipe.epochs * steps_per_epoch, recipe.epochs, evaluation))
-    first_epoch = step // steps_per_epoch
-    if first_epoch < recipe.epochs:
-        model.train(recipe.epochs, dataset, todo, dataset_sink_mode=recipe.sink, initial_epoch=first_epoch)
+        todo.append(callbacks.ProgressCallback(total_steps, recipe.epochs, evaluation))
+    if step < total_steps:
+        model.train(recipe.epochs, dataset, todo, dataset_sink_mode=recipe.sink, initial_epoch=step // steps_per_epoch)
     runs.write_summary(run, provenance)
 
 

@@ -205,3 +205,15 @@ def test_history_that_lost_lines_is_refused(reference, tmp_path, start):
     assert process.returncode == 1
     assert "history.jsonl: shorter than it was" in output.splitlines()[-1]
     assert "Traceback" not in output
+
+
+@pytest.mark.slow
+def test_training_that_ends_early_and_is_killed_before_its_summary(start, reference, tmp_path):
+    """`max_steps` on a checkpoint step: evaluated once, and the steps are those of the longer training."""
+    run = tmp_path / "run"
+    killed_by_itself(start(run, "--set=max_steps=8", before=DIE_BEFORE_SUMMARY))
+    finish(start(run, "--resume"))
+    assert timeless(lines(run))[:8] == timeless(lines(reference))[:8]
+    assert [set(record) for record in lines(run)[8:]] == [{"epoch", "accuracy"}]
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["steps"], summary["epochs"], summary["accuracy"]) == (8, 1, lines(run)[8]["accuracy"])
