@@ -107,7 +107,10 @@ class StartAt(Callback):
 
 
 class StopAt(Callback):
-    """Ends the training after step `step`; what happens at the end of an epoch happens once more, then."""
+    """Ends the training after step `step`; the callbacks for the end of an epoch still run.
+
+    In sink mode MindSpore calls back, and so stops, at the end of an epoch only.
+    """
 
     def __init__(self, step):
         super().__init__()

@@ -1,5 +1,6 @@
 """The command line. Imports of MindSpore and matplotlib wait until a command needs them."""
 
+import errno
 import json
 import signal
 import sys
@@ -19,6 +20,10 @@ class Commands(click.Group):
             return super().invoke(context)
         except LabkitError as error:
             raise click.ClickException(str(error)) from None
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # output piped into `head`; click ends quietly
+                raise
+            raise click.ClickException(f"{error.filename or 'file system'}: {error.strerror or error}") from None
 
 
 @click.group(cls=Commands)
@@ -43,23 +48,28 @@ def train(lab, profile, settings, out, resume):
 
     \b
     Example:  labkit train cifar10 --profile laptop --set epochs=20 --out runs/mine
-              labkit train cifar10 --profile laptop --resume --out runs/mine
+              labkit train cifar10 --resume --out runs/mine
     """
     from labkit import recipe as recipes
     from labkit import run as runs
 
     path = recipes.find(lab)
-    asked = recipes.load(path, profile or "sample", settings)
-    name = f"{asked.lab}-{asked.profile}"
     if resume:
-        run = runs.open_run(out) if out else runs.newest_unfinished(Path("runs"), name)
-        if profile or settings:
-            recipes.require_same(run.recipe, asked, run.path)
+        if out:
+            run = runs.open_run(out)
+            asked = recipes.load(path, profile or run.recipe.profile, settings)
+        else:
+            asked = recipes.load(path, profile or "sample", settings)
+            run = runs.newest_unfinished(Path("runs"), f"{asked.lab}-{asked.profile}")
+        keys = tuple(setting.partition("=")[0] for setting in settings)
+        recipes.require_same(run.recipe, asked, run.path, ("lab", "profile", *keys))
         if run.complete:
             click.echo(f"{run.path} is complete: nothing to resume")
             return
         from labkit import training
     else:
+        asked = recipes.load(path, profile or "sample", settings)
+        name = f"{asked.lab}-{asked.profile}"
         from labkit import training
 
         training.check_data(asked)  # before the Run's directory is made

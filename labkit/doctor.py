@@ -54,7 +54,10 @@ def _mindspore():
 
 
 def _numpy():
-    version = importlib.metadata.version("numpy")
+    try:
+        version = importlib.metadata.version("numpy")
+    except importlib.metadata.PackageNotFoundError:
+        return Finding("numpy", "problem", "not installed", "run `make env`")
     if version.startswith("1."):
         return Finding("numpy", "ok", version)
     return Finding("numpy", "problem", version, "MindSpore 2.8.0 needs numpy below 2: run `make env`")
@@ -83,16 +86,23 @@ def _onednn():
 
 def _device():
     """MindSpore's device, and a convolution timed on it: 3x3, 64 to 64 channels, 32x32 pixels, batch 32."""
-    import mindspore as ms
-    import numpy as np
-    from mindspore import nn
+    try:
+        import mindspore as ms
+        import numpy as np
+        from mindspore import nn
 
-    layer = nn.Conv2d(64, 64, 3)
-    images = ms.Tensor(np.ones((32, 64, 32, 32), np.float32))
-    layer(images).asnumpy()  # the first call prepares the kernel
-    start = time.perf_counter()
-    layer(images).asnumpy()
-    seconds = time.perf_counter() - start
+        layer = nn.Conv2d(64, 64, 3)
+        images = ms.Tensor(np.ones((32, 64, 32, 32), np.float32))
+        layer(images).asnumpy()  # the first call prepares the kernel
+        times = []
+        for _ in range(3):  # the best of three: the machine may be busy
+            start = time.perf_counter()
+            layer(images).asnumpy()
+            times.append(time.perf_counter() - start)
+        seconds = min(times)
+    except Exception as error:  # whatever it is, the report is what the user needs now
+        reason = f"MindSpore does not work: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        return [Finding("device", "problem", reason, "run `make env`; it installs versions that fit together")]
     device = Finding("device", "ok", ms.get_context("device_target"))
     found = f"{1000 * seconds:.0f} ms for a 3x3 convolution"
     if seconds < SLOW_CONVOLUTION:

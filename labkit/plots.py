@@ -43,13 +43,13 @@ def smooth(values, window):
     return (sums[ends] - sums[starts]) / (ends - starts)
 
 
-def training_curves(runs, names=None) -> Figure:
+def training_curves(runs) -> Figure:
     """Loss, learning rate and test accuracy of Runs over epochs, a colour each."""
     figure, (loss, rate, accuracy) = new_figure(10, 3.2, columns=3)
     for number, run in enumerate(runs):
-        colour, name = COLOURS[number % len(COLOURS)], names[number] if names else run.path.name
+        colour, name = COLOURS[number % len(COLOURS)], run.path.name
         steps, evaluations = run.steps(), run.evaluations()
-        per_epoch = max(1, round(len(steps) / max(1, steps[-1]["epoch"]))) if steps else 1
+        per_epoch = max(1, sum(record["epoch"] == 1 for record in steps))  # a Run may have ended early
         epochs = np.arange(1, len(steps) + 1) / per_epoch
         losses = [record["loss"] for record in steps]
         loss.plot(epochs, losses, color=colour, alpha=0.2, linewidth=0.7)

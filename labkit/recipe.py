@@ -41,7 +41,7 @@ class Part(BaseModel):
 class Network(Part):
     name: Literal["resnet20", "resnet32", "resnet56", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]
     stem: Literal["cifar", "imagenet"] = "cifar"
-    num_classes: Annotated[int, Field(ge=2)] = 10
+    num_classes: Annotated[int, Field(ge=2)] = 10  # must be the data's; CIFAR-10's layout has ten
     fast_gradient: bool = False  # labkit's own gradient of 3x3 convolutions, for a CPU
 
 
@@ -86,7 +86,7 @@ class Recipe(Part):
     epochs: Count
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
     sink: bool = False  # feed whole epochs to the device (Ascend); on CPU MindSpore does without
-    max_steps: Count | None = None  # end early, then evaluate; the schedule stays that of `epochs`
+    max_steps: Count | None = None  # end early (with sink: after that epoch) and evaluate; same schedule
     checkpoint_steps: Count | None = None  # also checkpoint every so many steps, not only after an epoch
 
     def data_folder(self) -> Path:
@@ -143,7 +143,9 @@ def _read(path):
         tree = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RecipeError(f"{path}: no such file") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise RecipeError(f"{path}: cannot be read ({error.strerror})") from None
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: not text, or a date that is none
         place = getattr(error, "problem_mark", None)
         line = f", line {place.line + 1}" if place else ""
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
@@ -171,18 +173,18 @@ def _parse_setting(setting):
         raise RecipeError(f"--set {setting}: write it as key=value, such as schedule.lr_max=0.2")
     try:
         value = json.loads(text)
-    except json.JSONDecodeError:
+    except ValueError:
         value = text  # a bare word, such as network.name=resnet50
     for name in reversed(key.split(".")):
         value = {name: value}
     return value
 
 
-def require_same(run_recipe: Recipe, asked: Recipe, path: Path) -> None:
-    """A resumed Run keeps its recipe: RecipeError, naming the first key that was asked to differ."""
+def require_same(run_recipe: Recipe, asked: Recipe, path: Path, keys: tuple[str, ...]) -> None:
+    """A resumed Run keeps its recipe: RecipeError, naming the first of `keys` that was asked to differ."""
     kept, wanted = _flatten(run_recipe.model_dump()), _flatten(asked.model_dump())
     for key in kept:
-        if kept[key] != wanted[key]:
+        if kept[key] != wanted[key] and any(key == asked or key.startswith(f"{asked}.") for asked in keys):
             raise RecipeError(f"{path}: a resumed Run keeps its recipe: {key} is {kept[key]!r}, not {wanted[key]!r}")
 
 

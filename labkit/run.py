@@ -2,6 +2,7 @@
 
 - recipe.yaml: the resolved Recipe
 - history.jsonl: a line a step and a line an evaluation
+- provenance.json: commit, versions, machine and data of the first start
 - checkpoints/latest.ckpt: weights, optimizer state and the place in the data stream
 - summary.json: results and provenance; written last, so a Run that has one is complete
 - evaluation.json: what `labkit eval` found, by class and with the confusion matrix
@@ -15,6 +16,7 @@ import platform
 import re
 import statistics
 import subprocess
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +24,11 @@ import labkit
 from labkit import recipe as recipes
 from labkit import runtime
 from labkit.runtime import LabkitError
+
+try:
+    import fcntl
+except ImportError:  # Windows: two trainings of one Run are then not told apart
+    fcntl = None
 
 
 class RunError(LabkitError):
@@ -67,6 +74,11 @@ class Run:
         return self._json("summary.json", "this run is not complete; go on with it by --resume")
 
     @property
+    def provenance(self) -> dict:
+        """Commit, versions, machine and data of the Run's first start; raises RunError."""
+        return self._json("provenance.json", "it was never trained")
+
+    @property
     def evaluation(self) -> dict:
         """What `labkit eval` found, by class and with the confusion matrix; raises RunError."""
         return self._json("evaluation.json", f"`labkit eval {self.path}` makes it")
@@ -93,15 +105,15 @@ class Run:
         records = []
         for number, line in enumerate(lines, start=1):
             try:
-                records.append(json.loads(line))
-            except json.JSONDecodeError:
+                records.append(dict(json.loads(line)))
+            except (ValueError, TypeError):
                 # A killed training may leave its last line half-written; elsewhere the file is damaged.
                 if number < len(lines) or self.complete:
-                    raise RunError(f"{self.history_file}, line {number}: not valid JSON") from None
+                    raise RunError(f"{self.history_file}, line {number}: not a JSON object") from None
         return records
 
     def steps(self) -> list[dict]:
-        """History of steps: step, epoch, loss, lr, seconds."""
+        """History of steps: step, epoch, loss, lr, seconds (of the step)."""
         return [record for record in self.history() if "step" in record]
 
     def evaluations(self) -> list[dict]:
@@ -120,14 +132,43 @@ def open_run(path: Path) -> Run:
 def create(path: Path, recipe: recipes.Recipe) -> Run:
     """Start a Run in a new or empty directory; raises RunError where something is in the way."""
     path = Path(path)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    # A process killed in here leaves no more than these two, which hold nothing.
+    leftovers = {path / "checkpoints", path / "recipe.yaml.part"}
+    if path.exists() and (not path.is_dir() or set(path.iterdir()) - leftovers):
         raise RunError(f"{path}: already there; choose another --out, or go on with it by --resume")
     try:
-        (path / "checkpoints").mkdir(parents=True)
+        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        write_whole(path / "recipe.yaml", recipe.dump())
     except OSError as error:
         raise RunError(f"{path}: cannot be made ({error.strerror})") from None
-    write_whole(path / "recipe.yaml", recipe.dump())
     return Run(path)
+
+
+@contextmanager
+def alone(run: Run):
+    """Keep a second training out of a Run; the lock goes with the process, however it ends. Raises RunError."""
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(run.path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(f"{run.path}: another training of this Run is under way") from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def keep_provenance(run: Run, dataset: dict) -> None:
+    """Note where a Run comes from at its first start; later, RunError where the data is not the same any more."""
+    file = run.path / "provenance.json"
+    if not file.exists():
+        write_whole(file, json.dumps(provenance(dataset), indent=1) + "\n")
+    kept = run.provenance["dataset"]
+    if kept["sha256"] != dataset["sha256"]:
+        raise RunError(f"{run.path}: began with other data ({kept['name']}) than there is now ({dataset['name']})")
 
 
 def free_path(parent: Path, name: str) -> Path:
@@ -157,10 +198,12 @@ def provenance(dataset: dict) -> dict:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             versions[package] = None
-    commit = _git("rev-parse", "HEAD")
+    commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
+    if _git("rev-parse", "--show-toplevel") != str(runtime.REPO):
+        commit = changes = None  # installed inside somebody else's checkout
     return {
         "commit": commit,
-        "dirty": None if commit is None else bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "dirty": None if changes is None else bool(changes),
         "versions": versions,
         "machine": runtime.machine(),
         "cores": runtime.cores(),
@@ -177,7 +220,7 @@ def _git(*arguments):
     return result.stdout.strip() if result.returncode == 0 else None
 
 
-def write_summary(run: Run, provenance: dict) -> dict:
+def write_summary(run: Run) -> dict:
     """Write summary.json from the history: accuracy, epochs, steps, seconds and speed, with provenance."""
     steps, evaluations = run.steps(), run.evaluations()
     # The first step compiles the graph. Where it is the only one, its time is all there is.
@@ -191,7 +234,7 @@ def write_summary(run: Run, provenance: dict) -> dict:
         "train_seconds": round(sum(n * record["seconds"] for n, record in zip(counts, steps, strict=True)), 3),
         "step_ms": round(1000 * typical, 3),
         "images_per_second": round(run.recipe.data.batch_size / typical, 1),
-        "provenance": provenance,
+        "provenance": run.provenance,
     }
     write_whole(run.path / "summary.json", json.dumps(summary, indent=2) + "\n")
     return summary

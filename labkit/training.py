@@ -4,6 +4,7 @@ import json
 import os
 import sys
 
+import mindspore as ms
 import mindspore.dataset as ds
 import numpy as np
 from mindspore.train import Accuracy, Model
@@ -34,13 +35,14 @@ def check_data(recipe: Recipe) -> cifar10_files.Info:
         raise RecipeError(f"network.num_classes: {recipe.network.num_classes}, but {folder} has {len(info.classes)}")
     if recipe.data.batch_size > info.train_images:
         raise RecipeError(f"data.batch_size: {recipe.data.batch_size}, but {folder} has {info.train_images} images")
+    learning_rates(recipe, info.train_images // recipe.data.batch_size)
     return info
 
 
 def create_network(recipe: Recipe):
     """The recipe's network, initialised from MindSpore's global seed."""
     net = create_resnet(recipe.network.name, recipe.network.num_classes, recipe.network.stem)
-    if recipe.network.fast_gradient:
+    if recipe.network.fast_gradient and ms.get_context("device_target") == "CPU":
         use_fast_gradients(net)
     return net
 
@@ -91,11 +93,18 @@ def train(run: Run, *, progress=True) -> None:
     """Train a Run's recipe, evaluating after every epoch; goes on from the Run's checkpoint where there is one.
 
     A resumed training repeats what was lost since the checkpoint and ends as if it had never stopped.
-    Raises RecipeError, RunError, DataError, DivergedError.
+    Raises RecipeError, RunError, DataError, DivergedError; RunError for a complete Run, which is never changed.
     """
+    if run.complete:
+        raise runs.RunError(f"{run.path}: complete, so there is nothing left to train")
+    with runs.alone(run):
+        _train(run, progress)
+
+
+def _train(run, progress):
     recipe = run.recipe
     info = check_data(recipe)
-    provenance = runs.provenance({"name": info.name, "sha256": info.sha256})
+    runs.keep_provenance(run, {"name": info.name, "sha256": info.sha256})
     runtime.setup(recipe.seed)
 
     dataset = train_dataset(recipe)
@@ -126,7 +135,7 @@ def train(run: Run, *, progress=True) -> None:
         todo.append(callbacks.ProgressCallback(total_steps, recipe.epochs, evaluation))
     if step < total_steps:
         model.train(recipe.epochs, dataset, todo, dataset_sink_mode=recipe.sink, initial_epoch=step // steps_per_epoch)
-    runs.write_summary(run, provenance)
+    runs.write_summary(run)
 
 
 def predict(net, dataset) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,6 @@ MindSpore 2.8 hands each convolution to oneDNN in plain NCHW layout. Measured th
 """
 
 from mindspore import nn, ops
-from mindspore.ops.operations import _grad_ops
 
 WIDEST = 128  # channels; above, oneDNN's own gradient by the input is the faster one
 PAGE = 4096 // 4  # float32 values in a memory page
@@ -30,6 +29,8 @@ class Conv3x3(nn.Cell):
 
     @staticmethod
     def _weight_gradient(out_channels, padding):
+        from mindspore.ops.operations import _grad_ops  # MindSpore's own: another version may lack it
+
         gradient = _grad_ops.Conv2DBackpropFilter(out_channels, 3, pad_mode="pad", pad=padding)
         gradient.add_prim_attr("pad_list", padding)  # the attribute that the CPU kernel reads
         return gradient

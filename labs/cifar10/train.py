@@ -14,7 +14,9 @@ from labkit.runtime import LabkitError
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--data_url", required=True, help="folder of the data, in CIFAR-10's binary layout")
     parser.add_argument("--train_url", required=True, help="folder for the Run; an unfinished one is gone on with")
     parser.add_argument("--num_epochs", type=int, help="epochs to train; default: the recipe's")
@@ -29,7 +31,10 @@ def main():
     out = Path(arguments.train_url)
     if (out / "recipe.yaml").exists():
         run = runs.open_run(out)
-        recipes.require_same(run.recipe, recipe, out)
+        recipes.require_same(run.recipe, recipe, out, ("lab", "profile", "data.folder", "epochs"))
+        if run.complete:
+            print(f"{out} is complete: nothing to train")
+            return
     else:
         training.check_data(recipe)
         run = runs.create(out, recipe)
