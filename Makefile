@@ -8,7 +8,11 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?=
 VENV   := $(CURDIR)/.venv
 BIN    := $(VENV)/bin
-DATA   := $(or $(LABKIT_DATA),$(CURDIR)/data)
+DATA   := $(abspath $(or $(LABKIT_DATA),$(CURDIR)/data))
+ifneq ($(words $(CURDIR) $(DATA)),2)
+$(error a folder's name has a space, which make cannot handle: "$(CURDIR)" or "$(DATA)")
+endif
+export LABKIT_DATA := $(DATA)
 ARGS   ?=
 
 # .venv first for everything that runs: msrun, for one, starts `python` from PATH.
@@ -32,7 +36,7 @@ help: ## list what can be made
 	@echo "usage: make TARGET"
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 12
 
-env: $(ENV_STAMP) ## create .venv with everything in it (PYTHON=... to choose the Python)
+env: $(ENV_STAMP) ## create .venv with everything in it (new one by another Python: make distclean env PYTHON=...)
 	@echo "environment: .venv, $$($(BIN)/python --version); command line: .venv/bin/labkit"
 
 sample: $(SAMPLE_STAMP) ## make the small offline data set, data/sample
@@ -72,8 +76,8 @@ clean: ## remove what the build made (_build, caches)
 	rm -rf _build .pytest_cache .ruff_cache
 	find . \( -name .venv -o -name .git -o -name data \) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
-distclean: clean ## remove .venv and the sample as well
-	rm -rf .venv *.egg-info $(DATA)/sample
+distclean: clean ## remove .venv and data/sample as well
+	rm -rf .venv *.egg-info data/sample
 
 # The environment is made again when one of these files changes, and only then.
 $(ENV_STAMP): requirements.txt requirements-dev.txt constraints.txt pyproject.toml

@@ -50,13 +50,15 @@ def remove(*names: str) -> None:
         shutil.rmtree(BUILD / name, ignore_errors=True)
 
 
-def changed(name: str, value: str) -> bool:
-    """True when `value` is not what the last build recorded under `name`; records it."""
-    record = BUILD / f".{name}"
-    if record.exists() and record.read_text() == value:
+def remove_stale(record: str, value: str, *names: str) -> bool:
+    """Remove what was built from other inputs than `value`, then record it; True if there was something to remove."""
+    file = BUILD / f".{record}"
+    if file.exists() and file.read_text() == value:
         return False
-    record.write_text(value)
-    return True
+    stale = any((BUILD / name).exists() for name in names)
+    remove(*names)
+    file.write_text(value)  # last: an interrupted build removes again
+    return stale
 
 
 def kernel_environment() -> dict[str, str]:
@@ -101,12 +103,9 @@ def main() -> int:
     BUILD.mkdir(exist_ok=True)
 
     first = not (BUILD / ".jupyter_cache").exists()
-    if changed("execution", digest(EXECUTION_INPUTS)):
-        if not first:
-            print("make book: labkit, a recipe or a recorded Run has changed: executing all chapters again")
-        remove(".jupyter_cache", ".doctrees", "jupyter_execute", "html")
-    if changed("pages", digest(PAGE_INPUTS)):
-        remove(".doctrees", "jupyter_execute", "html")
+    if remove_stale("execution", digest(EXECUTION_INPUTS), ".jupyter_cache", ".doctrees", "jupyter_execute", "html"):
+        print("make book: labkit, a recipe or a recorded Run has changed: executing all chapters again")
+    remove_stale("pages", digest(PAGE_INPUTS), ".doctrees", "jupyter_execute", "html")
     if not COMPLETE.exists():  # Sphinx repeats no warning of a page that it need not read again
         remove(".doctrees")
     COMPLETE.unlink(missing_ok=True)

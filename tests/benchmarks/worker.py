@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 STEPS = 3  # a turn: the median of so many steps
+QUEUED = 50  # more batches than any queue holds
 BATCHES = 200  # a turn of a pipeline
 RATE = 0.01
 
@@ -86,6 +87,8 @@ def batches(iterable):
     iterator = iter(iterable)
 
     def turn():
+        for _ in range(QUEUED):  # made while the others took their turns
+            next(iterator)
         start = time.perf_counter()
         for _ in range(BATCHES):
             next(iterator)
@@ -123,12 +126,14 @@ def labkit_data(workers):
 def mindspore_data(workers):
     import mindspore as ms
     import mindspore.dataset as ds
+    from mindspore.dataset import transforms
 
     from labkit.data import cifar10
 
     folder, workers = cifar_folder(), int(workers)
     data = ds.Cifar10Dataset(folder.name, usage="train", shuffle=True, num_parallel_workers=workers)
     data = data.map(cifar10.train_transforms(), "image", num_parallel_workers=workers)
+    data = data.map(transforms.TypeCast(ms.int32), "label", num_parallel_workers=workers)
     data = data.batch(128, drop_remainder=True, num_parallel_workers=workers)
     turn = batches(data.repeat().create_tuple_iterator(output_numpy=True))
     return {"version": ms.__version__}, lambda: (folder, turn())[1]
@@ -148,9 +153,9 @@ def torch_data(workers):
 
         def __getitem__(self, index):
             image = torch.nn.functional.pad(pixels[index], (4, 4, 4, 4))
-            top, left, mirror = torch.randint(0, 9, (3,)).tolist()
-            image = image[:, top : top + 32, left : left + 32]
-            image = image.flip(2) if mirror < 4.5 else image
+            top, left, mirror = torch.randint(0, 18, (3,)).tolist()
+            image = image[:, top // 2 : top // 2 + 32, left // 2 : left // 2 + 32]
+            image = image.flip(2) if mirror < 9 else image
             return (image.float() - mean) / std, labels[index]
 
     loader = torch.utils.data.DataLoader(
