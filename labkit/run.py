@@ -146,7 +146,12 @@ def create(path: Path, recipe: recipes.Recipe) -> Run:
 
 @contextmanager
 def alone(run: Run):
-    """Keep a second training out of a Run; the lock goes with the process, however it ends. Raises RunError."""
+    """Keep a second training out of a Run; the lock goes with the process, however it ends.
+
+    RunError where one is under way, or the Run is complete: a complete Run is never changed.
+    """
+    if run.complete:
+        raise RunError(f"{run.path}: complete, so there is nothing left to train")
     if fcntl is None:
         yield
         return

@@ -95,47 +95,43 @@ def train(run: Run, *, progress=True) -> None:
     A resumed training repeats what was lost since the checkpoint and ends as if it had never stopped.
     Raises RecipeError, RunError, DataError, DivergedError; RunError for a complete Run, which is never changed.
     """
-    if run.complete:
-        raise runs.RunError(f"{run.path}: complete, so there is nothing left to train")
     with runs.alone(run):
-        _train(run, progress)
+        recipe = run.recipe
+        info = check_data(recipe)
+        runs.keep_provenance(run, {"name": info.name, "sha256": info.sha256})
+        runtime.setup(recipe.seed)
 
+        dataset = train_dataset(recipe)
+        steps_per_epoch = dataset.get_dataset_size()
+        lr = learning_rates(recipe, steps_per_epoch)
+        net = create_network(recipe)
+        loss = CrossEntropySmooth(recipe.network.num_classes, recipe.loss.smoothing)
+        optimizer = momentum(net, lr, **recipe.optimizer.model_dump(exclude={"name"}))
+        model = Model(net, loss, optimizer, metrics={"accuracy": Accuracy()})
 
-def _train(run, progress):
-    recipe = run.recipe
-    info = check_data(recipe)
-    runs.keep_provenance(run, {"name": info.name, "sha256": info.sha256})
-    runtime.setup(recipe.seed)
+        step = restore(run, model.train_network)
+        # Replay the data stream up to `step`, augmentation included, instead of jumping (MindData's "fast" recovery).
+        ds.config.set_fast_recovery(False)
+        dataset.set_init_step(step)
 
-    dataset = train_dataset(recipe)
-    steps_per_epoch = dataset.get_dataset_size()
-    lr = learning_rates(recipe, steps_per_epoch)
-    net = create_network(recipe)
-    loss = CrossEntropySmooth(recipe.network.num_classes, recipe.loss.smoothing)
-    optimizer = momentum(net, lr, **recipe.optimizer.model_dump(exclude={"name"}))
-    model = Model(net, loss, optimizer, metrics={"accuracy": Accuracy()})
-
-    step = restore(run, model.train_network)
-    # Replay the data stream up to `step`, augmentation included, instead of jumping (MindData's "fast" recovery).
-    ds.config.set_fast_recovery(False)
-    dataset.set_init_step(step)
-
-    total_steps = min(recipe.epochs * steps_per_epoch, recipe.max_steps or sys.maxsize)
-    report = tqdm.write if progress else print
-    evaluation = callbacks.EvaluateCallback(model, test_dataset(recipe), run.history_file, report)
-    todo = [
-        callbacks.StartAt(step),
-        callbacks.PerformanceCallback(recipe.data.batch_size, report=report),
-        callbacks.HistoryCallback(run.history_file, lr),
-        evaluation,
-        callbacks.StopAt(total_steps),
-        callbacks.CheckpointCallback(run, recipe.checkpoint_steps),
-    ]
-    if progress:
-        todo.append(callbacks.ProgressCallback(total_steps, recipe.epochs, evaluation))
-    if step < total_steps:
-        model.train(recipe.epochs, dataset, todo, dataset_sink_mode=recipe.sink, initial_epoch=step // steps_per_epoch)
-    runs.write_summary(run)
+        total_steps = min(recipe.epochs * steps_per_epoch, recipe.max_steps or sys.maxsize)
+        report = tqdm.write if progress else print
+        evaluation = callbacks.EvaluateCallback(model, test_dataset(recipe), run.history_file, report)
+        todo = [
+            callbacks.StartAt(step),
+            callbacks.PerformanceCallback(recipe.data.batch_size, report=report),
+            callbacks.HistoryCallback(run.history_file, lr),
+            evaluation,
+            callbacks.StopAt(total_steps),
+            callbacks.CheckpointCallback(run, recipe.checkpoint_steps),
+        ]
+        if progress:
+            todo.append(callbacks.ProgressCallback(total_steps, recipe.epochs, evaluation))
+        if step < total_steps:
+            model.train(
+                recipe.epochs, dataset, todo, dataset_sink_mode=recipe.sink, initial_epoch=step // steps_per_epoch
+            )
+        runs.write_summary(run)
 
 
 def predict(net, dataset) -> tuple[np.ndarray, np.ndarray]:
