@@ -1,4 +1,7 @@
-"""labkit.callbacks: driven by MindSpore's own training loop, and by its protocol where the CPU has no sink mode."""
+"""labkit.callbacks: driven by MindSpore's own training loop, and by its protocol where the CPU has no sink mode.
+
+The callbacks read a clock that only the tests move, in powers of two, so that every number is exact.
+"""
 
 import json
 import re
@@ -23,7 +26,8 @@ LINE = re.compile(
     r"epoch (?P<epoch>\d+) cost time = (?P<seconds>[\d.]+) s, train step num: (?P<steps>\d+), "
     r"one step time: (?P<ms>[\d.]+) ms, train samples per second of cluster: (?P<rate>[\d.]+)(?P<note>.*)"
 )
-STEPS, BATCH, PAUSE = 5, 4, 0.04
+STEPS, BATCH = 5, 4
+COMPILE, STEP, WAIT, BETWEEN = 8.0, 0.25, 0.0625, 100.0  # seconds: first step, others, data, end of an epoch
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -40,29 +44,40 @@ def fields(line):
     return {name: value if name == "note" else float(value) for name, value in found.groupdict().items()}
 
 
-class SlowSteps(Callback):
-    """Makes each step last PAUSE longer, and the end of an epoch much longer."""
-
-    def on_train_step_begin(self, run_context):
-        time.sleep(PAUSE)
-
-    def on_train_epoch_end(self, run_context):
-        time.sleep(0.5)
-
-
 class Clock(Callback):
-    """Independent times: begin of each epoch and end of each step."""
+    """What the callbacks take for `time`: moves by steps, by the wait for data between them, and between epochs."""
 
     def __init__(self):
         super().__init__()
-        self.begins, self.ends = [], []
+        self.now = 1000.0
 
-    def on_train_epoch_begin(self, run_context):
-        self.begins.append(time.monotonic())
-        self.ends.append([])
+    def perf_counter(self):
+        return self.now
+
+    def on_train_step_begin(self, run_context):
+        self.now += COMPILE if run_context.original_args().cur_step_num == 1 else STEP
+
+    def on_train_epoch_end(self, run_context):
+        self.now += BETWEEN
+
+
+class Waiting(Callback):
+    """Last in the list: time that passes before the next step begins."""
+
+    def __init__(self, clock):
+        super().__init__()
+        self.clock = clock
 
     def on_train_step_end(self, run_context):
-        self.ends[-1].append(time.monotonic())
+        self.clock.now += WAIT
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock, which the callbacks read in place of the machine's."""
+    clock = Clock()
+    monkeypatch.setattr(callbacks, "time", clock)
+    return clock
 
 
 def images(steps=STEPS):
@@ -82,75 +97,77 @@ def model():
 
 @pytest.fixture(scope="module")
 def timed(tmp_path_factory):
-    """Three epochs of a real training with slow steps: lines, clock, history."""
+    """Three epochs of a real training under the clock: lines, history."""
     lines, clock, file = [], Clock(), tmp_path_factory.mktemp("run") / "history.jsonl"
     todo = [
-        SlowSteps(),  # first, so that its pause at an epoch's end would be counted if anything there were
+        clock,  # first, so that its pause at an epoch's end would be counted if anything there were
         PerformanceCallback(BATCH, report=lines.append),
         HistoryCallback(file, np.linspace(0.3, 0.1, 3 * STEPS, dtype=np.float32)),
-        clock,
+        Waiting(clock),
     ]
-    model().train(3, images(), todo, dataset_sink_mode=False)
-    return [fields(line) for line in lines], clock, [json.loads(line) for line in file.read_text().splitlines()]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(callbacks, "time", clock)
+        model().train(3, images(), todo, dataset_sink_mode=False)
+    return [fields(line) for line in lines], [json.loads(line) for line in file.read_text().splitlines()]
 
 
 def test_a_line_an_epoch_with_the_seeds_fields(timed):
-    lines, _, _ = timed
+    lines, _ = timed
     assert [line["epoch"] for line in lines] == [1, 2, 3]
     assert [line["steps"] for line in lines] == [STEPS] * 3
 
 
-def test_epoch_time_against_an_independent_clock(timed):
-    """From the epoch's begin to its last step's end: not less than the pauses, not the pause after the epoch."""
-    lines, clock, _ = timed
-    for line, begin, ends in zip(lines, clock.begins, clock.ends, strict=True):
-        assert line["seconds"] >= STEPS * PAUSE
-        assert line["seconds"] == pytest.approx(ends[-1] - begin, abs=0.06)
+def test_epoch_time_is_steps_and_waits(timed):
+    """From the epoch's begin to its last step's end: waits between steps count, what follows the epoch does not."""
+    lines, _ = timed
+    waits = (STEPS - 1) * WAIT
+    assert [line["seconds"] for line in lines] == [COMPILE + 4 * STEP + waits, *2 * [STEPS * STEP + waits]]
 
 
 def test_step_time_and_rate_follow_from_it(timed):
-    lines, _, _ = timed
+    lines, _ = timed
     for line in lines[1:]:
-        assert line["ms"] == pytest.approx(1000 * line["seconds"] / STEPS, rel=0.01)
-        assert line["ms"] >= 1000 * PAUSE
-        assert line["rate"] == pytest.approx(BATCH * 1000 / line["ms"], rel=0.01)
-        assert line["note"] == ""
+        assert (line["seconds"], line["ms"], line["rate"], line["note"]) == (1.5, 300.0, round(BATCH / 0.3, 1), "")
 
 
 def test_compile_step_is_told_apart(timed):
     """The first line's step time is that of the steps after the first, whose own time is said."""
-    lines, clock, _ = timed
-    first, ends = lines[0], clock.ends[0]
-    told = float(re.fullmatch(r", first step \(compile\): ([\d.]+) s", first["note"])[1])
-    assert told == pytest.approx(ends[0] - clock.begins[0], abs=0.07)
-    assert first["ms"] == pytest.approx(1000 * (ends[-1] - ends[0]) / (STEPS - 1), abs=20)
-    assert first["ms"] >= 1000 * PAUSE  # divided by the steps that were counted
-    assert first["rate"] == pytest.approx(BATCH * 1000 / first["ms"], rel=0.01)
+    first = timed[0][0]
+    assert first["note"] == f", first step (compile): {COMPILE} s"
+    assert (first["ms"], first["rate"]) == (1000 * (STEP + WAIT), round(BATCH / (STEP + WAIT), 1))
 
 
-def test_several_devices_count_in_the_rate():
-    rates = []
+def test_several_devices_count_in_the_rate(clock):
     for devices in (1, 8):
         lines = []
-        callback = PerformanceCallback(32, devices, lines.append)
-        sink_mode(callback, [0.1, 0.1], steps=10)
-        line = fields(lines[1])
-        assert line["rate"] == pytest.approx(devices * 32 * 1000 / line["ms"], rel=0.01)
-        rates.append(line["rate"])
-    assert rates[1] > 4 * rates[0]
+        sink_mode(clock, PerformanceCallback(32, devices, lines.append), [0.5, 0.5], steps=10)
+        assert fields(lines[1])["rate"] == devices * 32 * 10 / 0.5
 
 
-def test_epoch_of_one_step():
+def test_epoch_of_one_step(clock):
     """The compile step is all there is: it counts, rather than a division by zero."""
     lines = []
-    model().train(2, images(1), [PerformanceCallback(BATCH, report=lines.append)], dataset_sink_mode=False)
+    todo = [clock, PerformanceCallback(BATCH, report=lines.append)]
+    model().train(2, images(1), todo, dataset_sink_mode=False)
     first, second = map(fields, lines)
-    assert first["steps"] == second["steps"] == 1
-    assert first["ms"] == pytest.approx(1000 * first["seconds"], abs=1)
+    assert (first["steps"], first["seconds"], first["ms"]) == (1, COMPILE, 1000 * COMPILE)
+    assert (second["steps"], second["seconds"], second["ms"]) == (1, STEP, 1000 * STEP)
     assert "compile" in first["note"] and second["note"] == ""
 
 
-def sink_mode(callback, seconds, steps, loss=1.0):
+def test_seconds_are_seconds():
+    """The one test of the machine's own clock: steps that sleep are not shorter than their sleep."""
+
+    class Sleep(Callback):
+        def on_train_step_begin(self, run_context):
+            time.sleep(0.02)
+
+    lines = []
+    model().train(2, images(), [Sleep(), PerformanceCallback(BATCH, report=lines.append)], dataset_sink_mode=False)
+    assert fields(lines[1])["seconds"] >= STEPS * 0.02
+
+
+def sink_mode(clock, callback, seconds, steps, loss=1.0):
     """Call as `Model._train_dataset_sink_process` does: one step end an epoch, cur_step_num ahead by batch_num.
 
     MindSpore feeds a CPU without sinking, so its own loop cannot show this here.
@@ -164,49 +181,46 @@ def sink_mode(callback, seconds, steps, loss=1.0):
         callback.on_train_epoch_begin(context)
         state.cur_step_num += steps
         callback.on_train_step_begin(context)
-        time.sleep(pause)
+        clock.now += pause
         state.net_outputs = ms.Tensor(loss, ms.float32)
         callback.on_train_step_end(context)
         callback.on_train_epoch_end(context)
+        clock.now += BETWEEN
     callback.on_train_end(context)
 
 
-def test_sink_mode_divides_by_the_epochs_steps():
-    """10 steps in 0.2 s are 20 ms each; the first epoch says what it holds, the second what compiling took."""
+def test_sink_mode_divides_by_the_epochs_steps(clock):
+    """10 steps in 0.5 s are 50 ms each; the first epoch says what it holds, the second what compiling took."""
     lines = []
-    sink_mode(PerformanceCallback(32, report=lines.append), [0.5, 0.2, 0.2], steps=10)
+    sink_mode(clock, PerformanceCallback(32, report=lines.append), [2.0, 0.5, 0.25], steps=10)
     first, second, third = map(fields, lines)
     assert [line["steps"] for line in (first, second, third)] == [10] * 3
-    assert first["note"] == ", compile time included"
-    assert float(re.fullmatch(r", compile time was about ([\d.]+) s", second["note"])[1]) == pytest.approx(
-        0.3, abs=0.15
-    )
-    assert third["note"] == ""
-    assert 0.2 <= third["seconds"] < 0.35
-    assert third["ms"] == pytest.approx(100 * third["seconds"], rel=0.01)
-    assert third["rate"] == pytest.approx(32 * 10 / third["seconds"], rel=0.01)
+    assert [line["seconds"] for line in (first, second, third)] == [2.0, 0.5, 0.25]
+    assert [line["ms"] for line in (first, second, third)] == [200.0, 50.0, 25.0]
+    assert [line["rate"] for line in (first, second, third)] == [160.0, 640.0, 1280.0]
+    notes = [", compile time included", ", compile time was about 1.5 s", ""]
+    assert [line["note"] for line in (first, second, third)] == notes
 
 
-def test_asking_for_sink_mode_on_a_cpu_gives_true_numbers_too():
+def test_asking_for_sink_mode_on_a_cpu_gives_true_numbers_too(clock):
+    """MindSpore does not sink here: a call back a step."""
     lines = []
-    model().train(2, images(), [SlowSteps(), PerformanceCallback(BATCH, report=lines.append)], dataset_sink_mode=True)
+    model().train(2, images(), [clock, PerformanceCallback(BATCH, report=lines.append)], dataset_sink_mode=True)
     second = fields(lines[1])
-    assert second["steps"] == STEPS
-    assert second["seconds"] >= STEPS * PAUSE  # a pause a step, as MindSpore does not sink here
-    assert second["ms"] == pytest.approx(1000 * second["seconds"] / STEPS, rel=0.01)
+    assert (second["steps"], second["seconds"], second["ms"]) == (STEPS, STEPS * STEP, 1000 * STEP)
 
 
 # -- History --------------------------------------------------------------------------------------
 
 
 def test_history_has_a_line_a_step(timed):
-    _, clock, history = timed
+    _, history = timed
     assert [list(line) for line in history] == [["step", "epoch", "loss", "lr", "seconds"]] * (3 * STEPS)
     assert [line["step"] for line in history] == list(range(1, 3 * STEPS + 1))
     assert [line["epoch"] for line in history] == [1] * STEPS + [2] * STEPS + [3] * STEPS
     np.testing.assert_allclose([line["lr"] for line in history], np.linspace(0.3, 0.1, 3 * STEPS), rtol=1e-6)
-    steady = np.diff(clock.ends[1])
-    np.testing.assert_allclose([line["seconds"] for line in history][STEPS + 1 : 2 * STEPS], steady, atol=0.03)
+    epoch = [STEP, *[STEP + WAIT] * (STEPS - 1)]
+    assert [line["seconds"] for line in history] == [COMPILE, *epoch[1:], *epoch, *epoch]
 
 
 def test_history_has_the_loss_of_the_step(tmp_path):
@@ -225,13 +239,13 @@ def test_history_has_the_loss_of_the_step(tmp_path):
     np.testing.assert_allclose(written, losses, rtol=1e-4)
 
 
-def test_history_in_sink_mode_has_a_line_an_epoch(tmp_path):
+def test_history_in_sink_mode_has_a_line_an_epoch(tmp_path, clock):
     file = tmp_path / "history.jsonl"
-    sink_mode(HistoryCallback(file, np.arange(20) / 100), [0.2, 0.1], steps=10, loss=0.25)
+    sink_mode(clock, HistoryCallback(file, np.arange(20) / 100), [2.5, 1.25], steps=10, loss=0.25)
     first, second = (json.loads(line) for line in file.read_text().splitlines())
     assert (first["step"], first["epoch"], first["loss"], first["lr"]) == (10, 1, 0.25, 0.09)
     assert (second["step"], second["epoch"], second["lr"]) == (20, 2, 0.19)
-    assert 0.01 <= second["seconds"] < 0.03  # of one step
+    assert (first["seconds"], second["seconds"]) == (0.25, 0.125)  # of one step
 
 
 def test_started_at_a_step_counts_on_from_there(tmp_path):
@@ -270,11 +284,11 @@ def columns():
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf"), float("-inf")])
-def test_a_loss_that_is_not_finite_ends_the_training(tmp_path, loss):
+def test_a_loss_that_is_not_finite_ends_the_training(tmp_path, clock, loss):
     file = tmp_path / "history.jsonl"
     file.write_text("before\n")
     with pytest.raises(DivergedError, match=r"step 10 \(epoch 1, learning rate 0\.5\).*schedule\.lr_max") as caught:
-        sink_mode(HistoryCallback(file, np.full(10, 0.5)), [0.0], steps=10, loss=loss)
+        sink_mode(clock, HistoryCallback(file, np.full(10, 0.5)), [0.5], steps=10, loss=loss)
     assert len(str(caught.value).splitlines()) == 1
     assert file.read_text() == "before\n"
     assert issubclass(DivergedError, LabkitError)

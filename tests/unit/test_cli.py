@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import runpy
 import subprocess
 import sys
 
@@ -10,9 +12,14 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
+from labkit import doctor, training
+from labkit import recipe as recipes
 from labkit.cli import main
+from labkit.run import RunError, create, open_run
 
 LABKIT = [sys.executable, "-c", "from labkit.cli import main; main(prog_name='labkit')"]
+# Prints the modules that were imported, last of all on stderr.
+WATCH = "import sys, atexit; atexit.register(lambda: print(sorted(sys.modules), file=sys.stderr)); "
 COMMANDS = ("train", "eval", "plot", "doctor")
 
 
@@ -58,6 +65,7 @@ def trained(call, place):
 def invoke(place, monkeypatch):
     """Function that runs labkit in this process, where MindSpore is imported once."""
     monkeypatch.chdir(place)
+    monkeypatch.setattr("labkit.cli.signal.signal", lambda number, handler: None)  # this process is pytest's
 
     def invoke(*arguments):
         done = CliRunner().invoke(main, [str(argument) for argument in arguments])
@@ -82,26 +90,43 @@ def refusal(done, status=1):
 # -- Help -----------------------------------------------------------------------------------------
 
 
+def loaded(done):
+    """Packages that a process under WATCH imported."""
+    return {name.split(".")[0] for name in eval(done.stderr.splitlines()[-1])}
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([name, "--help"] for name in COMMANDS)])
 def test_help_needs_no_mindspore(call, arguments):
     """Nor anything else that takes long: answers come at once."""
-    watch = "import sys; import atexit; atexit.register(lambda: print(sorted(sys.modules), file=sys.stderr)); "
-    done = call(*arguments, command=[sys.executable, "-c", watch + LABKIT[2]])
+    done = call(*arguments, command=[sys.executable, "-c", WATCH + LABKIT[2]])
     assert done.returncode == 0
-    loaded = {name.split(".")[0] for name in eval(done.stderr)}
-    assert "labkit" in loaded and "click" in loaded
-    assert not loaded & {"mindspore", "matplotlib", "sklearn", "scipy", "numpy"}
+    assert loaded(done) >= {"labkit", "click"}
+    assert not loaded(done) & {"mindspore", "matplotlib", "sklearn", "scipy", "numpy"}
+
+
+def test_recipe_run_cli_and_doctor_need_no_mindspore(call):
+    code = WATCH + "import labkit.recipe, labkit.run, labkit.cli, labkit.doctor"
+    done = call(command=[sys.executable, "-c", code])
+    assert done.returncode == 0, done.stderr
+    assert loaded(done) >= {"labkit", "pydantic"}
+    assert not loaded(done) & {"mindspore", "matplotlib", "sklearn", "scipy", "numpy"}
+
+
+def test_a_bad_recipe_is_refused_without_mindspore(call):
+    done = call("train", "cifar10", "--set", "colour=red", command=[sys.executable, "-c", WATCH + LABKIT[2]])
+    assert done.returncode == 1 and "colour: unknown key" in done.stderr
+    assert "mindspore" not in loaded(done)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_help_carries_an_example(call, name):
-    text = call(name, "--help").stdout
+def test_every_help_carries_an_example(invoke, name):
+    text = invoke(name, "--help").stdout
     assert f"labkit {name}" in text.partition("Example:")[2]
-    assert name in call("--help").stdout
+    assert name in invoke("--help").stdout
 
 
-def test_top_help_says_how_to_start(call):
-    assert "labkit doctor" in call("--help").stdout
+def test_top_help_says_how_to_start(invoke):
+    assert "labkit doctor" in invoke("--help").stdout
 
 
 # -- Refusals -------------------------------------------------------------------------------------
@@ -132,6 +157,8 @@ def test_wrong_usage(invoke, arguments):
         (["train", "cifar10", "--set", "epochs=many"], "epochs"),
         (["train", "cifar10", "--set", "colour=red"], "colour: unknown key"),
         (["train", "cifar10", "--set", "epochs=1"], "schedule.warmup_epochs: 1"),
+        (["train", "cifar10", "--set", "schedule.warmup_epochs=3.99"], "schedule: warm-up of 3.99 epochs"),
+        (["train", "cifar10", "--out", 300 * "x"], "File name too long"),
         (["train", "cifar10", "--set", "data.folder=nowhere"], "nowhere"),
         (["train", "cifar10", "--set", "data.batch_size=2000"], "data.batch_size: 2000"),
         (["train", "cifar10", "--set", "network.num_classes=3"], "network.num_classes: 3"),
@@ -144,6 +171,27 @@ def test_wrong_usage(invoke, arguments):
 def test_bad_input_is_one_line(invoke, place, sample_data, arguments, says):
     assert says in refusal(invoke(*arguments))
     assert not (place / "runs").exists()
+
+
+def test_an_error_of_the_file_system_is_one_line(invoke, tmp_path):
+    """Whatever the command: here a folder where a file should be."""
+    (tmp_path / "recipe.yaml").touch()
+    (tmp_path / "history.jsonl").mkdir()
+    assert refusal(invoke("plot", tmp_path)).endswith("history.jsonl: Is a directory")
+
+
+def test_output_into_a_closed_pipe_is_quiet(tmp_path, repo_root):
+    """As `labkit ... | head` does it."""
+    run = create(tmp_path / "run", recipes.load(repo_root / "labs/cifar10/recipe.yaml", "sample"))
+    (run.path / "summary.json").write_text("{}")
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [*LABKIT, "train", "cifar10", "--resume", "--out", str(run.path)], cwd=repo_root, stdout=write,
+        stderr=subprocess.PIPE, text=True, timeout=60,
+    )  # fmt: skip
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_train_does_not_overwrite(invoke, place, sample_data):
@@ -175,13 +223,15 @@ def test_one_of_several_processes_is_refused(call, place):
 @pytest.mark.slow
 def test_train_makes_a_complete_run(trained):
     run, done = trained
-    assert {path.name for path in run.iterdir()} >= {"recipe.yaml", "history.jsonl", "summary.json", "checkpoints"}
+    assert {path.name for path in run.iterdir()} >= {
+        "recipe.yaml", "history.jsonl", "provenance.json", "summary.json", "checkpoints",
+    }  # fmt: skip
     summary = json.loads((run / "summary.json").read_text())
     assert (summary["epochs"], summary["steps"]) == (2, 10)
     assert 0 <= summary["accuracy"] <= 1 and summary["step_ms"] > 0
     assert summary["images_per_second"] == pytest.approx(40_000 / summary["step_ms"], rel=0.01)
     assert len(summary["provenance"]["dataset"]["sha256"]) == 64
-    assert f"accuracy {summary['accuracy']:.2%} after 2 epochs" in done.stdout
+    assert f"accuracy {summary['accuracy']:.2%} after epoch 2," in done.stdout
     assert done.stdout.splitlines()[-1] == "trained"
     assert "10/10" in done.stderr  # the bar
 
@@ -204,8 +254,10 @@ def test_eval_agrees_with_the_training(call, trained):
 
 
 @pytest.mark.slow
-def test_eval_as_a_table(invoke, trained):
+def test_eval_as_a_table(invoke, trained, monkeypatch):
+    """Of the result that the test before has looked at."""
     run, _ = trained
+    monkeypatch.setattr(training, "evaluate", lambda run: run.evaluation)
     done = invoke("eval", run)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -233,23 +285,72 @@ def test_plot_that_cannot_be_written(invoke, trained, out):
     assert done.returncode in (1, 2) and done.stderr.splitlines()[-1].startswith("Error: ")
 
 
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 @pytest.mark.slow
-def test_resume_of_a_complete_run_changes_nothing(invoke, trained):
+def test_a_complete_run_is_never_changed(invoke, trained):
     run, _ = trained
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    before = contents(run)
     done = invoke("train", "cifar10", "--resume", "--out", run)
     assert done.returncode == 0
     assert "is complete: nothing to resume" in done.stdout
-    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    with pytest.raises(RunError, match=f"{run}: complete"):
+        training.train(open_run(run), progress=False)
+    assert contents(run) == before
 
 
 @pytest.mark.slow
-def test_resume_keeps_the_recipe(invoke, trained, place):
-    run, _ = trained
-    settings = small(place, "schedule.lr_max=0.3")
-    message = refusal(invoke("train", "cifar10", "--resume", "--out", run, *settings))
-    assert "schedule.lr_max is 0.1, not 0.3" in message
-    assert invoke("train", "cifar10", "--resume", "--out", run, *small(place)).returncode == 0
+@pytest.mark.parametrize(
+    "asked, says",
+    [
+        ([], None),  # its own profile, and nothing else is asked
+        (["--set=epochs=2"], None),  # not the other settings that it began with
+        (["--set=schedule.lr_max=0.3"], "schedule.lr_max is 0.1, not 0.3"),
+        (["--set=data.batch_size=64"], "data.batch_size is 40, not 64"),
+        (["--profile=sample"], None),
+        (["--profile=laptop"], "profile is 'sample', not 'laptop'"),
+        (["--set=colour=red"], "colour: unknown key"),
+    ],
+)
+def test_resume_keeps_the_recipe(invoke, trained, asked, says):
+    done = invoke("train", "cifar10", "--resume", "--out", trained[0], *asked)
+    if says:
+        assert says in refusal(done)
+    else:
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def unfinished(trained, tmp_path):
+    """The trained Run as it was just before its summary."""
+    run = tmp_path / "unfinished"
+    (run / "checkpoints").mkdir(parents=True)
+    for name in ("recipe.yaml", "history.jsonl", "provenance.json", "checkpoints/latest.ckpt"):
+        (run / name).write_bytes((trained[0] / name).read_bytes())
+    return run
+
+
+@pytest.mark.slow
+def test_resume_finds_the_profile_in_the_run(invoke, unfinished):
+    recipe = unfinished / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("profile: sample", "profile: laptop"))
+    assert invoke("train", "cifar10", "--resume", "--out", unfinished).returncode == 0
+    assert (unfinished / "summary.json").exists()
+
+
+@pytest.mark.slow
+def test_resume_with_other_data_is_refused(invoke, unfinished, place):
+    file = place / "data" / "data_batch_3.bin"
+    data, before = file.read_bytes(), contents(unfinished)
+    try:
+        file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+        message = refusal(invoke("train", "cifar10", "--resume", "--out", unfinished))
+    finally:
+        file.write_bytes(data)
+    assert str(unfinished) in message and "other data" in message
+    assert contents(unfinished) == before
 
 
 @pytest.mark.slow
@@ -305,6 +406,49 @@ def test_doctor_finds_damaged_and_missing_data(invoke, tmp_path, monkeypatch):
     assert findings["CIFAR-10"]["status"] == "note" and "download" in findings["CIFAR-10"]["advice"]
 
 
+def test_doctors_pin_is_the_projects(repo_root):
+    (pin,) = re.findall(r"^mindspore==(\S+)$", (repo_root / "requirements.txt").read_text(), flags=re.M)
+    assert pin == doctor.PIN
+
+
+NO_NUMPY = """
+import importlib.metadata, sys
+sys.modules["numpy"] = None
+version = importlib.metadata.version
+def look(name):
+    if name == "numpy":
+        raise importlib.metadata.PackageNotFoundError(name)
+    return version(name)
+importlib.metadata.version = look
+"""
+BROKEN_MINDSPORE = """
+import sys
+class Broken:
+    def find_spec(self, name, path=None, target=None):
+        if name == "mindspore":
+            raise OSError("libgomp.so: cannot open shared object file\\nand more")
+sys.meta_path.insert(0, Broken())
+"""
+
+
+@pytest.mark.parametrize(
+    "before, expected",
+    [
+        (NO_NUMPY, {"numpy": "not installed", "device": "numpy"}),
+        (BROKEN_MINDSPORE, {"device": "OSError: libgomp.so: cannot open shared object file"}),
+    ],
+)
+def test_doctor_on_a_broken_installation(call, sample_data, before, expected):
+    """It is asked just then: the whole report all the same."""
+    done = call("doctor", "--json", command=[sys.executable, "-c", before + LABKIT[2]])
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    findings = {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
+    for name, says in expected.items():
+        assert findings[name]["status"] == "problem" and "make env" in findings[name]["advice"]
+        assert says in findings[name]["found"] and len(findings[name]["found"].splitlines()) == 1
+    assert {"sample data", "CIFAR-10", "python on PATH"} <= set(findings)
+
+
 def test_doctor_for_people(invoke, sample_data):
     text = invoke("doctor").stdout
     for name in ("python", "mindspore", "cores", "oneDNN", "convolution", "sample data"):
@@ -314,33 +458,77 @@ def test_doctor_for_people(invoke, sample_data):
 # -- The job's start file -------------------------------------------------------------------------
 
 
+@pytest.fixture
+def job(place, repo_root, monkeypatch, capsys):
+    """Function that runs train.py in this process, as a program; the arguments are the job's."""
+    monkeypatch.chdir(place)
+
+    def job(*arguments):
+        file = repo_root / "labs" / "cifar10" / "train.py"
+        monkeypatch.setattr(sys, "argv", [str(file), *map(str, arguments)])
+        status = 0
+        try:
+            runpy.run_path(str(file), run_name="__main__")
+        except SystemExit as ended:  # with a message, as Python ends a program: on stderr, and 1
+            status = ended.code
+        stdout, stderr = capsys.readouterr()
+        if isinstance(status, str):
+            status, stderr = 1, f"{stderr}{status}\n"
+        return subprocess.CompletedProcess(arguments, status, stdout, stderr)
+
+    return job
+
+
 @pytest.fixture(scope="module")
-def job(call, repo_root):
-    return lambda *arguments: call(*arguments, command=[sys.executable, repo_root / "labs" / "cifar10" / "train.py"])
+def finished_job(call, place, repo_root):
+    """A job as a process of its own, with arguments that are not for train.py: its Run, and what it printed."""
+    done = call(
+        "--data_url", "data", "--train_url", "job", "--num_epochs", "2", "--profile", "sample",
+        "--init_method", "tcp://127.0.0.1:1", "--device_num=1", "stray",
+        command=[sys.executable, repo_root / "labs" / "cifar10" / "train.py"],
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return place / "job", done
 
 
 @pytest.mark.slow
-def test_job_takes_the_seeds_arguments_and_ignores_others(job, place):
-    """As a job passes them: --init_method and the like are not for this file."""
-    arguments = ["--data_url", "data", "--train_url", "job", "--num_epochs", "2", "--profile", "sample"]
-    done = job(*arguments, "--init_method", "tcp://127.0.0.1:1", "--device_num=1", "stray")
-    assert done.returncode == 0, done.stderr
-    recipe = (place / "job" / "recipe.yaml").read_text()
+def test_job_takes_the_seeds_arguments_and_ignores_others(finished_job, place):
+    run, done = finished_job
+    recipe = (run / "recipe.yaml").read_text()
     assert f"folder: {place / 'data'}" in recipe and "epochs: 2" in recipe
     lines = done.stdout.splitlines()
     assert [line.split(",")[1].split(":")[0].strip() for line in lines if "cost time" in line] == ["train step num"] * 2
-    assert json.loads((place / "job" / "summary.json").read_text())["epochs"] == 2
+    assert json.loads((run / "summary.json").read_text())["epochs"] == 2
 
 
-def test_job_without_its_arguments(job):
-    done = job("--num_epochs", "2")
-    assert done.returncode == 2 and "--data_url" in done.stderr
+@pytest.mark.slow
+def test_job_started_again(job, finished_job):
+    """A complete Run stays as it is, an unfinished one is gone on with, another recipe is refused."""
+    run, _ = finished_job
+    arguments = ["--data_url", "data", "--train_url", run, "--profile", "sample", "--num_epochs"]
+    before = contents(run)
+    done = job(*arguments, 2)
+    assert done.returncode == 0 and "complete" in done.stdout
+    assert "epochs is 2, not 3" in job(*arguments, 3).stderr.splitlines()[-1]
+    assert contents(run) == before
+    summary = json.loads((run / "summary.json").read_text())
+    (run / "summary.json").unlink()
+    assert job(*arguments, 2).returncode == 0
+    assert json.loads((run / "summary.json").read_text()) == summary
+
+
+@pytest.mark.parametrize("missing", ["--data_url", "--train_url"])
+def test_job_without_its_arguments(job, missing):
+    """An abbreviation is not taken for the argument: it is the job's own, as --init_method is."""
+    arguments = {"--data_url": "data", "--train_url": "never"}
+    arguments[missing.removesuffix("_url")] = arguments.pop(missing)
+    done = job(*(word for pair in arguments.items() for word in pair), "--num_epochs", "2")
+    assert done.returncode == 2 and f"required: {missing}" in done.stderr
 
 
 @pytest.mark.parametrize("data_url, epochs, says", [("nowhere", "10", "nowhere"), ("data", "5", "warmup_epochs")])
 def test_job_with_bad_input_says_so_in_one_line(job, place, data_url, epochs, says):
     done = job("--data_url", data_url, "--train_url", "bad", "--num_epochs", epochs)
     assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert says in done.stderr.splitlines()[-1]
+    assert len(done.stderr.splitlines()) == 1 and says in done.stderr
     assert not (place / "bad").exists()

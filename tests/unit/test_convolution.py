@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 from mindspore import nn
 
+from labkit import recipe as recipes
+from labkit import training
 from labkit.networks import create_resnet, use_fast_gradients
 from labkit.networks.convolution import FastGradientConv2d
 
@@ -59,6 +61,17 @@ def test_network_keeps_names_values_and_output():
     assert list(after) == list(before)
     assert all(np.array_equal(after[name], value) for name, value in before.items())
     np.testing.assert_array_equal(net(x).asnumpy(), output)
+
+
+@pytest.mark.parametrize("device, fast", [("CPU", 17), ("Ascend", 0), ("GPU", 0)])
+def test_a_recipe_gets_them_on_a_cpu_only(monkeypatch, repo_root, device, fast):
+    recipe = recipes.load(repo_root / "labs/cifar10/recipe.yaml", "sample", ("network.name=resnet20",))
+    assert recipe.network.fast_gradient
+    if device != ms.get_context("device_target"):
+        monkeypatch.setattr(training.ms, "get_context", {"device_target": device}.get)
+    net = training.create_network(recipe)
+    # Of 19: the stem and two in each of nine blocks, less two of stride 2.
+    assert sum(isinstance(cell, FastGradientConv2d) for _, cell in net.cells_and_names()) == fast
 
 
 def test_other_convolutions_stay():

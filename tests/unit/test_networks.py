@@ -1,11 +1,14 @@
 """labkit.networks: against published counts and against numpy."""
 
+from typing import get_args
+
 import mindspore as ms
 import numpy as np
 import pytest
 from mindspore import nn
 
 from labkit.networks import NAMES, BasicBlock, Bottleneck, ResNet, create_resnet, resnet
+from labkit.recipe import Network
 
 # torchvision's models, 1000 classes: trainable parameters.
 TORCHVISION = {
@@ -69,6 +72,11 @@ def test_layers_are_what_the_name_says(name):
     """Convolutions and the classifier count, shortcuts do not."""
     weights = [p.name for p in create_resnet(name).trainable_params() if p.ndim > 1 and "downsample" not in p.name]
     assert len(weights) == int(name.removeprefix("resnet"))
+
+
+def test_a_recipe_may_name_every_network():
+    """labkit.recipe writes the names out, because it imports no MindSpore."""
+    assert sorted(get_args(Network.model_fields["name"].annotation)) == sorted(NAMES)
 
 
 def test_names_are_torchvisions():

@@ -113,6 +113,18 @@ def test_defaults_are_he_et_al():
         np.testing.assert_array_equal(parameter.asnumpy(), other.asnumpy())
 
 
+def test_mindspore_still_ignores_nesterov_on_a_cpu():
+    """The reason why `momentum` does not offer it. When this fails, MindSpore has learned it: offer it."""
+    found = []
+    for nesterov in (False, True):
+        net = Small()
+        optimizer = nn.Momentum(net.trainable_params(), 0.1, 0.9, use_nesterov=nesterov)
+        for _ in range(3):
+            optimizer(tuple(ms.Tensor(np.ones(p.shape, np.float32)) for p in net.trainable_params()))
+        found.append(np.concatenate([p.asnumpy().ravel() for p in net.trainable_params()]))
+    np.testing.assert_array_equal(*found)
+
+
 def test_frozen_parameters_are_left_out():
     net = Small()
     net.dense.bias.requires_grad = False

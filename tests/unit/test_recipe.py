@@ -196,6 +196,7 @@ SETTINGS = [
     ("schedule.lr_max=Infinity", "schedule.lr_max", "finite"),
     ("network.fast_gradient=yes", "network.fast_gradient", "boolean"),
     ("network=resnet50", "network", "dictionary"),
+    ("seed=" + 5000 * "9", "seed", "integer"),  # more digits than Python reads
 ]
 
 
@@ -287,6 +288,19 @@ def test_file_that_is_not_text(tmp_path, content):
     assert "not valid YAML" in message
 
 
+@pytest.mark.parametrize("value", ["2024-13-45", "2024-02-30T25:61:00", "!!int x"])
+def test_value_that_yaml_cannot_make(tmp_path, value):
+    """A date that is none is no YAMLError but a ValueError."""
+    file = tmp_path / "recipe.yaml"
+    file.write_text(f"lab: x\nbase: {{seed: {value}}}\nprofiles: {{sample: {{}}}}\n")
+    assert refusal(file).startswith(f"{file}")
+
+
+def test_file_that_is_a_folder(tmp_path):
+    (tmp_path / "recipe.yaml").mkdir()
+    assert refusal(tmp_path / "recipe.yaml") == f"{tmp_path / 'recipe.yaml'}: cannot be read (Is a directory)"
+
+
 def test_file_that_is_not_there(tmp_path):
     assert refusal(tmp_path / "none.yaml") == f"{tmp_path / 'none.yaml'}: no such file"
 
@@ -325,11 +339,20 @@ def test_resolved_recipe_with_a_wrong_key(recipe_file, tmp_path):
 
 def test_require_same_names_the_first_difference(recipe_file):
     kept = recipes.load(recipe_file(), "sample")
-    recipes.require_same(kept, recipes.load(recipe_file(), "sample"), Path("run"))
-    with pytest.raises(RecipeError, match=r"^run: .*schedule\.lr_max is 0\.1, not 0\.3$"):
-        recipes.require_same(kept, recipes.load(recipe_file(), "sample", ("schedule.lr_max=0.3",)), Path("run"))
+    recipes.require_same(kept, recipes.load(recipe_file(), "sample"), Path("run"), ("profile", "schedule", "epochs"))
+    other = recipes.load(recipe_file(), "sample", ("schedule.lr_max=0.3", "epochs=5"))
     with pytest.raises(RecipeError, match="profile is 'sample', not 'long'"):
-        recipes.require_same(kept, recipes.load(recipe_file(), "long"), Path("run"))
+        recipes.require_same(kept, recipes.load(recipe_file(), "long"), Path("run"), ("profile",))
+    for keys in (("schedule.lr_max",), ("epochs", "schedule")):  # in the recipe's order
+        with pytest.raises(RecipeError, match=r"^run: .*schedule\.lr_max is 0\.1, not 0\.3$"):
+            recipes.require_same(kept, other, Path("run"), keys)
+
+
+def test_require_same_looks_at_what_was_asked_only(recipe_file):
+    kept = recipes.load(recipe_file(), "sample", ("schedule.lr_max=0.3",))
+    asked = recipes.load(recipe_file(), "sample", ("epochs=3",))
+    recipes.require_same(kept, asked, Path("run"), ("profile", "epochs", "schedule.lr_init", "sched"))
+    recipes.require_same(kept, asked, Path("run"), ())
 
 
 # -- The labs -------------------------------------------------------------------------------------

@@ -1,4 +1,7 @@
-"""A training that is killed goes on, and ends with the weights and the history of one that never stopped."""
+"""A training that is killed goes on, and ends with the weights and the history of one that never stopped.
+
+Every kill is put into the process itself, at a line of the history or a call: no test waits for a moment to come.
+"""
 
 import json
 import os
@@ -6,38 +9,88 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 
 import mindspore as ms
 import numpy as np
 import pytest
 
+from labkit import run as runs
+from labkit import training
+from labkit.run import RunError
+
 LABKIT = "from labkit.cli import main; main(prog_name='labkit')"
-# Dies inside the first checkpoint that is due: half of the new file is written, the old one is still there.
-DIE_WHILE_CHECKPOINTING = """
+DIE = "os.kill(os.getpid(), signal.SIGKILL)"
+# What an interrupt from the keyboard does. MindData's handler answers in a thread of its own: wait for it.
+CTRL_C = """
+os.kill(os.getpid(), signal.SIGINT)
+for _ in range(3000):
+    time.sleep(0.01)
+"""
+# A second training of the same Run, which must be refused while this one lasts.
+TRAIN_AGAIN = """
+from labkit import training
+from labkit.run import Run, RunError
+try:
+    training.train(Run(file.parent))
+except RunError as error:
+    print(f"refused: {error}", flush=True)
+"""
+# Dies inside the checkpoint of step 8: half of the new file is written, the old one is still there.
+DIE_WHILE_CHECKPOINTING = f"""
 import os, signal
 from labkit import callbacks
 write = callbacks.ms.save_checkpoint
 def half(network, file, **options):
     write(network, file, **options)
-    os.chmod(file, 0o600)
-    os.truncate(file, os.path.getsize(file) // 2)
-    os.kill(os.getpid(), signal.SIGKILL)
+    if options["append_dict"]["step"] == 8:
+        os.chmod(file, 0o600)
+        os.truncate(file, os.path.getsize(file) // 2)
+        {DIE}
 callbacks.ms.save_checkpoint = half
 """
-# Dies when the checkpoint is written but not yet in its place.
-DIE_BEFORE_RENAMING = """
+# Dies when the checkpoint after an evaluation is written but not yet in its place.
+DIE_BEFORE_RENAMING = f"""
 import os, signal
+from pathlib import Path
 rename = os.replace
 def die(source, target):
     if str(target).endswith("latest.ckpt"):
-        os.kill(os.getpid(), signal.SIGKILL)
+        history = Path(target).parents[1] / "history.jsonl"
+        if "accuracy" in history.read_text().splitlines()[-1]:
+            {DIE}
     rename(source, target)
 os.replace = die
 """
 # Dies when everything is trained and the summary is about to appear.
-DIE_BEFORE_SUMMARY = DIE_BEFORE_RENAMING.replace("latest.ckpt", "summary.json")
+DIE_BEFORE_SUMMARY = f"""
+import os, signal
+rename = os.replace
+def die(source, target):
+    if str(target).endswith("summary.json"):
+        {DIE}
+    rename(source, target)
+os.replace = die
+"""
+ELSEWHERE = """
+from labkit import runtime
+runtime.machine = lambda: "the machine of the first start"
+"""
 STEPS, EPOCHS = 10, 3  # 200 images in batches of 20
+
+
+def after_step(step, action):
+    """Python that does something as soon as the history has the line of a step."""
+    action = action.strip().replace("\n", "\n        ")
+    return f"""
+import os, signal, time
+from labkit import callbacks
+append = callbacks.append_line
+def append_then_act(file, record):
+    append(file, record)
+    if record.get("step") == {step}:
+        {action}
+callbacks.append_line = append_then_act
+"""
 
 
 @pytest.fixture(scope="module")
@@ -72,29 +125,19 @@ def lines(run):
     )
 
 
-def kill_when(process, condition, how=signal.SIGKILL):
-    """Kill the process as soon as the condition holds; return what it had printed."""
-    end = time.monotonic() + 120
-    while not condition():
-        if process.poll() is not None or time.monotonic() > end:
-            process.kill()
-            pytest.fail(f"the training ended before it could be killed:\n{process.communicate()[0]}")
-        time.sleep(0.002)
-    process.send_signal(how)
-    output = process.communicate(timeout=60)[0]
-    assert process.returncode == (-how if how == signal.SIGKILL else 130), output
+def ended(process, status):
+    """What a process printed that ended with this status, or signal."""
+    output = process.communicate(timeout=120)[0]
+    assert process.returncode == status, output
     return output
 
 
-def killed_by_itself(process):
-    output = process.communicate(timeout=120)[0]
-    assert process.returncode == -signal.SIGKILL, output
+def killed(process):
+    return ended(process, -signal.SIGKILL)
 
 
 def finish(process):
-    output = process.communicate(timeout=120)[0]
-    assert process.returncode == 0, output
-    return output
+    return ended(process, 0)
 
 
 def weights(run):
@@ -142,78 +185,68 @@ def test_the_unkilled_run_is_a_training(reference):
 
 
 @pytest.mark.slow
-def test_killed_seven_times_and_resumed(start, reference, tmp_path):
+def test_killed_three_times_interrupted_and_resumed(start, reference, tmp_path):
     run = tmp_path / "run"
     checkpoint = run / "checkpoints" / "latest.ckpt"
 
-    # 1. Before there is a checkpoint: it starts again, without the steps done twice.
-    kill_when(start(run), lambda: len(lines(run)) >= 2)
-    assert not checkpoint.exists() and len(lines(run)) < 4
+    # Before there is a checkpoint: it starts again, without the steps done twice. The kill frees the Run.
+    output = killed(start(run, before=ELSEWHERE + after_step(2, TRAIN_AGAIN + DIE)))
+    assert "refused: " in output and "another training of this Run is under way" in output
+    assert not checkpoint.exists() and [record["step"] for record in lines(run)] == [1, 2]
 
-    # 2. In the middle of an epoch, a step or more after the checkpoint at step 4.
-    kill_when(start(run, "--resume"), lambda: len(lines(run)) >= 6 and checkpoint.exists())
-    assert weights(run)["step"] == 4 and 6 <= len(lines(run)) < 8
-
-    # 3. While the checkpoint at step 8 is being written: the one before stays whole.
-    killed_by_itself(start(run, "--resume", before=DIE_WHILE_CHECKPOINTING))
+    # In the middle of an epoch, while the checkpoint at step 8 is being written: the one before stays whole.
+    killed(start(run, "--resume", before=DIE_WHILE_CHECKPOINTING))
     assert [record["step"] for record in lines(run)] == list(range(1, 9))
     part = checkpoint.with_name("part.ckpt")
     assert weights(run)["step"] == 4 and 0 < part.stat().st_size < checkpoint.stat().st_size
 
-    # 4. Right at the end of an epoch, about when its evaluation is written and its checkpoint is due.
-    kill_when(start(run, "--resume"), lambda: any("accuracy" in record for record in lines(run)))
-    assert weights(run)["step"] in (8, STEPS)
+    # At the end of an epoch, with the evaluation in the history and a checkpoint that did not get its name.
+    killed(start(run, "--resume", before=DIE_BEFORE_RENAMING))
+    assert [record["epoch"] for record in lines(run) if "accuracy" in record] == [1]
+    assert weights(run)["step"] == 8 and part.exists()
 
-    # 5. With the evaluation in the history and a checkpoint that did not get its name.
-    killed_by_itself(start(run, "--resume", before=DIE_BEFORE_RENAMING))
-    assert weights(run)["step"] in (8, STEPS)
-
-    # 6. Somewhere in the second epoch.
-    kill_when(start(run, "--resume"), lambda: lines(run)[-1].get("step", 0) > 14)
-    assert weights(run)["step"] >= 12
-
-    # 7. When all is trained and only the summary is missing.
-    killed_by_itself(start(run, "--resume", before=DIE_BEFORE_SUMMARY))
-    assert not (run / "summary.json").exists() and weights(run)["step"] == STEPS * EPOCHS
+    # In the second epoch, a step after a checkpoint, by Ctrl-C: it says how to go on.
+    output = ended(start(run, "--resume", before=after_step(17, CTRL_C)), 130)
+    assert "Traceback" not in output
+    assert weights(run)["step"] == 16 and lines(run)[-1]["step"] == 17
+    command = shlex.split(output.partition("go on with: ")[2].splitlines()[0])
+    assert command == ["labkit", "train", "cifar10", "--resume", "--out", str(run)]
 
     finish(start(run, "--resume"))
     require_equal(run, reference)
     assert [path.name for path in checkpoint.parent.iterdir()] == ["latest.ckpt"]
-
-
-@pytest.mark.slow
-def test_ctrl_c_says_how_to_go_on(start, tmp_path):
-    """MindData's own handler turns SIGINT into SIGTERM; the user must not notice."""
-    run = tmp_path / "run"
-    output = kill_when(start(run), lambda: len(lines(run)) > 5, signal.SIGINT)
-    command = output.partition("go on with: ")[2].splitlines()[0]
-    assert shlex.split(command) == ["labkit", "train", "cifar10", "--resume", "--out", str(run)]
-    assert "Traceback" not in output
-    assert weights(run)["step"] == 4
-
-
-@pytest.mark.slow
-def test_history_that_lost_lines_is_refused(reference, tmp_path, start):
-    """The checkpoint knows how long the history was: what is lost cannot be made up."""
-    run = tmp_path / "run"
-    (run / "checkpoints").mkdir(parents=True)
-    (run / "recipe.yaml").write_bytes((reference / "recipe.yaml").read_bytes())
-    (run / "checkpoints" / "latest.ckpt").write_bytes((reference / "checkpoints" / "latest.ckpt").read_bytes())
-    (run / "history.jsonl").write_bytes((reference / "history.jsonl").read_bytes()[:-10])
-    process = start(run, "--resume")
-    output = process.communicate(timeout=120)[0]
-    assert process.returncode == 1
-    assert "history.jsonl: shorter than it was" in output.splitlines()[-1]
-    assert "Traceback" not in output
+    machines = [runs.open_run(path).summary["provenance"]["machine"] for path in (run, reference)]
+    assert machines[0] == "the machine of the first start" != machines[1]
 
 
 @pytest.mark.slow
 def test_training_that_ends_early_and_is_killed_before_its_summary(start, reference, tmp_path):
     """`max_steps` on a checkpoint step: evaluated once, and the steps are those of the longer training."""
     run = tmp_path / "run"
-    killed_by_itself(start(run, "--set=max_steps=8", before=DIE_BEFORE_SUMMARY))
+    killed(start(run, "--set=max_steps=8", before=DIE_BEFORE_SUMMARY))
+    assert not (run / "summary.json").exists() and weights(run)["step"] == 8
     finish(start(run, "--resume"))
     assert timeless(lines(run))[:8] == timeless(lines(reference))[:8]
     assert [set(record) for record in lines(run)[8:]] == [{"epoch", "accuracy"}]
     summary = json.loads((run / "summary.json").read_text())
     assert (summary["steps"], summary["epochs"], summary["accuracy"]) == (8, 1, lines(run)[8]["accuracy"])
+
+
+@pytest.mark.slow
+def test_history_that_lost_lines_is_refused(reference, tmp_path):
+    """The checkpoint knows how long the history was: what is lost cannot be made up."""
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    for name in ("recipe.yaml", "provenance.json", "checkpoints/latest.ckpt"):
+        (run / name).write_bytes((reference / name).read_bytes())
+    (run / "history.jsonl").write_bytes((reference / "history.jsonl").read_bytes()[:-10])
+    with pytest.raises(RunError, match=r"history\.jsonl: shorter than it was"):
+        training.train(runs.open_run(run), progress=False)
+
+
+@pytest.mark.slow
+def test_a_complete_run_is_never_trained_again(reference):
+    before = {path: path.read_bytes() for path in reference.rglob("*") if path.is_file()}
+    with pytest.raises(RunError, match="complete"):
+        training.train(runs.open_run(reference), progress=False)
+    assert {path: path.read_bytes() for path in reference.rglob("*") if path.is_file()} == before

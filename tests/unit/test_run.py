@@ -51,6 +51,8 @@ def run(tmp_path, recipe):
 
 
 def write_history(run, records):
+    """History, and the provenance that a training notes before it."""
+    (run.path / "provenance.json").write_text('{"commit": "c"}')
     run.history_file.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
@@ -88,6 +90,23 @@ def test_create_refuses_what_is_in_the_way(tmp_path, recipe):
     assert [path.name for path in (tmp_path / "folder").iterdir()] == ["thesis.txt"]
 
 
+@pytest.mark.parametrize("left", [["checkpoints/"], ["checkpoints/", "recipe.yaml.part"], ["recipe.yaml.part"]])
+def test_create_after_a_create_that_was_killed(tmp_path, recipe, left):
+    for name in left:
+        (tmp_path / name).mkdir() if name.endswith("/") else (tmp_path / name).write_text("lab: cif")
+    assert runs.create(tmp_path, recipe).recipe == recipe
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints", "recipe.yaml"]
+
+
+def test_create_spares_checkpoints_without_a_recipe(tmp_path, recipe):
+    """Not what a killed create leaves: the training would go on from them."""
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "latest.ckpt").write_text("mine")
+    with pytest.raises(RunError, match="already there"):
+        runs.create(tmp_path, recipe)
+    assert [path.name for path in tmp_path.rglob("*")] == ["checkpoints", "latest.ckpt"]
+
+
 def test_create_below_a_file(tmp_path, recipe):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(RunError, match="file"):
@@ -123,6 +142,17 @@ def test_newest_unfinished(tmp_path, recipe):
     with pytest.raises(RunError, match="no unfinished Run"):
         runs.newest_unfinished(tmp_path, "x")
     assert runs.newest_unfinished(tmp_path, "x-2") == made["x-2-3"]
+
+
+def test_one_training_at_a_time(run):
+    refused = pytest.raises(RunError, match=f"{run.path}: another training of this Run is under way")
+    with runs.alone(run), refused, runs.alone(run):
+        pass
+    with runs.alone(run):  # free again
+        pass
+    (run.path / "summary.json").write_text("{}")
+    with pytest.raises(RunError, match=f"{run.path}: complete"), runs.alone(run):
+        pass
 
 
 # -- Files ----------------------------------------------------------------------------------------
@@ -171,14 +201,21 @@ def test_half_written_last_line_belongs_to_an_unfinished_run(run, cut):
     expected = HISTORY[:3] if cut == 1 else HISTORY[:2]
     assert run.history() == expected
     (run.path / "summary.json").write_text("{}")
-    with pytest.raises(RunError, match=rf"history\.jsonl, line {len(expected) + 1}: not valid JSON"):
+    with pytest.raises(RunError, match=rf"history\.jsonl, line {len(expected) + 1}: not a JSON object"):
         run.history()
 
 
 def test_damage_inside_the_history(run):
     lines = [json.dumps(record) for record in HISTORY[:3]]
     run.history_file.write_text("\n".join([lines[0], lines[1][:20], lines[2]]) + "\n")
-    with pytest.raises(RunError, match=r"history\.jsonl, line 2: not valid JSON"):
+    with pytest.raises(RunError, match=r"history\.jsonl, line 2: not a JSON object"):
+        run.history()
+
+
+@pytest.mark.parametrize("line", ["5", "null", "true", '"step"', '""', "[1, 2]", "[]", '[["step", 1]]', "NaN"])
+def test_history_line_that_is_json_but_no_object(run, line):
+    run.history_file.write_text('{"step": 1}\n' + line + '\n{"step": 2}\n')
+    with pytest.raises(RunError, match=r"history\.jsonl, line 2: not a JSON object"):
         run.history()
 
 
@@ -188,7 +225,9 @@ def test_history_that_is_not_text(run):
         run.history()
 
 
-@pytest.mark.parametrize("name, advice", [("summary", "--resume"), ("evaluation", "labkit eval")])
+@pytest.mark.parametrize(
+    "name, advice", [("summary", "--resume"), ("evaluation", "labkit eval"), ("provenance", "never trained")]
+)
 def test_result_missing_or_damaged(run, name, advice):
     with pytest.raises(RunError, match=rf"{name}\.json: missing.*{advice}"):
         getattr(run, name)
@@ -203,7 +242,7 @@ def test_result_missing_or_damaged(run, name, advice):
 def test_summary_of_a_history_made_by_hand(run):
     """Median of 0.2, 0.4, 0.3, 5.0, 0.1 is 0.3: the compile step is left out, the slow one does not count."""
     write_history(run, HISTORY)
-    written = runs.write_summary(run, {"commit": "c"})
+    written = runs.write_summary(run)
     assert written == run.summary == {
         "accuracy": 0.75,
         "epochs": 2,
@@ -211,14 +250,14 @@ def test_summary_of_a_history_made_by_hand(run):
         "train_seconds": 15.0,
         "step_ms": 300.0,
         "images_per_second": round(64 / 0.3, 1),
-        "provenance": {"commit": "c"},
+        "provenance": {"commit": "c"},  # of the first start
     }  # fmt: skip
     assert run.complete
 
 
 def test_summary_of_a_single_step(run):
     write_history(run, [HISTORY[0], HISTORY[3]])
-    summary = runs.write_summary(run, {})
+    summary = runs.write_summary(run)
     assert (summary["steps"], summary["step_ms"], summary["train_seconds"]) == (1, 9000.0, 9.0)
 
 
@@ -226,7 +265,7 @@ def test_summary_of_a_sink_mode_history(run):
     """A line stands for the epoch's 10 steps, its seconds for one of them."""
     records = [{"step": 10 * e, "epoch": e, "loss": 1.0, "lr": 0.1, "seconds": s} for e, s in ((1, 0.9), (2, 0.2))]
     write_history(run, [records[0], HISTORY[3], records[1], HISTORY[7]])
-    summary = runs.write_summary(run, {})
+    summary = runs.write_summary(run)
     assert (summary["steps"], summary["epochs"], summary["step_ms"]) == (20, 2, 200.0)
     assert summary["train_seconds"] == pytest.approx(11.0)
 
@@ -246,8 +285,19 @@ def test_provenance(repo_root):
     json.dumps(found)
 
 
+def test_provenance_is_that_of_the_first_start(run, monkeypatch):
+    runs.keep_provenance(run, {"name": "digits", "sha256": "0" * 64})
+    first = run.provenance
+    assert first["dataset"] == {"name": "digits", "sha256": "0" * 64} and first["machine"] == runtime.machine()
+    monkeypatch.setattr(runtime, "machine", lambda: "another")
+    runs.keep_provenance(run, {"name": "the same by another name", "sha256": "0" * 64})
+    with pytest.raises(RunError, match=rf"{run.path}: .*other data \(digits\) .*\(letters\)"):
+        runs.keep_provenance(run, {"name": "letters", "sha256": "1" * 64})
+    assert run.provenance == first
+
+
 def test_dirty_is_true_for_changed_files_only(tmp_path, monkeypatch):
-    """A real checkout: clean, then with an untracked file, then with a change; and a folder that is none."""
+    """A real checkout: clean, then with an untracked file, a change, damage; and a folder that is none."""
     git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@example.org"]
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     monkeypatch.setattr(runtime, "REPO", tmp_path)
@@ -260,6 +310,11 @@ def test_dirty_is_true_for_changed_files_only(tmp_path, monkeypatch):
     assert (runs.provenance({})["commit"], runs.provenance({})["dirty"]) == (head, False)
     (tmp_path / "a").write_text("2")
     assert runs.provenance({})["dirty"] is True
+    (tmp_path / ".git" / "index").write_bytes(b"damaged")
+    assert (runs.provenance({})["commit"], runs.provenance({})["dirty"]) == (head, None)
+    monkeypatch.setattr(runtime, "REPO", tmp_path / "lib")  # installed inside somebody else's checkout
+    (tmp_path / "lib").mkdir()
+    assert (runs.provenance({})["commit"], runs.provenance({})["dirty"]) == (None, None)
 
 
 # -- Checkpoints ----------------------------------------------------------------------------------

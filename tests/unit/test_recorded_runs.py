@@ -1,0 +1,104 @@
+"""The recorded Runs under labs/, from which the book takes its figures: whole, small, true to themselves."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from labkit import doctor
+from labkit import recipe as recipes
+from labkit import run as runs
+
+REPO = Path(__file__).resolve().parents[2]
+NAMED = {"cifar10/resnet20-laptop", "cifar10/resnet50-laptop"}  # what the chapters read: missing is a failure
+FOUND = {f"{path.parts[-3]}/{path.name}" for path in REPO.glob("labs/*/runs/*") if path.is_dir()}
+
+
+def folder(name):
+    lab, _, run = name.partition("/")
+    return REPO / "labs" / lab / "runs" / run
+
+
+@pytest.fixture(params=sorted(NAMED | FOUND))
+def recorded(request):
+    return runs.open_run(folder(request.param))
+
+
+def strings(tree):
+    """Every string of a tree of dictionaries and lists."""
+    if isinstance(tree, str):
+        return [tree]
+    children = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else []
+    return [text for child in children for text in strings(child)]
+
+
+def test_the_book_reads_what_is_named_here():
+    pages = [*REPO.glob("book/**/*.md"), *REPO.glob("labs/*/*.md")]
+    read = {match for page in pages for match in re.findall(r"labs/(\w+/runs/[\w-]+)", page.read_text("utf-8"))}
+    assert {name.replace("/runs/", "/") for name in read} == NAMED
+
+
+def test_provenance(recorded):
+    found = recorded.summary["provenance"]
+    assert re.fullmatch("[0-9a-f]{40}", found["commit"]) and found["dirty"] is False
+    assert found["versions"]["mindspore"] == doctor.PIN
+    assert found["machine"] and found["cores"] >= 1
+    assert found["dataset"]["name"] and re.fullmatch("[0-9a-f]{64}", found["dataset"]["sha256"])
+
+
+def test_summary_follows_from_the_history(recorded, tmp_path):
+    """Every number of it, as if the training had just ended."""
+    steps, summary = recorded.steps(), recorded.summary
+    assert (steps[-1]["step"], steps[-1]["epoch"]) == (summary["steps"], summary["epochs"])
+    assert recorded.evaluations()[-1] == {"epoch": summary["epochs"], "accuracy": summary["accuracy"]}
+    for name in ("recipe.yaml", "history.jsonl"):
+        (tmp_path / name).write_bytes((recorded.path / name).read_bytes())
+    (tmp_path / "provenance.json").write_text(json.dumps(summary["provenance"]))
+    assert runs.write_summary(runs.Run(tmp_path)) == summary
+
+
+def test_history_is_whole(recorded):
+    recipe, steps = recorded.recipe, recorded.steps()
+    assert not recipe.sink  # a line a step
+    assert [record["step"] for record in steps] == list(range(1, len(steps) + 1))
+    assert all(math.isfinite(record["loss"]) and record["seconds"] > 0 for record in steps)
+    assert [record["epoch"] for record in recorded.evaluations()] == list(range(1, steps[-1]["epoch"] + 1))
+    assert len(steps) == recipe.max_steps or steps[-1]["epoch"] == recipe.epochs
+
+
+def test_evaluation_agrees(recorded):
+    """Where there is one: counts of the confusion matrix, and the accuracy of the last epoch."""
+    if not (recorded.path / "evaluation.json").exists():
+        assert recorded.path.name != "resnet20-laptop", "the chapter on evaluation reads it"
+        return
+    result = recorded.evaluation
+    confusion = result["confusion"]
+    assert result["images"] == sum(map(sum, confusion))
+    assert result["correct"] == sum(row[i] for i, row in enumerate(confusion))
+    assert [row["correct"] for row in result["classes"]] == [row[i] for i, row in enumerate(confusion)]
+    assert [row["images"] for row in result["classes"]] == [sum(row) for row in confusion]
+    assert result["accuracy"] == pytest.approx(result["correct"] / result["images"], abs=1e-9)
+    assert result["accuracy"] == pytest.approx(recorded.summary["accuracy"], abs=1e-9)
+
+
+def test_no_path_of_a_machine(recorded):
+    kept = [recorded.recipe.model_dump(), recorded.summary]
+    kept += [json.loads(path.read_text()) for path in recorded.path.glob("*.json")]
+    assert [text for text in strings(kept) if re.search(r"(?<![\w.])[/~\\]\w|^[A-Za-z]:\\|^/", text)] == []
+
+
+def test_small_and_without_a_checkpoint(recorded):
+    files = [path for path in recorded.path.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 2e6
+    assert {path.name for path in files} <= {
+        "recipe.yaml", "history.jsonl", "provenance.json", "summary.json", "evaluation.json",
+    }  # fmt: skip
+
+
+def test_resnet20_on_a_laptop():
+    """Long enough and good enough to be shown, and what `labkit train cifar10 --profile laptop` does."""
+    run = runs.open_run(folder("cifar10/resnet20-laptop"))
+    assert run.summary["accuracy"] >= 0.85 and run.summary["epochs"] >= 10
+    assert run.recipe == recipes.load(REPO / "labs/cifar10/recipe.yaml", "laptop")
