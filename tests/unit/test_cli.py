@@ -40,10 +40,10 @@ def place(tmp_path_factory, repo_root):
 def call(place, repo_root):
     """Function that runs a command in `place`; labkit with the arguments unless told otherwise."""
 
-    def call(*arguments, command=LABKIT, **environment):
+    def call(*arguments, command=LABKIT):
         return subprocess.run(
             [*command, *map(str, arguments)], cwd=place, capture_output=True, text=True, timeout=120,
-            env={**os.environ, "PYTHONPATH": str(repo_root), **environment},
+            env={**os.environ, "PYTHONPATH": str(repo_root)},
         )  # fmt: skip
 
     return call
@@ -211,8 +211,9 @@ def test_damaged_data_is_named(invoke, place):
     assert not (place / "never").exists()
 
 
-def test_one_of_several_processes_is_refused(call, place):
-    message = refusal(call("train", "cifar10", "--out", "ranks", *small(place), RANK_SIZE="2"))
+def test_one_of_several_processes_is_refused(invoke, place, monkeypatch):
+    monkeypatch.setenv("RANK_SIZE", "2")
+    message = refusal(invoke("train", "cifar10", "--out", "ranks", *small(place)))
     assert "RANK_SIZE" in message
     assert not (place / "ranks").exists()
 
