@@ -137,8 +137,9 @@ def plot(run, out):
     from labkit import plots
 
     out = out or opened[0].path / "curves.png"
+    figure = plots.training_curves(opened)
     try:
-        plots.training_curves(opened).savefig(out)
+        figure.savefig(out)
     except (OSError, ValueError) as error:
         raise LabkitError(f"{out}: {error}") from None
     click.echo(out)

@@ -112,9 +112,11 @@ def _device():
 
 
 def _data(prefix):
-    from labkit.data import cifar10_files
-
     name = "sample data" if prefix else "CIFAR-10"
+    try:
+        from labkit.data import cifar10_files
+    except ImportError as error:  # numpy is missing, or broken
+        return Finding(name, "problem", f"cannot be read: {str(error).splitlines()[0]}", "run `make env`")
     command = f"python data_scripts/cifar10.py {'sample' if prefix else 'download'}"
     folder = runtime.data_root() / prefix / cifar10_files.FOLDER
     if not folder.exists():

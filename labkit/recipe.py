@@ -145,7 +145,7 @@ def _read(path):
         raise RecipeError(f"{path}: no such file") from None
     except OSError as error:
         raise RecipeError(f"{path}: cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: not text, or a date that is none
+    except (yaml.YAMLError, ValueError, KeyError) as error:  # ValueError: not text, or a date that is none
         place = getattr(error, "problem_mark", None)
         line = f", line {place.line + 1}" if place else ""
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]

@@ -105,8 +105,11 @@ class Run:
         records = []
         for number, line in enumerate(lines, start=1):
             try:
-                records.append(dict(json.loads(line)))
-            except (ValueError, TypeError):
+                record = json.loads(line)
+                if not isinstance(record, dict):
+                    raise ValueError
+                records.append(record)
+            except ValueError:
                 # A killed training may leave its last line half-written; elsewhere the file is damaged.
                 if number < len(lines) or self.complete:
                     raise RunError(f"{self.history_file}, line {number}: not a JSON object") from None
@@ -134,7 +137,7 @@ def create(path: Path, recipe: recipes.Recipe) -> Run:
     path = Path(path)
     # A process killed in here leaves no more than these two, which hold nothing.
     leftovers = {path / "checkpoints", path / "recipe.yaml.part"}
-    if path.exists() and (not path.is_dir() or set(path.iterdir()) - leftovers):
+    if path.exists() and (not path.is_dir() or set(path.iterdir()) - leftovers or any(path.glob("checkpoints/*"))):
         raise RunError(f"{path}: already there; choose another --out, or go on with it by --resume")
     try:
         (path / "checkpoints").mkdir(parents=True, exist_ok=True)
@@ -150,20 +153,19 @@ def alone(run: Run):
 
     RunError where one is under way, or the Run is complete: a complete Run is never changed.
     """
-    if run.complete:
-        raise RunError(f"{run.path}: complete, so there is nothing left to train")
-    if fcntl is None:
-        yield
-        return
-    handle = os.open(run.path, os.O_RDONLY)
+    handle = os.open(run.path, os.O_RDONLY) if fcntl else None
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunError(f"{run.path}: another training of this Run is under way") from None
+        if fcntl:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunError(f"{run.path}: another training of this Run is under way") from None
+        if run.complete:  # asked under the lock: the other training may just have ended
+            raise RunError(f"{run.path}: complete, so there is nothing left to train")
         yield
     finally:
-        os.close(handle)
+        if fcntl:
+            os.close(handle)
 
 
 def keep_provenance(run: Run, dataset: dict) -> None:

@@ -35,7 +35,7 @@ GROUPS = {
     "pipeline": [
         Case(
             "CIFAR-10 input pipeline",
-            "128 images: random crop, flip, normalise, HWC to CHW, batch",
+            "128 images: random crop, flip, normalise, batch",
             128,
             "PyTorch DataLoader, 2 workers",
             {

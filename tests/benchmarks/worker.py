@@ -119,7 +119,7 @@ def labkit_data(workers):
     data = cifar10.create_dataset(
         folder.name, "train", 128, image_transforms=cifar10.train_transforms(), num_workers=int(workers)
     )
-    turn = batches(data.create_tuple_iterator(output_numpy=True))
+    turn = batches(data.repeat().create_tuple_iterator(output_numpy=True))
     return {"version": ms.__version__}, lambda: (folder, turn())[1]
 
 
