@@ -96,7 +96,7 @@ $(ENV_STAMP): requirements.txt requirements-dev.txt constraints.txt pyproject.to
 	if [ -n "$(PYTHON)" ] || ! $(BIN)/python -m pip --version >/dev/null 2>&1; then rm -rf $(VENV); fi; \
 	if [ ! -d $(VENV) ]; then echo "make env: creating .venv with $$python"; \
 	  PATH="$(SYSTEM_PATH)" "$$python" -m venv $(VENV); fi
-	@echo "make env: installing the packages: about 1.2 GB to download, 3.5 GB on disk, one to five minutes on a fast network"
+	@echo "make env: installing the packages: about 1.2 GB to download, 4 GB on disk, one to five minutes on a fast network"
 	@for try in 1 2 3; do \
 	  $(PIP) -r requirements.txt -r requirements-dev.txt -c constraints.txt && break; \
 	  if [ $$try = 3 ]; then echo "make env: pip failed three times; its message is above. Run 'make env' again to go on." >&2; exit 1; fi; \
