@@ -49,8 +49,9 @@ def training_curves(runs) -> Figure:
     for number, run in enumerate(runs):
         colour, name = COLOURS[number % len(COLOURS)], run.path.name
         steps, evaluations = run.steps(), run.evaluations()
-        per_epoch = max(1, sum(record["epoch"] == 1 for record in steps))  # a Run may have ended early
-        epochs = np.arange(1, len(steps) + 1) / per_epoch
+        # From the data, not from the history: a Run may have ended inside its first epoch.
+        per_epoch = run.provenance["dataset"]["train_images"] // run.recipe.data.batch_size if steps else 1
+        epochs = [record["step"] / per_epoch for record in steps]
         losses = [record["loss"] for record in steps]
         loss.plot(epochs, losses, color=colour, alpha=0.2, linewidth=0.7)
         loss.plot(epochs, smooth(losses, max(1, per_epoch // 4)), color=colour, label=name)

@@ -98,7 +98,7 @@ def train(run: Run, *, progress=True) -> None:
     with runs.alone(run):
         recipe = run.recipe
         info = check_data(recipe)
-        runs.keep_provenance(run, {"name": info.name, "sha256": info.sha256})
+        runs.keep_provenance(run, {"name": info.name, "sha256": info.sha256, "train_images": info.train_images})
         runtime.setup(recipe.seed)
 
         dataset = train_dataset(recipe)

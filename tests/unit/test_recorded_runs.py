@@ -46,6 +46,7 @@ def test_provenance(recorded):
     assert found["versions"]["mindspore"] == doctor.PIN
     assert found["machine"] and found["cores"] >= 1
     assert found["dataset"]["name"] and re.fullmatch("[0-9a-f]{64}", found["dataset"]["sha256"])
+    assert found["dataset"]["train_images"] == 50_000
 
 
 def test_summary_follows_from_the_history(recorded, tmp_path):
