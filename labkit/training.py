@@ -99,6 +99,8 @@ def train(run: Run, *, progress=True) -> None:
         recipe = run.recipe
         info = check_data(recipe)
         runs.keep_provenance(run, {"name": info.name, "sha256": info.sha256, "train_images": info.train_images})
+        runs.require_same_data(run, info)
+        (run.path / "evaluation.json").unlink(missing_ok=True)  # of a checkpoint that will be written over
         runtime.setup(recipe.seed)
 
         dataset = train_dataset(recipe)
@@ -147,10 +149,10 @@ def predict(net, dataset) -> tuple[np.ndarray, np.ndarray]:
 def test_logits(run: Run) -> tuple[np.ndarray, np.ndarray]:
     """Logits (N, K) and labels (N,) of the test images under the Run's checkpoint.
 
-    Raises RunError, RecipeError, DataError.
+    Raises RunError, RecipeError, DataError; RunError where the data is not what the Run was trained on.
     """
     recipe = run.recipe
-    check_data(recipe)
+    runs.require_same_data(run, check_data(recipe))
     runtime.setup(recipe.seed)
     net = create_network(recipe)
     callbacks.load_checkpoint(run, net)
