@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 from labkit import recipe as recipes
-from labkit import run as runs
 from labkit import training
 from labkit.runtime import LabkitError
 
@@ -28,16 +27,10 @@ def main():
     if arguments.num_epochs is not None:
         settings.append(f"epochs={arguments.num_epochs}")
     recipe = recipes.load(Path(__file__).with_name("recipe.yaml"), arguments.profile, tuple(settings))
-    out = Path(arguments.train_url)
-    if (out / "recipe.yaml").exists():
-        run = runs.open_run(out)
-        recipes.require_same(run.recipe, recipe, out, ("lab", "profile", "data.folder", "epochs"))
-        if run.complete:
-            print(f"{out} is complete: nothing to train")
-            return
-    else:
-        training.check_data(recipe)
-        run = runs.create(out, recipe)
+    run = training.start(Path(arguments.train_url), recipe, ("lab", "profile", "data.folder", "epochs"))
+    if run.complete:
+        print(f"{run.path} is complete: nothing to train")
+        return
     training.train(run, progress=False)
 
 
