@@ -15,7 +15,7 @@ class Tolerances:
     outputs: float = 1e-4  # of every layer, logits among them
     loss: float = 1e-5
     cosine: float = 0.9999  # of every gradient
-    update: float = 2e-6  # weights after the optimizer's step on the same gradients: a few roundings
+    update: float = 2e-6  # weights after the optimizer on the same gradients: a few roundings
     buffers: float = 1e-4
     trajectory: float = 1e-3
 

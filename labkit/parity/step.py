@@ -17,6 +17,8 @@ from labkit.parity.pytorch import torch
 from labkit.parity.report import Report
 from labkit.parity.weights import COUNTER, Names, from_mindspore, parameters
 
+UPDATES = 2
+
 
 @dataclass
 class Side:
@@ -138,8 +140,8 @@ def mindspore_step(side: Side, names: Names) -> Step:
 def compare_step(reference: Side, candidate: Side, names=None, tolerances=None) -> Report:
     """One step of PyTorch (reference) and MindSpore (candidate) from the weights that they have, stage by stage.
 
-    The optimizers are compared on the same gradients, the reference's, so that a difference there is theirs alone.
-    Both networks end with the step done.
+    The optimizers are compared on the same gradients, the reference's, so that a difference there is theirs alone; they
+    take two steps, for momentum has no effect on the first. Both networks end with that done.
     """
     names, allowed = names or Names(), tolerances or Tolerances()
     ours = mindspore_step(candidate, names)
@@ -157,7 +159,7 @@ def compare_step(reference: Side, candidate: Side, names=None, tolerances=None) 
         difference("logits", theirs.logits, ours.logits, allowed.outputs),
         difference("loss", theirs.loss, ours.loss, allowed.loss),
         differences("gradients", theirs.gradients, ours.gradients, allowed.cosine, by="cosine"),
-        differences("weights after the step", weights_after, updated, allowed.update),
+        differences("weights after the update", weights_after, updated, allowed.update),
         differences("buffers after the step", theirs.buffers, ours.buffers, allowed.buffers),
     ]
     forward, backward, unmatched = compare_layers(theirs, ours, allowed)
@@ -199,16 +201,17 @@ def compare_layers(theirs: Step, ours: Step, allowed: Tolerances):
 
 
 def torch_update(side: Side, gradients) -> dict:
-    """One step of PyTorch's optimizer on given gradients; the trainable weights after it."""
+    """Two steps of PyTorch's optimizer on given gradients; the trainable weights after them."""
     trainable = dict(side.net.named_parameters())
     for name, parameter in trainable.items():
         parameter.grad = torch().from_numpy(np.array(gradients[name])) if name in gradients else None
-    side.optimizer.step()
+    for _ in range(UPDATES):
+        side.optimizer.step()
     return {name: _numpy(parameter) for name, parameter in trainable.items()}
 
 
 def mindspore_update(side: Side, gradients, names: Names) -> dict:
-    """One step of MindSpore's optimizer on given gradients; the trainable weights after it."""
+    """Two steps of MindSpore's optimizer on given gradients; the trainable weights after them."""
     own = {parameter.name: name for name, parameter in parameters(side.net, names).items()}
     ordered = [gradients.get(own.get(parameter.name)) for parameter in side.optimizer.parameters]
     # A parameter that PyTorch has no gradient for keeps the comparison from being made: it shows among the gradients.
@@ -217,7 +220,8 @@ def mindspore_update(side: Side, gradients, names: Names) -> dict:
         for gradient, parameter in zip(ordered, side.optimizer.parameters, strict=True)
     ]
     with _pynative():
-        side.optimizer(tuple(ms.Tensor(gradient) for gradient in filled))
+        for _ in range(UPDATES):
+            side.optimizer(tuple(ms.Tensor(gradient) for gradient in filled))
     trainable = {parameter.name for parameter in side.net.trainable_params()}
     return {name: p.asnumpy().copy() for name, p in parameters(side.net, names).items() if p.name in trainable}
 
