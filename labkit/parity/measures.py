@@ -24,7 +24,7 @@ class Tolerances:
 class Difference:
     """A reference and a candidate: `max_abs` error, `max_rel` = max_abs / largest value of the reference, `cosine`.
 
-    `ok`: max_rel is at most `tolerance`, or where `by` is "cosine", cosine is at least `tolerance`.
+    `ok`: what `by` names is within `tolerance`: max_rel or max_abs at most, cosine at least.
     """
 
     name: str

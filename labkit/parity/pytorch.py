@@ -4,7 +4,7 @@ import sys
 
 from labkit.runtime import LabkitError
 
-INSTALL = "pip install -r requirements-torch.txt"
+INSTALL = "make torch"
 _library = None  # holds the operator below: it goes when this goes
 
 

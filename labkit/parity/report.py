@@ -123,7 +123,9 @@ class Report:
         figures = [(self.layers_figure(), "Error of each layer; dashed: the tolerance")] if self.forward else []
         if self.losses:
             figures.append((self.losses_figure(), "The short training, step by step; dashed: the tolerance"))
-        images = "".join(f"<figure>{_png(figure, text)}<figcaption>{text}</figcaption></figure>" for figure, text in figures)
+        images = "".join(
+            f"<figure>{_png(figure, text)}<figcaption>{text}</figcaption></figure>" for figure, text in figures
+        )
         return PAGE.format(
             verdict="equal" if self.ok else "not equal", about=about, rows=rows, images=images,
             forward=html.escape(found["forward"] or "none"), backward=html.escape(found["backward"] or "none"),

@@ -1,6 +1,5 @@
 """torchvision's ResNets beside labkit's: same files, same weights, same settings (those of the migration guide)."""
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,11 +17,12 @@ from labkit.parity.report import Report
 from labkit.parity.step import Side, compare_step, torch_state
 from labkit.parity.trajectory import compare_trajectory
 from labkit.parity.weights import read_state, to_mindspore
+from labkit.runtime import LabkitError
 
 NETWORKS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 MOMENTUM, WEIGHT_DECAY, LEARNING_RATE, SMOOTHING = 0.875, 1 / 32768, 0.256, 0.1  # the migration guide's
-# Of the short training: what the guide's rate is after eight steps of five epochs of warm-up. A larger one from the
-# first step on makes training chaotic: PyTorch in float32 then leaves PyTorch in float64 as fast as it leaves MindSpore.
+# Of the short training: the guide's rate after a few steps of its warm-up. With a larger one from the first step on
+# training is chaotic: PyTorch in float32 then leaves PyTorch in float64 as fast as it leaves MindSpore.
 GENTLE_RATE = 1e-4
 
 
@@ -89,9 +89,10 @@ def create_sides(setting, theirs, ours, classes, state=None, lr=LEARNING_RATE) -
     smoothing = SMOOTHING * (classes - 1) / classes  # labkit's loss spreads over the other classes, PyTorch's over all
     loss = torch().nn.CrossEntropyLoss(label_smoothing=SMOOTHING)
     rates = np.full(10_000, lr, np.float32)
+    optimizer = momentum(candidate, rates, MOMENTUM, WEIGHT_DECAY)
     return (
         Side(reference, loss, torch_momentum(reference, lr), *theirs),
-        Side(candidate, CrossEntropySmooth(classes, smoothing), momentum(candidate, rates, MOMENTUM, WEIGHT_DECAY), *ours),
+        Side(candidate, CrossEntropySmooth(classes, smoothing), optimizer, *ours),
     )
 
 
@@ -107,13 +108,13 @@ def compare_resnets(setting: Setting, plant=None) -> Report:
     """One step and a short training of a ResNet in both frameworks.
 
     plant: changes the pair before each comparison, (reference, candidate) -> None: how the clinic puts its defects in.
-    Raises NoTorchError, DataError, WeightsError; ValueError for an unknown network.
+    Raises NoTorchError, DataError, WeightsError; LabkitError for an unknown network.
     """
     if setting.network not in NETWORKS:
-        raise ValueError(f"network must be one of {', '.join(NETWORKS)}, not {setting.network!r}")
+        raise LabkitError(f"network must be one of {', '.join(NETWORKS)}, not {setting.network!r}")
     classes = len(imagenet_files.check(setting.folder).classes)
     state = None if setting.weights is None else read_state(setting.weights)
-    count = min(4, math.ceil(setting.steps) or 1)
+    count = max(1, min(4, setting.steps))
     theirs, ours = torch_batches(setting, count), mindspore_batches(setting, count)
 
     def pair(lr):

@@ -185,19 +185,17 @@ def compare_layers(theirs: Step, ours: Step, allowed: Tolerances):
         if mine.gradient_in is None or reference.gradient_in is None:
             continue
         arrived = difference(f"before {name}", reference.gradient_in, mine.gradient_in, allowed.cosine, by="cosine")
-        pairs = {
-            key: (value, ours.gradients[key])
-            for key, value in theirs.gradients.items()
-            if key.rpartition(".")[0] == name.partition("#")[0] and key in ours.gradients
-        }
-        if mine.gradient_on is not None and reference.gradient_on is not None:
-            pairs["input"] = (reference.gradient_on, mine.gradient_on)
-        own = differences(
-            name, {k: a for k, (a, _) in pairs.items()}, {k: b for k, (_, b) in pairs.items()}, allowed.cosine,
-            by="cosine",
-        )  # fmt: skip
+        own = differences(name, _gradients_of(name, theirs), _gradients_of(name, ours), allowed.cosine, by="cosine")
         backward.append(own if arrived.ok else arrived)
     return forward, backward, unmatched
+
+
+def _gradients_of(name, step):
+    """Gradients that a layer computes: of its parameters, and of its input where one was recorded."""
+    layer = name.partition("#")[0]
+    found = {key: value for key, value in step.gradients.items() if key.rpartition(".")[0] == layer}
+    on = step.layers[name].gradient_on
+    return found if on is None else {**found, "input": on}
 
 
 def torch_update(side: Side, gradients) -> dict:

@@ -46,7 +46,6 @@ def compare_trajectory(reference, candidate, batches, tolerance=1e-3) -> tuple[D
     relative = float((errors / np.abs(a)).max())
     cosine = float((a * b).sum() / (np.linalg.norm(a) * np.linalg.norm(b)))
     ok = bool(np.isfinite(relative) and relative <= tolerance)
-    stage = Difference(
-        f"losses of {len(a)} steps", float(errors.max()), relative, cosine, tolerance, ok, worst=f"step {(errors / a).argmax() + 1}"
-    )
+    worst = f"step {(errors / np.abs(a)).argmax() + 1}"
+    stage = Difference(f"losses of {len(a)} steps", float(errors.max()), relative, cosine, tolerance, ok, worst=worst)
     return stage, {"pytorch": theirs, "mindspore": ours}

@@ -111,9 +111,9 @@ def read_state(path) -> dict[str, np.ndarray]:
     tensor = torch().Tensor
     if not isinstance(state, dict) or not state:
         raise WeightsError(f"{path}: not a state dict, but a {type(state).__name__}")
-    wrong = [str(name) for name, value in state.items() if not (isinstance(name, str) and isinstance(value, tensor))]
-    if wrong:
-        raise WeightsError(f"{path}: not a plain state dict: no tensors under {_listed(wrong)}; save model.state_dict()")
+    others = [str(name) for name, value in state.items() if not (isinstance(name, str) and isinstance(value, tensor))]
+    if others:
+        raise WeightsError(f"{path}: no plain state dict: no tensor under {_listed(others)}; save model.state_dict()")
     return {name: _array(value) for name, value in state.items()}
 
 
