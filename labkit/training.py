@@ -59,13 +59,10 @@ def train_dataset(recipe: Recipe, rank=0, ranks=1):
     """Batches to train on, shuffled and augmented: those of process `rank` of `ranks`."""
     data = recipe.data
     image_transforms = cifar10.train_transforms(data.image_size, data.crop_padding, data.flip)
-    dataset = cifar10.create_dataset(
+    return cifar10.create_dataset(
         recipe.data_folder(), "train", data.batch_size, image_transforms=image_transforms,
         seed=recipe.seed, rank=rank, ranks=ranks, num_workers=data.workers,
     )  # fmt: skip
-    # The order, drawn with one seed by all, is settled; crops and flips of each rank are drawn with a seed of its own.
-    ds.config.set_seed(recipe.seed + rank)
-    return dataset
 
 
 def test_dataset(recipe: Recipe):
