@@ -44,17 +44,17 @@ class Card:
     rank: int
 
 
-def launch(command, count: int, log_dir: Path | None = None, *, device=None, cards=None, show=None) -> None:
+def launch(command, count: int, log_dir: Path | None = None, *, device=None, cards=None) -> None:
     """Run `python COMMAND` in `count` processes that train together; return when all have ended well.
 
     log_dir: where each leaves a log; without one a temporary folder, kept where a process fails.
     device: "CPU", "GPU" or "Ascend"; cards: what `local_cards` gives, to start a process for each without msrun.
-    show: a function of text for what rank 0 writes (default: to standard output).
-    However it ends, no process stays behind. Raises LaunchError as soon as a process fails.
+    What rank 0 writes is shown here too. However it ends, no process stays behind.
+    Raises LaunchError as soon as a process fails.
     """
     if log_dir is None:
         folder = Path(tempfile.mkdtemp(prefix="labkit-launch-"))
-        launch(command, count, folder, device=device, cards=cards, show=show)
+        launch(command, count, folder, device=device, cards=cards)
         shutil.rmtree(folder)
         return
     log_dir = Path(log_dir).absolute()
@@ -72,7 +72,7 @@ def launch(command, count: int, log_dir: Path | None = None, *, device=None, car
         try:
             for log, own, start in starts:
                 processes[log_dir / log] = _start(start, {**env, **own}, log_dir / log)
-            _watch(processes, log_dir, show or _show)
+            _watch(processes, log_dir / starts[0][0].replace("msrun", "worker_0"))
         finally:
             _end(processes.values(), log_dir)
             for file in log_dir.glob("*.pid"):
@@ -181,17 +181,16 @@ def _start(command, env, log):
         )  # fmt: skip
 
 
-def _watch(processes, log_dir, show):
-    """Show rank 0's output until all processes (by their logs) have ended; raise LaunchError as soon as one fails."""
-    output = _Follower(log_dir / "worker_0.log")
-    while True:
+def _watch(processes, shown):
+    """Show one log until all processes (by their logs) have ended; raise LaunchError as soon as one fails."""
+    output, ended = _Follower(shown), False
+    while not ended:
+        time.sleep(POLL)
         ended = all(process.poll() is not None for process in processes.values())
-        show(output.read(rest=ended))
+        sys.stdout.write(output.read(rest=ended))
+        sys.stdout.flush()
         for log, process in processes.items():
             _check(log, process)
-        if ended:
-            return
-        time.sleep(POLL)
 
 
 def _check(log, process):
@@ -265,9 +264,3 @@ class _Follower:
             lines, self.begun = [*lines, self.begun], b""
         texts = [line.decode("utf-8", errors="replace") for line in lines]
         return "".join(text for text in texts if not text.startswith(NOISE))
-
-
-def _show(text):
-    if text:
-        sys.stdout.write(text)
-        sys.stdout.flush()

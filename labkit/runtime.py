@@ -181,11 +181,14 @@ def setup(seed: int, all_reduce_fusion: list[int] | None = None) -> None:
 
 
 def _join_others():
+    import mindspore as ms
     from mindspore import communication
 
     if communication.GlobalComm.INITED:
         return
     use_device()
+    if ms.get_context("device_target") == "CPU":  # otherwise each starts as many threads as if it were alone
+        ms.set_context(runtime_num_threads=max(1, cores() // ranks()[1]))
     # On a CPU a rank gives up after 30 seconds in which another did not come to an AllReduce, but evaluated, say.
     os.environ.setdefault("MS_NODE_TIMEOUT", "7200")
     try:

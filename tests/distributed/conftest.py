@@ -1,6 +1,7 @@
 """Real processes: a small data set, the command line, and a watch over processes that are left behind."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -42,6 +43,7 @@ class Launcher:
         return subprocess.Popen(
             [sys.executable, "-m", "labkit", *map(str, arguments)], cwd=self.place, env={**self.env, **env}, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where pytest runs in background
         )  # fmt: skip
 
     def run(self, *arguments, **env):

@@ -273,7 +273,7 @@ def test_summary_of_a_sink_mode_history(run):
 
 def test_provenance(repo_root):
     found = runs.provenance({"name": "digits", "sha256": "0" * 64})
-    assert set(found) == {"commit", "dirty", "versions", "machine", "cores", "dataset"}
+    assert set(found) == {"commit", "dirty", "versions", "machine", "cores", "processes", "dataset"}
     assert found["versions"]["mindspore"] == ms.__version__
     assert found["versions"]["numpy"] == np.__version__
     assert found["versions"]["python"] == platform.python_version()
