@@ -27,7 +27,7 @@ LOGS = ("worker_*.log", "worker_*.pid", "scheduler.log", "msrun.log")
 TAIL = 12  # lines of a failed worker's log to show
 POLL = 0.1  # seconds
 NOISE = ("[INFO]", "[WARNING]")  # how MindSpore's own lines begin that say nothing to a user
-ERROR = re.compile("^(Traceback|Error: )", re.MULTILINE)
+OWN_ERROR = re.compile(r"(?:^|\])Error: (.*)")  # labkit's, in one line; a progress bar may stand before it
 MSRUN_FAILURE = re.compile(r"Worker process (\d+) exit with exception\. Error code: (-?\d+)")
 
 
@@ -200,7 +200,7 @@ def _check(log, process):
         if failed:
             raise _failure(_log_of(failed[1], log.parent), int(failed[2]))
         scheduler = log.with_name("scheduler.log")  # msrun looks at its scheduler last of all
-        if scheduler.exists() and ERROR.search(scheduler.read_text(encoding="utf-8", errors="replace")):
+        if any(OWN_ERROR.search(line) or line.startswith("Traceback") for line in _lines(scheduler)):
             raise _failure(scheduler, 1)
     if process.poll():
         raise _failure(log, process.returncode)
@@ -219,12 +219,19 @@ def _log_of(pid, log_dir):
 def _failure(log, status):
     """LaunchError that says how the process of a log ended, with the last lines of the log."""
     how = f"was killed ({signal.Signals(-status).name})" if status < 0 else f"ended with exit status {status}"
-    text = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n")
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith(NOISE)]
-    if lines and lines[-1].startswith("Error: "):  # one of labkit's own, which says it all
-        return LaunchError(f"{log.stem}: {lines[-1].removeprefix('Error: ')}")
+    lines = _lines(log)
+    for own in filter(None, map(OWN_ERROR.search, lines[-3:])):  # it says it all
+        return LaunchError(f"{log.stem}: {own[1]}")
     end = "".join(f"\n    {line}" for line in lines[-TAIL:]) or " (empty)"
     return LaunchError(f"{log.stem} {how}; the end of {log}:{end}")
+
+
+def _lines(log):
+    """Lines of a log, without empty ones and MindSpore's own."""
+    if not log.exists():
+        return []
+    text = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n")
+    return [line for line in text.splitlines() if line.strip() and not line.startswith(NOISE)]
 
 
 def _end(processes, log_dir):

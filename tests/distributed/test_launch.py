@@ -236,6 +236,17 @@ def test_error_of_a_start_file_is_one_line(labkit, repo_root):
     assert re.fullmatch(r"Error: worker_0: \S*/nowhere: .*\n", done.stderr)
 
 
+@pytest.mark.parametrize("last, expected", [
+    ("50%|##   | [00:08<00:51, loss=1]Error: loss is nan\\r 60%|", "worker_0: loss is nan"),
+    ("ValueError: planted", "worker_0 ended with exit status 3; the end of"),
+])  # fmt: skip
+def test_error_behind_a_progress_bar(labkit, script, last, expected):
+    """labkit's own errors are told in one line; others with what stands before them."""
+    done = labkit.run("launch", "-n", 1, script(f"print('before')\nprint('{last}')\nraise SystemExit(3)"))
+    assert done.stderr.startswith(f"Error: {expected}")
+    assert len(done.stderr.splitlines()) == (1 if "nan" in last else 3)
+
+
 def test_children_of_a_failed_process_do_not_stay(labkit, script):
     """Such as the workers of a data pipeline; even one that has left its family."""
     child = "import subprocess, sys; subprocess.Popen(['sleep', '600'], start_new_session=True); sys.exit(3)"
