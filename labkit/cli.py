@@ -114,10 +114,37 @@ def evaluate(run, as_json):
     if as_json:
         click.echo(json.dumps(result, indent=2))
         return
-    width = max(len(row["name"]) for row in result["classes"])
-    for row in [*result["classes"], {"name": "all", **result}]:
+    rows = [*result["classes"], {"name": "all", **result}]
+    if "top_5_accuracy" in result:
+        share, images = result["top_5_accuracy"], result["images"]
+        rows.append({"name": "top 5", "accuracy": share, "correct": round(share * images), "images": images})
+    width = max(len(row["name"]) for row in rows)
+    for row in rows:
         accuracy = "-" if row["accuracy"] is None else f"{row['accuracy']:.2%}"
         click.echo(f"{row['name']:{width}}  {row['correct']:6,} of {row['images']:6,}  {accuracy:>7}")
+
+
+@main.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--format", "file_format", type=click.Choice(["mindir", "onnx", "air"]), default="mindir", help="Default: mindir.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File. Default: NETWORK.FORMAT in RUN.")
+@click.option("--batch-size", type=click.IntRange(min=1), default=1, help="Images at a time. Default: 1.")
+@click.option("--image-size", type=click.IntRange(min=1), help="Height and width in pixels. Default: the recipe's.")
+def export(run, file_format, out, batch_size, image_size):
+    """Write the network of RUN's checkpoint as one file for other programs: MINDIR, ONNX, or AIR (on Ascend).
+
+    \b
+    Example:  labkit export runs/imagenet-sample --format onnx
+    """
+    from labkit import run as runs
+
+    opened = runs.open_run(run)
+    recipe = opened.recipe
+    from labkit import export as exports
+
+    out = out or opened.path / f"{recipe.network.name}.{file_format}"
+    exports.export(recipe, opened.checkpoint, out, file_format, batch_size=batch_size, image_size=image_size)
+    click.echo(out)
 
 
 @main.command()

@@ -120,7 +120,7 @@ class Run:
         return [record for record in self.history() if "step" in record]
 
     def evaluations(self) -> list[dict]:
-        """History of evaluations: epoch, accuracy (top-1, 0 to 1)."""
+        """History of evaluations: epoch, accuracy (top-1, 0 to 1), top_5_accuracy where there are over five classes."""
         return [record for record in self.history() if "accuracy" in record]
 
 
@@ -235,7 +235,7 @@ def write_summary(run: Run) -> dict:
     # In sink mode a line stands for the steps since the line before it.
     counts = [after - before for before, after in itertools.pairwise([0, *(record["step"] for record in steps)])]
     summary = {
-        "accuracy": evaluations[-1]["accuracy"],
+        **{name: value for name, value in evaluations[-1].items() if name != "epoch"},  # accuracies
         "epochs": steps[-1]["epoch"],
         "steps": steps[-1]["step"],
         "train_seconds": round(sum(n * record["seconds"] for n, record in zip(counts, steps, strict=True)), 3),

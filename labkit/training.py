@@ -3,18 +3,20 @@
 import json
 import os
 import sys
+from pathlib import Path
 
 import mindspore as ms
 import mindspore.dataset as ds
 import numpy as np
-from mindspore.train import Accuracy, Model
+from mindspore.amp import FixedLossScaleManager
+from mindspore.train import Accuracy, Model, Top5CategoricalAccuracy
 from tqdm import tqdm
 
 from labkit import callbacks, runtime
 from labkit import run as runs
 from labkit.data import cifar10, cifar10_files
 from labkit.losses import CrossEntropySmooth
-from labkit.networks import create_resnet, use_fast_gradients
+from labkit.networks import create_resnet, initialise_as_guide, mixed_precision, use_fast_gradients
 from labkit.optimizers import momentum
 from labkit.recipe import Recipe, RecipeError
 from labkit.run import Run
@@ -40,11 +42,14 @@ def check_data(recipe: Recipe) -> cifar10_files.Info:
 
 
 def create_network(recipe: Recipe):
-    """The recipe's network, initialised from MindSpore's global seed."""
+    """The recipe's network in its precision, initialised from MindSpore's global seed."""
     net = create_resnet(recipe.network.name, recipe.network.num_classes, recipe.network.stem)
-    if recipe.network.fast_gradient and ms.get_context("device_target") == "CPU":
+    if recipe.network.init == "guide":
+        initialise_as_guide(net)
+    # labkit's gradient is for float32 on a CPU; elsewhere MindSpore's own gives the same values.
+    if recipe.network.fast_gradient and ms.get_context("device_target") == "CPU" and recipe.amp_level == "O0":
         use_fast_gradients(net)
-    return net
+    return mixed_precision(net, recipe.amp_level)
 
 
 def train_dataset(recipe: Recipe):
@@ -74,6 +79,11 @@ def learning_rates(recipe: Recipe, steps_per_epoch: int) -> np.ndarray:
         return SCHEDULES[schedule.pop("name")](recipe.epochs, steps_per_epoch, **schedule)
     except ValueError as error:
         raise RecipeError(f"schedule: {error}") from None
+
+
+def metrics(num_classes: int) -> dict:
+    """What is measured on the test images, 0 to 1: top-1 accuracy; top-5 where there are more than five classes."""
+    return {"accuracy": Accuracy()} | ({"top_5_accuracy": Top5CategoricalAccuracy()} if num_classes > 5 else {})
 
 
 def restore(run: Run, train_network) -> int:
@@ -106,8 +116,10 @@ def train(run: Run, *, progress=True) -> None:
         lr = learning_rates(recipe, steps_per_epoch)
         net = create_network(recipe)
         loss = CrossEntropySmooth(recipe.network.num_classes, recipe.loss.smoothing)
-        optimizer = momentum(net, lr, **recipe.optimizer.model_dump(exclude={"name"}))
-        model = Model(net, loss, optimizer, metrics={"accuracy": Accuracy()})
+        options = recipe.optimizer.model_dump(exclude={"name"})
+        optimizer = momentum(net, lr, **options, loss_scale=recipe.loss_scale)
+        scale = FixedLossScaleManager(recipe.loss_scale, drop_overflow_update=False)
+        model = Model(net, loss, optimizer, metrics(recipe.network.num_classes), loss_scale_manager=scale)
 
         step = restore(run, model.train_network)
         # Replay the data stream up to `step`, augmentation included, instead of jumping (MindData's "fast" recovery).
@@ -149,32 +161,45 @@ def test_logits(run: Run) -> tuple[np.ndarray, np.ndarray]:
 
     Raises RunError, RecipeError, DataError.
     """
-    recipe = run.recipe
-    check_data(recipe)
+    check_data(run.recipe)
+    return checkpoint_logits(run.recipe, run.checkpoint)
+
+
+def checkpoint_logits(recipe: Recipe, file: Path) -> tuple[np.ndarray, np.ndarray]:
+    """The same under any checkpoint file that holds the recipe's network, of data already checked."""
     runtime.setup(recipe.seed)
     net = create_network(recipe)
-    callbacks.load_checkpoint(run, net)
+    callbacks.load_weights(file, net)
     return predict(net, test_dataset(recipe))
 
 
 def evaluate(run: Run) -> dict:
-    """Test the Run's checkpoint and keep the result in its evaluation.json.
+    """Test the Run's checkpoint and keep the result, as `score` gives it, in its evaluation.json.
 
-    Top-1 accuracy (0 to 1): {accuracy, correct, images, classes: [name and the same], confusion: K x K counts,
-    true class by row}. Raises as `test_logits` does.
+    Raises as `test_logits` does.
     """
     names = check_data(run.recipe).classes
-    logits, labels = test_logits(run)
+    result = score(*checkpoint_logits(run.recipe, run.checkpoint), names)
+    runs.write_whole(run.path / "evaluation.json", json.dumps(result, indent=1) + "\n")
+    return result
+
+
+def score(logits, labels, names) -> dict:
+    """Top-1 and top-5 accuracy (0 to 1) of logits (N, K) for labels (N,) and the K classes' names.
+
+    {accuracy, correct, images, top_5_accuracy (more than five classes), classes: [name, accuracy, correct, images],
+    confusion: K x K counts, true class by row}.
+    """
     confusion = np.zeros((len(names), len(names)), int)
     np.add.at(confusion, (labels, logits.argmax(axis=1)), 1)
 
-    def score(correct, images):
+    def share(correct, images):
         return {"accuracy": float(correct / images) if images else None, "correct": int(correct), "images": int(images)}
 
-    result = {
-        **score(confusion.trace(), confusion.sum()),
-        "classes": [{"name": n, **score(row[i], row.sum())} for i, (n, row) in enumerate(zip(names, confusion))],
+    in_top_5 = (np.argsort(-logits, axis=1)[:, :5] == labels[:, None]).any(axis=1)
+    return {
+        **share(confusion.trace(), confusion.sum()),
+        **({"top_5_accuracy": float(in_top_5.mean())} if len(names) > 5 else {}),
+        "classes": [{"name": n, **share(row[i], row.sum())} for i, (n, row) in enumerate(zip(names, confusion))],
         "confusion": confusion.tolist(),
     }
-    runs.write_whole(run.path / "evaluation.json", json.dumps(result, indent=1) + "\n")
-    return result
