@@ -211,7 +211,7 @@ def load_checkpoint(run, network) -> dict:
     """
     place = load_weights(run.checkpoint, network)
     if len(place) < 2:
-        raise RunError(f"{run.checkpoint}: not of a Run: it has no step and history_bytes")
+        raise RunError(f"{run.checkpoint}: damaged, or not of this recipe: it has no step or no history_bytes")
     return place
 
 

@@ -126,7 +126,9 @@ def evaluate(run, as_json):
 
 @main.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--format", "file_format", type=click.Choice(["mindir", "onnx", "air"]), default="mindir", help="Default: mindir.")
+@click.option(
+    "--format", "file_format", type=click.Choice(["mindir", "onnx", "air"]), default="mindir", help="Default: mindir."
+)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File. Default: NETWORK.FORMAT in RUN.")
 @click.option("--batch-size", type=click.IntRange(min=1), default=1, help="Images at a time. Default: 1.")
 @click.option("--image-size", type=click.IntRange(min=1), help="Height and width in pixels. Default: the recipe's.")

@@ -12,6 +12,7 @@ from labkit.networks import create_resnet
 from labkit.recipe import Recipe
 from labkit.runtime import LabkitError
 
+
 def export(recipe: Recipe, checkpoint: Path, out: Path, file_format="mindir", *, batch_size=1, image_size=None) -> None:
     """Write the recipe's network with a checkpoint's weights: normalised images (N, 3, H, W) -> logits, in float32.
 
@@ -28,9 +29,9 @@ def export(recipe: Recipe, checkpoint: Path, out: Path, file_format="mindir", *,
         edge = ((0, 0), (0, 0), (1, 1), (1, 1))
         net.maxpool = nn.SequentialCell(nn.Pad(edge), nn.MaxPool2d(3, 2, pad_mode="valid"))
     size = image_size or recipe.data.image_size
-    images = ms.Tensor(np.zeros((batch_size, 3, size, size), np.float32))
     part = out.with_name(f"part-{out.stem}.{file_format}")  # MindSpore would add the ending itself
     try:
+        images = ms.Tensor(np.zeros((batch_size, 3, size, size), np.float32))
         ms.export(net, images, file_name=str(part), file_format=file_format.upper())
         with open(part, "rb") as file:
             os.fsync(file.fileno())

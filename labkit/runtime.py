@@ -82,6 +82,17 @@ def require_one_process() -> None:
         raise LabkitError(f"RANK_SIZE is {ranks}, but labkit trains in one process only")
 
 
+def use_device(name: str | None) -> None:
+    """Compute on "CPU", "GPU" or "Ascend"; without a name, on what MindSpore chooses. Raises LabkitError."""
+    import mindspore as ms
+
+    try:
+        if name:
+            ms.set_device(name)
+    except RuntimeError as error:
+        raise LabkitError(f"device {name}: {str(error).split('. ')[0]}") from None
+
+
 def setup(seed: int) -> None:
     """Choose graph mode and seed everything. The device is MindSpore's own choice."""
     import mindspore as ms

@@ -86,6 +86,16 @@ def metrics(num_classes: int) -> dict:
     return {"accuracy": Accuracy()} | ({"top_5_accuracy": Top5CategoricalAccuracy()} if num_classes > 5 else {})
 
 
+def create_model(recipe: Recipe, lr: np.ndarray) -> Model:
+    """Network, loss, optimizer and metrics, put together; lr has a value per step."""
+    net = create_network(recipe)
+    loss = CrossEntropySmooth(recipe.network.num_classes, recipe.loss.smoothing)
+    options = recipe.optimizer.model_dump(exclude={"name"})
+    optimizer = momentum(net, lr, **options, loss_scale=recipe.loss_scale)
+    scale = FixedLossScaleManager(recipe.loss_scale, drop_overflow_update=False)
+    return Model(net, loss, optimizer, metrics(recipe.network.num_classes), loss_scale_manager=scale)
+
+
 def restore(run: Run, train_network) -> int:
     """Load the Run's last checkpoint and cut the history off there; return its step, 0 without a checkpoint."""
     run.history_file.touch()
@@ -114,13 +124,7 @@ def train(run: Run, *, progress=True) -> None:
         dataset = train_dataset(recipe)
         steps_per_epoch = dataset.get_dataset_size()
         lr = learning_rates(recipe, steps_per_epoch)
-        net = create_network(recipe)
-        loss = CrossEntropySmooth(recipe.network.num_classes, recipe.loss.smoothing)
-        options = recipe.optimizer.model_dump(exclude={"name"})
-        optimizer = momentum(net, lr, **options, loss_scale=recipe.loss_scale)
-        scale = FixedLossScaleManager(recipe.loss_scale, drop_overflow_update=False)
-        model = Model(net, loss, optimizer, metrics(recipe.network.num_classes), loss_scale_manager=scale)
-
+        model = create_model(recipe, lr)
         step = restore(run, model.train_network)
         # Replay the data stream up to `step`, augmentation included, instead of jumping (MindData's "fast" recovery).
         ds.config.set_fast_recovery(False)
