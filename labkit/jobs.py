@@ -23,11 +23,13 @@ def parser(description, data_required=True) -> argparse.ArgumentParser:
 
 
 def start(main, *arguments) -> None:
-    """Run a start file's `main`; labkit's own errors are one line and exit status 1."""
+    """Run a start file's `main`; labkit's own errors, and the file system's, are one line and exit status 1."""
     try:
         main(*arguments)
     except LabkitError as error:
         sys.exit(f"Error: {error}")
+    except OSError as error:
+        sys.exit(f"Error: {error.filename or 'file system'}: {error.strerror or error}")
 
 
 def settings(arguments) -> tuple[str, ...]:

@@ -253,7 +253,10 @@ def _validate(tree, path, settings):
         raise RecipeError(
             f"{path}: schedule.warmup_epochs: {warmup:g} epochs of warm-up do not fit into {recipe.epochs} of training"
         )
-    scale = getattr(recipe.data, "crop_scale", [0, 1])
-    if len(scale) != 2 or scale[0] > scale[1]:
-        raise RecipeError(f"{path}: data.crop_scale: must be a smallest and a largest share, not {scale}")
+    if recipe.data.format == "image_folder":
+        scale, resize, size = recipe.data.crop_scale, recipe.data.resize, recipe.data.image_size
+        if len(scale) != 2 or scale[0] > scale[1]:
+            raise RecipeError(f"{path}: data.crop_scale: must be a smallest and a largest share, not {scale}")
+        if resize < size:
+            raise RecipeError(f"{path}: data.resize: must be at least data.image_size, {size}, not {resize}")
     return recipe

@@ -14,7 +14,8 @@ from tqdm import tqdm
 
 from labkit import callbacks, runtime
 from labkit import run as runs
-from labkit.data import cifar10, cifar10_files
+from labkit.data import cifar10, cifar10_files, imagenet, imagenet_files
+from labkit.data.files import Info
 from labkit.losses import CrossEntropySmooth
 from labkit.networks import create_resnet, initialise_as_guide, mixed_precision, use_fast_gradients
 from labkit.optimizers import momentum
@@ -23,16 +24,19 @@ from labkit.run import Run
 from labkit.schedules import SCHEDULES
 
 
-def check_data(recipe: Recipe) -> cifar10_files.Info:
+def check_data(recipe: Recipe) -> Info:
     """Check what must be there before a Run is made: the data, of which the sample is made where it is missing.
 
     Raises DataError, RecipeError, LabkitError.
     """
     runtime.require_one_process()
-    folder = recipe.data_folder()
-    if recipe.data.folder.startswith("sample/") and not folder.exists():
-        cifar10_files.write_sample(folder)
-    info = cifar10_files.check(folder)
+    folder, data = recipe.data_folder(), recipe.data
+    files, options = cifar10_files, {}
+    if data.format == "image_folder":
+        files, options = imagenet_files, {"bad_images": data.bad_images}
+    if data.folder.startswith("sample/") and not folder.exists():
+        files.write_sample(folder)
+    info = files.check(folder, **options)
     if len(info.classes) != recipe.network.num_classes:
         raise RecipeError(f"network.num_classes: {recipe.network.num_classes}, but {folder} has {len(info.classes)}")
     if recipe.data.batch_size > info.train_images:
@@ -55,20 +59,31 @@ def create_network(recipe: Recipe):
 def train_dataset(recipe: Recipe):
     """Batches to train on, shuffled and augmented."""
     data = recipe.data
-    image_transforms = cifar10.train_transforms(data.image_size, data.crop_padding, data.flip)
-    return cifar10.create_dataset(
-        recipe.data_folder(), "train", data.batch_size, image_transforms=image_transforms,
-        seed=recipe.seed, num_workers=data.workers,
-    )  # fmt: skip
+    if data.format == "image_folder":
+        image_transforms = imagenet.train_transforms(data.image_size, data.route, data.crop_scale, data.flip)
+    else:
+        image_transforms = cifar10.train_transforms(data.image_size, data.crop_padding, data.flip)
+    return _dataset(recipe, "train", data.batch_size, image_transforms)
 
 
 def test_dataset(recipe: Recipe):
     """Every test image once, in the order of the file."""
     data = recipe.data
-    image_transforms = cifar10.normalize_transforms(data.image_size)
-    return cifar10.create_dataset(
-        recipe.data_folder(), "test", data.eval_batch_size, image_transforms=image_transforms,
-        num_workers=data.workers,
+    if data.format == "image_folder":
+        image_transforms = imagenet.evaluation_transforms(data.image_size, data.resize, data.route)
+    else:
+        image_transforms = cifar10.normalize_transforms(data.image_size)
+    return _dataset(recipe, "test", data.eval_batch_size, image_transforms)
+
+
+def _dataset(recipe, split, batch_size, image_transforms):
+    data = recipe.data
+    pipeline, options = cifar10, {}
+    if data.format == "image_folder":
+        pipeline, options = imagenet, {"bad_images": data.bad_images}
+    return pipeline.create_dataset(
+        recipe.data_folder(), split, batch_size, image_transforms=image_transforms, seed=recipe.seed,
+        num_workers=data.workers, **options,
     )  # fmt: skip
 
 

@@ -225,6 +225,7 @@ BAD_FOLDER_VALUES = [
     ("data.image_size", 0, "greater"),
     ("data.resize", 0, "greater"),
     ("data.flip", 2, "less"),
+    ("data.resize", 200, "at least data.image_size, 224"),
     ("data.route", "slow", "exact"),
     ("data.bad_images", "ignore", "skip"),
     ("data.crop_scale", 0.5, "list"),
