@@ -8,23 +8,17 @@ bytes: one label (0 to 9), then 1,024 red, 1,024 green and 1,024 blue values, ea
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from labkit.runtime import LabkitError
+from labkit.data import files as _files
+from labkit.data.files import SOURCE_FILE, DataError, Info, staging, write_source
 
 FOLDER = "cifar-10-batches-bin"
 TRAIN_FILES = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
 TEST_FILE = "test_batch.bin"
 META_FILE = "batches.meta.txt"  # the class names, one a line
-SOURCE_FILE = "SOURCE.txt"  # one line that says what the data is; written by the data scripts
 RECORD_BYTES = 1 + 3 * 32 * 32
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SAMPLE_SOURCE = "scikit-learn digits, 32x32, in CIFAR-10's binary layout"
@@ -33,26 +27,8 @@ UNKNOWN_SOURCE = "CIFAR-10 layout, source unknown"
 GET_DATA = "`python data_scripts/cifar10.py download` (or `sample`, which needs no network)"
 
 
-class DataError(LabkitError):
-    """Data that is missing, damaged or not what it should be: one line that names the file."""
-
-
-@dataclass(frozen=True)
-class Info:
-    """What a checked data folder holds."""
-
-    folder: Path
-    name: str  # what the data is, from SOURCE.txt
-    classes: tuple[str, ...]
-    train_images: int
-    test_images: int
-    sha256: str  # over the six batches in order, name and content of each
-    files: tuple[tuple[str, int], ...]  # (batch file, images)
-    note: str | None = None  # what a user should know although it is no error
-
-
 def check(folder: str | Path) -> Info:
-    """Read every record of a data folder and say what it is.
+    """Read every record of a data folder and say what it is; sha256 is over name and content of the six batches.
 
     Raises DataError: no such folder; a batch that is missing, empty, cut short or has a label above
     9; class names that are not ten.
@@ -68,7 +44,7 @@ def check(folder: str | Path) -> Info:
         digest.update(records)
         files.append((name, len(records)))
     classes, note = _class_names(folder / META_FILE)
-    source = _lines(folder / SOURCE_FILE)
+    source = _files.lines(folder / SOURCE_FILE)
     name = source[0] if source else UNKNOWN_SOURCE
     if note is None and name.startswith("CIFAR-10"):
         # A batch that lost whole records still has a valid layout; only the count can tell.
@@ -132,66 +108,9 @@ def write_sample(folder: str | Path, force: bool = False) -> Info:
     return check(folder)
 
 
-def write_source(folder: Path, text: str) -> None:
-    """Say in one line what the data in `folder` is; `check` gives it as the data's name."""
-    line = " ".join(text.split())
-    unfinished = folder / f".{SOURCE_FILE}.unfinished"
-    unfinished.write_text(line + "\n", encoding="utf-8")
-    unfinished.replace(folder / SOURCE_FILE)
-
-
-@contextmanager
-def staging(folder: str | Path) -> Iterator[Path]:
-    """Yield a new hidden folder beside `folder`, for files not complete yet; gone afterwards."""
-    folder = _real(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    for left in folder.parent.glob(f".{folder.name}.*.unfinished"):
-        # What a killed process left. An hour: nobody takes that long, and pids do not tell
-        # who is alive on a file system that several machines share.
-        if time.time() - left.stat().st_mtime > 3600:
-            shutil.rmtree(left, ignore_errors=True)
-    staged = folder.with_name(f".{folder.name}.{os.getpid()}.unfinished")
-    shutil.rmtree(staged, ignore_errors=True)
-    staged.mkdir()
-    try:
-        yield staged
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
-
-
 def publish(staged: Path, folder: str | Path, force: bool = False) -> bool:
-    """Check `staged` and rename it to `folder`; False if the same data was there already.
-
-    Raises DataError if `staged` is no good; or `folder` is, or holds other data, and not `force`.
-    """
-    new, shown, folder = check(staged), folder, _real(folder)
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        staged.replace(folder)
-        return True
-    try:
-        old = check(folder)
-    except DataError as error:
-        if not force or not folder.is_dir():
-            raise DataError(f"{error}; --force replaces the folder") from None
-    else:
-        if old.sha256 == new.sha256:
-            return False
-        if not force:
-            raise DataError(f"{shown}: holds other data ({old.name}); --force replaces it")
-    aside = folder.with_name(f".{folder.name}.{os.getpid()}.old.unfinished")
-    folder.replace(aside)
-    try:
-        staged.replace(folder)
-    except OSError:
-        aside.replace(folder)
-        raise
-    shutil.rmtree(aside, ignore_errors=True)
-    return True
-
-
-def _real(folder: str | Path) -> Path:
-    # Through symbolic links: who links the folder to a larger disk wants the data there.
-    return Path(os.path.realpath(folder))
+    """`labkit.data.files.publish` of a folder in CIFAR-10's layout."""
+    return _files.publish(staged, folder, check, force)
 
 
 def _records(path: Path) -> np.ndarray:
@@ -225,16 +144,7 @@ def _class_names(path: Path) -> tuple[tuple[str, ...], str | None]:
     """The ten names in batches.meta.txt, or CIFAR-10's with a note when there is no such file."""
     if not path.exists():
         return CLASSES, f"no {META_FILE}: CIFAR-10's own class names are assumed"
-    names = _lines(path)
+    names = _files.lines(path)
     if len(names) != 10:
         raise DataError(f"{path}: {len(names)} class names, but ten are needed, one on each line")
     return tuple(names), None
-
-
-def _lines(path: Path) -> list[str]:
-    """The lines of a text file that are not blank; none if there is no such file."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
-    return [line.strip() for line in text.splitlines() if line.strip()]

@@ -1,0 +1,241 @@
+"""The ImageNet pipeline: image files or MindRecord -> batches of (N, 3, H, W) float32 images and (N,) int32 labels.
+
+Two routes lead there. `fast` is MindData's own C++ operations, as the seeds use them. `exact` decodes, crops and resizes
+with Pillow and gives torchvision's pixels. `compare_routes` shows where they part.
+"""
+
+import io
+import math
+from pathlib import Path
+
+import mindspore as ms
+import mindspore.dataset as ds
+import numpy as np
+from mindspore.dataset import transforms, vision
+from PIL import Image
+
+from labkit.data import imagenet_files
+from labkit.runtime import workers
+
+# Per channel (R, G, B) over ImageNet, in units of 0..1 (both seeds, and torchvision's).
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+ROUTES = ("fast", "exact")
+BILINEAR = Image.Resampling.BILINEAR
+RATIO = (0.75, 1.333)  # width / height of a random crop (the THOR seed)
+RANK_STRIDE = 1009  # between the ranks' seeds: MindData gives worker k of a rank the seed + k
+
+
+def normalize_transforms():
+    """uint8 (H, W, 3) -> float32 (3, H, W), each channel with mean about 0 and deviation near 1."""
+    # Normalize takes pixels of 0..255, so mean and deviation are scaled instead of every pixel.
+    return [vision.Normalize([255 * m for m in MEAN], [255 * s for s in STD]), vision.HWC2CHW()]
+
+
+def train_transforms(image_size=224, route="fast", crop_scale=(0.08, 1.0), flip=0.5):
+    """Random part of the image (the THOR seed's shares and shapes), resized; flip with probability `flip`; normalise."""
+    _require_route(route)
+    if route == "exact":
+        return [RandomCropResizeFlip(image_size, crop_scale, flip), *normalize_transforms()]
+    augment = [vision.RandomCropDecodeResize(image_size, tuple(crop_scale), RATIO)]
+    if flip:
+        augment.append(vision.RandomHorizontalFlip(flip))
+    return augment + normalize_transforms()
+
+
+def evaluation_transforms(image_size=224, resize=256, route="fast"):
+    """Shorter side to `resize` pixels, the middle image_size x image_size of it, normalise."""
+    _require_route(route)
+    if resize < image_size:
+        raise ValueError(f"resize {resize} leaves less than the {image_size} pixels of image_size")
+    if route == "exact":
+
+        def decode_resize_crop(image):
+            return _pixels(center_crop(resize_short(decode(image), resize), image_size))
+
+        return [decode_resize_crop, *normalize_transforms()]
+    return [vision.Decode(), vision.Resize(resize), vision.CenterCrop(image_size), *normalize_transforms()]
+
+
+# -- The exact route: torchvision's rounding, with Pillow ------------------------------------------
+
+
+def decode(image):
+    """Bytes of a JPEG or PNG file, (N,) uint8 -> RGB image, as torchvision's ImageFolder loads it."""
+    return Image.open(io.BytesIO(image)).convert("RGB")
+
+
+def resize_short(image, size):
+    """Shorter side to `size`, the other in proportion and rounded down (torchvision's Resize).
+
+    MindData's own Resize of Pillow images divides first: 128x186 becomes 256x371 there, 256x372 here.
+    """
+    width, height = image.size
+    short, long = min(width, height), max(width, height)
+    long = int(size * long / short)
+    return image.resize((size, long) if width <= height else (long, size), BILINEAR)
+
+
+def center_crop(image, size):
+    """The middle size x size; half a pixel rounds to the even number (torchvision's CenterCrop)."""
+    left, top = (round((side - size) / 2) for side in image.size)
+    return image.crop((left, top, left + size, top + size))
+
+
+def random_box(width, height, scale, ratio, random):
+    """(left, top, width, height) of a random part of an image (torchvision's RandomResizedCrop.get_params).
+
+    Its share of the area is uniform in `scale`, the logarithm of its width / height in that of `ratio`; what does not
+    fit in ten tries is the largest part in the middle that keeps to `ratio`.
+    """
+    for _ in range(10):
+        area = width * height * random.uniform(*scale)
+        shape = math.exp(random.uniform(math.log(ratio[0]), math.log(ratio[1])))
+        w, h = round(math.sqrt(area * shape)), round(math.sqrt(area / shape))
+        if 0 < w <= width and 0 < h <= height:
+            return int(random.integers(width - w + 1)), int(random.integers(height - h + 1)), w, h
+    w, h = min(width, round(height * ratio[1])), min(height, round(width / ratio[0]))
+    return (width - w) // 2, (height - h) // 2, w, h
+
+
+class RandomCropResizeFlip:
+    """(bytes, draw) -> uint8 (size, size, 3): RandomResizedCrop and RandomHorizontalFlip of torchvision, with Pillow.
+
+    All chance comes from the number `draw`, so the result does not depend on which thread works when.
+    """
+
+    def __init__(self, size, scale, flip):
+        if not 0 < scale[0] <= scale[1] <= 1 or not 0 <= flip <= 1:
+            raise ValueError(f"crop_scale {scale}, flip {flip}: shares are from 0 to 1, the smaller first")
+        self.size, self.scale, self.flip = size, scale, flip
+
+    def __call__(self, image, draw):
+        random = np.random.default_rng(int(draw))
+        image = decode(image)
+        left, top, width, height = random_box(*image.size, self.scale, RATIO, random)
+        image = image.crop((left, top, left + width, top + height)).resize((self.size, self.size), BILINEAR)
+        if random.random() < self.flip:
+            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        return _pixels(image)
+
+
+def _pixels(image):
+    return np.array(image)  # a copy: MindData wants memory of its own
+
+
+def _require_route(route):
+    if route not in ROUTES:
+        raise ValueError(f"route is 'fast' or 'exact', not {route!r}")
+
+
+# -- The data set ---------------------------------------------------------------------------------
+
+
+class Files:
+    """Bytes and label of each image file, by number."""
+
+    def __init__(self, paths, labels):
+        self.paths, self.labels = paths, labels
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __getitem__(self, number):
+        return np.fromfile(self.paths[number], np.uint8), self.labels[number]
+
+
+class EpochOrder(ds.Sampler):
+    """A new order of all images in each epoch, the same on every rank, of which a rank takes every ranks-th."""
+
+    def __init__(self, images, seed, rank, ranks):
+        super().__init__(num_samples=-(-images // ranks))
+        self.images, self.seed, self.rank, self.ranks = images, seed, rank, ranks
+        self.epoch = 0  # MindData copies its samplers for every iterator, so each begins here
+
+    def __iter__(self):
+        order = np.random.default_rng([self.seed, self.epoch]).permutation(self.images)
+        self.epoch += 1
+        return iter(np.resize(order, self.num_samples * self.ranks)[self.rank :: self.ranks].tolist())
+
+
+def create_dataset(
+    folder, split, batch_size, *, image_transforms, seed=0, rank=0, ranks=1, num_workers=1, bad_images="error"
+):
+    """Batches of `split` ("train" or "test") of an image folder, or of MindRecord files in its place.
+
+    Training batches are whole, and every image is in the epoch once, over all ranks together: shuffled anew each epoch,
+    shards equally long, so up to ranks - 1 images repeat. (From MindRecord a rank shuffles a part that stays its own.)
+    Test batches keep order and every image; rank r has images r, r + ranks, ..., none twice, so shards may differ by one.
+    The stream is a function of seed, rank, ranks and num_workers: a pipeline made with the same repeats it, bit by bit.
+    MindData's seed is global: read one training pipeline before you make the next with another seed.
+    Raises DataError for bad images unless bad_images is "skip"; ValueError.
+    """
+    training = split == "train"
+    if not 0 <= rank < ranks:
+        raise ValueError(f"rank {rank} is none of {ranks} ranks")
+    if training:  # for the random operations; they must not do the same on every rank
+        ds.config.set_seed((seed + RANK_STRIDE * rank) % 2**32)
+    parallel = workers(num_workers)
+    folder = Path(folder)
+    held = imagenet_files.records(folder)
+    if held:
+        data = _from_records(folder, held, split, rank, ranks, parallel)
+    else:
+        paths, labels = imagenet_files.listing(folder, split, bad_images)
+        sampler = EpochOrder(len(paths), seed, rank, ranks) if training else list(range(rank, len(paths), ranks))
+        data = ds.GeneratorDataset(
+            Files(paths, labels), ["image", "label"], sampler=sampler, num_parallel_workers=parallel,
+            python_multiprocessing=False,
+        )  # fmt: skip
+    columns = ["image"]
+    if any(isinstance(step, RandomCropResizeFlip) for step in image_transforms):
+        # A random number for each image, from MindData's own generator: it begins anew with each iterator.
+        numbers = ds.RandomSampler(replacement=True, num_samples=data.get_dataset_size())
+        data = ds.zip((data, ds.GeneratorDataset(range(2**31), ["draw"], sampler=numbers, num_parallel_workers=1)))
+        columns = ["image", "draw"]
+    data = data.map(image_transforms, columns, ["image"], num_parallel_workers=parallel)
+    data = data.map(transforms.TypeCast(ms.int32), "label", num_parallel_workers=parallel)
+    return data.project(["image", "label"]).batch(batch_size, drop_remainder=training, num_parallel_workers=parallel)
+
+
+def _from_records(folder, held, split, rank, ranks, parallel):
+    names = [str(folder / name) for name, *_ in held[split]["files"]]
+    images = held[split]["images"]
+    own = range(rank, images, ranks)
+    if split == "train":
+        # MindDataset takes no sampler written in Python, and its own would need the same seed on every rank.
+        sampler = ds.SubsetRandomSampler(np.resize(own, -(-images // ranks)).tolist())
+    else:
+        sampler = ds.DistributedSampler(ranks, rank, shuffle=False)
+    data = ds.MindDataset(names, ["image", "label"], sampler=sampler, num_parallel_workers=parallel)
+    return data if split == "train" else data.take(len(own))  # the sampler begins again to make shards equally long
+
+
+# -- How far apart the routes are -----------------------------------------------------------------
+
+
+def compare_routes(image, image_size=224, resize=256):
+    """Mean and largest difference of the fast route from the exact one, step by step, in units of a pixel (0..255).
+
+    `image`: bytes of a file, (N,) uint8. Returns {step: (mean, largest)}. In each step both begin with the same pixels;
+    in the last, each goes its own whole way. The resize lines name the filter that MindData uses; `exact` is Pillow's
+    bilinear, which averages all the pixels that fall on a new one.
+    """
+    pixels, resized = _pixels(decode(image)), _pixels(resize_short(decode(image), resize))
+    cropped = _pixels(center_crop(Image.fromarray(resized), image_size))
+    pairs = {"decode": (vision.Decode()(image), pixels)}
+    for name in ("LINEAR", "AREA", "PILCUBIC"):
+        pairs[f"resize, {name}"] = vision.Resize(resize, vision.Inter[name])(pixels), resized
+    cubic = _pixels(decode(image).resize(resized.shape[1::-1], Image.Resampling.BICUBIC))
+    pairs["resize, PILCUBIC and Pillow's bicubic"] = pairs["resize, PILCUBIC"][0], cubic
+    pairs["center crop"] = vision.CenterCrop(image_size)(resized), cropped
+    whole = image
+    for step in evaluation_transforms(image_size, resize)[:3]:
+        whole = step(whole)
+    pairs["all"] = whole, cropped
+    return {step: _difference(*pair) for step, pair in pairs.items()}
+
+
+def _difference(first, second):
+    apart = np.abs(np.subtract(first, second, dtype=np.float64))
+    return float(apart.mean()), float(apart.max())
