@@ -45,6 +45,13 @@ def digest(patterns: list[str]) -> str:
     return total.hexdigest()
 
 
+def data_there() -> str:
+    """What a chapter could show beside the sample: a word on each data set that is there."""
+    root = Path(os.environ.get("LABKIT_DATA") or REPO / "data")
+    sources = sorted(root.glob("*/SOURCE.txt"))
+    return "".join(f"{path.parent.name}: {path.read_text(errors='replace')}" for path in sources)
+
+
 def remove(*names: str) -> None:
     for name in names:
         shutil.rmtree(BUILD / name, ignore_errors=True)
@@ -103,8 +110,9 @@ def main() -> int:
     BUILD.mkdir(exist_ok=True)
 
     first = not (BUILD / ".jupyter_cache").exists()
-    if remove_stale("execution", digest(EXECUTION_INPUTS), ".jupyter_cache", ".doctrees", "jupyter_execute", "html"):
-        print("make book: labkit, a recipe or a recorded Run has changed: executing all chapters again")
+    inputs = digest(EXECUTION_INPUTS) + data_there()
+    if remove_stale("execution", inputs, ".jupyter_cache", ".doctrees", "jupyter_execute", "html"):
+        print("make book: labkit, a recipe, a recorded Run or the data has changed: executing all chapters again")
     remove_stale("pages", digest(PAGE_INPUTS), ".doctrees", "jupyter_execute", "html")
     if not COMPLETE.exists():  # Sphinx repeats no warning of a page that it need not read again
         remove(".doctrees")

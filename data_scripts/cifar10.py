@@ -23,7 +23,6 @@ import time
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 import click
@@ -32,14 +31,9 @@ import requests
 import urllib3
 from tqdm import tqdm
 
-try:
-    import fcntl
-except ImportError:  # Windows: two downloads at once are then not told apart
-    fcntl = None
-
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # works before labkit is installed
 from labkit.data import cifar10_files as files
-from labkit.runtime import data_root
+from labkit.runtime import data_root, locked
 
 ARCHIVE = "cifar-10-binary.tar.gz"
 OFFICIAL_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"  # https://www.cs.toronto.edu/~kriz/cifar.html
@@ -140,7 +134,7 @@ def download(out, urls, md5, retries, timeout, force):
         return
     root.mkdir(parents=True, exist_ok=True)
     part = root / f"{ARCHIVE}.part"
-    with alone(root):
+    with locked(root, files.DataError(f"{root}: another download into this folder is under way")):
         url = fetch(urls or URLS, part, md5, retries, timeout)
         source = OFFICIAL_SOURCE if md5 == OFFICIAL_MD5 else f"downloaded from {url}"
         click.echo(f"checksum is right (MD5 {md5}); unpacking")
@@ -390,25 +384,6 @@ def noted(part: Path) -> dict:
         return dict(json.loads(part.with_suffix(".part.json").read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return {}  # the checksum still guards the result
-
-
-@contextmanager
-def alone(root: Path) -> Iterator[None]:
-    """Keep a second download out of `root`; the lock goes with the process, however it ends."""
-    if fcntl is None:
-        yield
-        return
-    handle = os.open(root, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Failure(f"{root}: another download into this folder is under way") from None
-        except OSError:
-            pass  # a file system without locks
-        yield
-    finally:
-        os.close(handle)
 
 
 # -- Unpack --------------------------------------------------------------------------------------

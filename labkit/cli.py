@@ -42,7 +42,7 @@ def main():
 @click.option("--profile", help="Profile of the lab's recipe: sample (the default), laptop or full.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a key of the recipe; repeatable.")
 @click.option("--out", type=click.Path(path_type=Path), help="Directory of the Run. Default: a new one under runs/.")
-@click.option("--resume", is_flag=True, help="Go on with the Run at --out, or with the newest unfinished one.")
+@click.option("--resume", is_flag=True, help="Go on with the Run at --out, or the newest unfinished one in runs/.")
 def train(lab, profile, settings, out, resume):
     """Train LAB and keep the result as a Run.
 
@@ -55,12 +55,8 @@ def train(lab, profile, settings, out, resume):
 
     path = recipes.find(lab)
     if resume:
-        if out:
-            run = runs.open_run(out)
-            asked = recipes.load(path, profile or run.recipe.profile, settings)
-        else:
-            asked = recipes.load(path, profile or "sample", settings)
-            run = runs.newest_unfinished(Path("runs"), f"{asked.lab}-{asked.profile}")
+        run = runs.open_run(out) if out else runs.newest_unfinished(Path("runs"), recipes.lab_of(path), profile)
+        asked = recipes.load(path, profile or run.recipe.profile, settings)
         keys = tuple(setting.partition("=")[0] for setting in settings)
         recipes.require_same(run.recipe, asked, run.path, ("lab", "profile", *keys))
         if run.complete:

@@ -74,6 +74,8 @@ def _onednn():
     """Whether oneDNN picks its reference convolution: see `runtime.onednn_trap`."""
     wide = any(flag.startswith("avx512") for flag in runtime.cpu_flags())
     cpu = "a CPU with AVX-512" if wide else "a CPU without AVX-512"
+    if runtime.mindspore_version() is None:
+        return Finding("oneDNN", "note", f"{cpu}; which kernels it gets is not known without MindSpore")
     if not runtime.onednn_trap():
         return Finding("oneDNN", "ok", f"{cpu}, MindSpore {runtime.mindspore_version()}: fast convolutions")
     value = os.environ.get(runtime.ONEDNN_CAP)
@@ -125,7 +127,10 @@ def _data(prefix):
         info = cifar10_files.check(folder)
     except cifar10_files.DataError as error:
         return Finding(name, "problem", str(error), f"delete {folder}, then `{command}`")
-    return Finding(name, "ok", f"{info.train_images:,} + {info.test_images:,} images at {folder}: {info.name}")
+    found = f"{info.train_images:,} + {info.test_images:,} images at {folder}: {info.name}"
+    if info.note:
+        return Finding(name, "note", f"{found} ({info.note})", f"`{command} --force` gets it anew")
+    return Finding(name, "ok", found)
 
 
 def _launcher():

@@ -43,18 +43,25 @@ def smooth(values, window):
     return (sums[ends] - sums[starts]) / (ends - starts)
 
 
+def steps_per_epoch(run, steps) -> int:
+    """Steps of a whole epoch: of the first one where a second was begun, otherwise as the data tells."""
+    if steps[-1]["epoch"] > 1:
+        return max(record["step"] for record in steps if record["epoch"] == 1)
+    images = run.provenance["dataset"].get("train_images")  # Runs of the first version do not say
+    return images // run.recipe.data.batch_size if images else steps[-1]["step"]
+
+
 def training_curves(runs) -> Figure:
     """Loss, learning rate and test accuracy of Runs over epochs, a colour each."""
     figure, (loss, rate, accuracy) = new_figure(10, 3.2, columns=3)
     for number, run in enumerate(runs):
         colour, name = COLOURS[number % len(COLOURS)], run.path.name
         steps, evaluations = run.steps(), run.evaluations()
-        # From the data, not from the history: a Run may have ended inside its first epoch.
-        per_epoch = run.provenance["dataset"]["train_images"] // run.recipe.data.batch_size if steps else 1
+        per_epoch = steps_per_epoch(run, steps) if steps else 1
         epochs = [record["step"] / per_epoch for record in steps]
         losses = [record["loss"] for record in steps]
         loss.plot(epochs, losses, color=colour, alpha=0.2, linewidth=0.7)
-        loss.plot(epochs, smooth(losses, max(1, per_epoch // 4)), color=colour, label=name)
+        loss.plot(epochs, smooth(losses, max(1, sum(epoch <= 1 for epoch in epochs) // 4)), color=colour, label=name)
         rate.plot(epochs, [record["lr"] for record in steps], color=colour)
         accuracy.plot(
             [record["epoch"] for record in evaluations],

@@ -39,6 +39,9 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
+CIFAR_ONLY = ("resnet20", "resnet32", "resnet56")
+
+
 class Network(Part):
     name: Literal["resnet20", "resnet32", "resnet56", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]
     stem: Literal["cifar", "imagenet"] = "cifar"
@@ -56,7 +59,7 @@ class Data(Part):
     eval_batch_size: Count = 250
     image_size: Count
     flip: Probability = 0.5
-    workers: Count = 1  # part of the recipe: the order of the images depends on it
+    workers: Count = 1  # part of the recipe: the stream depends on it; no more start than there are cores
 
 
 class Cifar10(Data):
@@ -144,6 +147,11 @@ def find(lab: str) -> Path:
     )
 
 
+def lab_of(path: Path) -> str:
+    """The lab that a recipe file names. Raises RecipeError."""
+    return str(_read(path).get("lab"))
+
+
 def load(path: Path, profile: str, settings: tuple[str, ...] = ()) -> Recipe:
     """Read a lab's recipe.yaml, choose a profile, apply `key=value` settings, validate. Raises RecipeError."""
     file = _read(path)
@@ -217,7 +225,7 @@ def require_same(run_recipe: Recipe, asked: Recipe, path: Path, keys: tuple[str,
     kept, wanted = _flatten(run_recipe.model_dump()), _flatten(asked.model_dump())
     for key, value in kept.items():
         other = wanted.get(key)  # none where the data has another format
-        if value != other and any(key == asked or key.startswith(f"{asked}.") for asked in keys):
+        if value != other and any(key == name or key.startswith(f"{name}.") for name in keys):
             raise RecipeError(f"{path}: a resumed Run keeps its recipe: {key} is {value!r}, not {other!r}")
 
 
@@ -247,7 +255,7 @@ def _validate(tree, path, settings):
                 raise RecipeError(f"--set {setting}: {key}: {what}{given}") from None
         raise RecipeError(f"{path}: {key}: {what}{given}") from None
     name, stem, warmup = recipe.network.name, recipe.network.stem, recipe.schedule.warmup_epochs
-    if stem == "imagenet" and name in ("resnet20", "resnet32", "resnet56"):
+    if stem == "imagenet" and name in CIFAR_ONLY:
         raise RecipeError(f"{path}: network.stem: {name} has the cifar stem only")
     if warmup >= recipe.epochs:
         raise RecipeError(

@@ -13,7 +13,6 @@ import itertools
 import json
 import os
 import platform
-import re
 import statistics
 import subprocess
 from contextlib import contextmanager
@@ -24,11 +23,6 @@ import labkit
 from labkit import recipe as recipes
 from labkit import runtime
 from labkit.runtime import LabkitError
-
-try:
-    import fcntl
-except ImportError:  # Windows: two trainings of one Run are then not told apart
-    fcntl = None
 
 
 class RunError(LabkitError):
@@ -76,6 +70,8 @@ class Run:
     @property
     def provenance(self) -> dict:
         """Commit, versions, machine and data of the Run's first start; raises RunError."""
+        if self.complete:
+            return self.summary["provenance"]
         return self._json("provenance.json", "it was never trained")
 
     @property
@@ -153,29 +149,24 @@ def alone(run: Run):
 
     RunError where one is under way, or the Run is complete: a complete Run is never changed.
     """
-    handle = os.open(run.path, os.O_RDONLY) if fcntl else None
-    try:
-        if fcntl:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RunError(f"{run.path}: another training of this Run is under way") from None
+    with runtime.locked(run.path, RunError(f"{run.path}: another training of this Run is under way")):
         if run.complete:  # asked under the lock: the other training may just have ended
             raise RunError(f"{run.path}: complete, so there is nothing left to train")
         yield
-    finally:
-        if fcntl:
-            os.close(handle)
 
 
 def keep_provenance(run: Run, dataset: dict) -> None:
-    """Note where a Run comes from at its first start; later, RunError where the data is not the same any more."""
+    """Note where a Run comes from at its first start."""
     file = run.path / "provenance.json"
     if not file.exists():
         write_whole(file, json.dumps(provenance(dataset), indent=1) + "\n")
+
+
+def require_same_data(run: Run, info) -> None:
+    """RunError where the data that there is (its name and sha256) is not what the Run began with."""
     kept = run.provenance["dataset"]
-    if kept["sha256"] != dataset["sha256"]:
-        raise RunError(f"{run.path}: began with other data ({kept['name']}) than there is now ({dataset['name']})")
+    if kept["sha256"] != info.sha256:
+        raise RunError(f"{run.path}: began with other data ({kept['name']}) than there is now ({info.name})")
 
 
 def free_path(parent: Path, name: str) -> Path:
@@ -187,13 +178,14 @@ def free_path(parent: Path, name: str) -> Path:
     return path
 
 
-def newest_unfinished(parent: Path, name: str) -> Run:
-    """Newest Run named NAME, NAME-2, ... in `parent` that is not complete; raises RunError."""
-    found = [path.parent for path in Path(parent).glob("*/recipe.yaml")]
-    named = [Run(path) for path in found if re.fullmatch(re.escape(name) + r"(-\d+)?", path.name)]
-    unfinished = [run for run in named if not run.complete]
+def newest_unfinished(parent: Path, lab: str, profile: str | None = None) -> Run:
+    """Newest Run of a lab, of any profile or one, in `parent` that is not complete; raises RunError."""
+    found = [Run(path.parent) for path in Path(parent).glob("*/recipe.yaml")]
+    unfinished = [run for run in found if not run.complete]
+    unfinished = [run for run in unfinished if run.recipe.lab == lab and profile in (None, run.recipe.profile)]
     if not unfinished:
-        raise RunError(f"{parent}/{name}: no unfinished Run to resume; name one with --out")
+        of = f"{lab}, profile {profile}" if profile else lab
+        raise RunError(f"{parent}: no unfinished Run of {of} to resume; name one with --out")
     return max(unfinished, key=lambda run: (run.path / "recipe.yaml").stat().st_mtime)
 
 

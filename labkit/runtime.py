@@ -1,8 +1,10 @@
 """Where it runs: environment variables, device, ranks, seed."""
 
+import fcntl
 import importlib.metadata
 import os
 import platform
+from contextlib import contextmanager
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
@@ -11,6 +13,22 @@ ONEDNN_CAP = "ONEDNN_MAX_CPU_ISA"
 
 class LabkitError(Exception):
     """What a user can mend: one line that names the key, file or cell. The command line prints it and exits with 1."""
+
+
+@contextmanager
+def locked(folder: Path, refusal: LabkitError):
+    """Hold a folder's lock, or raise `refusal`; the lock goes with the process, however it ends."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise refusal from None
+        except OSError:
+            pass  # a file system without locks: two at once are then not told apart
+        yield
+    finally:
+        os.close(handle)
 
 
 def data_root() -> Path:

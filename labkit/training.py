@@ -134,6 +134,8 @@ def train(run: Run, *, progress=True) -> None:
         recipe = run.recipe
         info = check_data(recipe)
         runs.keep_provenance(run, {"name": info.name, "sha256": info.sha256, "train_images": info.train_images})
+        runs.require_same_data(run, info)
+        (run.path / "evaluation.json").unlink(missing_ok=True)  # of a checkpoint that will be written over
         runtime.setup(recipe.seed)
 
         dataset = train_dataset(recipe)
@@ -178,9 +180,9 @@ def predict(net, dataset) -> tuple[np.ndarray, np.ndarray]:
 def test_logits(run: Run) -> tuple[np.ndarray, np.ndarray]:
     """Logits (N, K) and labels (N,) of the test images under the Run's checkpoint.
 
-    Raises RunError, RecipeError, DataError.
+    Raises RunError, RecipeError, DataError; RunError where the data is not what the Run was trained on.
     """
-    check_data(run.recipe)
+    runs.require_same_data(run, check_data(run.recipe))
     return checkpoint_logits(run.recipe, run.checkpoint)
 
 
@@ -197,8 +199,9 @@ def evaluate(run: Run) -> dict:
 
     Raises as `test_logits` does.
     """
-    names = check_data(run.recipe).classes
-    result = score(*checkpoint_logits(run.recipe, run.checkpoint), names)
+    info = check_data(run.recipe)
+    runs.require_same_data(run, info)
+    result = score(*checkpoint_logits(run.recipe, run.checkpoint), info.classes)
     runs.write_whole(run.path / "evaluation.json", json.dumps(result, indent=1) + "\n")
     return result
 

@@ -39,7 +39,8 @@ def create_dataset(
 
     Training batches are shuffled and whole: the last, short one is dropped. Test batches keep order and every image.
     With several ranks each reads its own shard; all shards are equally long, so up to ranks - 1 images repeat.
-    The stream is a function of seed and num_workers: a pipeline made with the same two repeats it, bit by bit.
+    The stream is a function of the seed and of the workers started, which are no more than there are cores: a pipeline
+    made with the same two repeats it, bit by bit.
     MindData's seed is global: read one training pipeline before you make the next with another seed.
     """
     training = split == "train"

@@ -31,7 +31,7 @@ def check(folder: str | Path) -> Info:
     """Read every record of a data folder and say what it is; sha256 is over name and content of the six batches.
 
     Raises DataError: no such folder; a batch that is missing, empty, cut short or has a label above
-    9; class names that are not ten.
+    9; batches of which some have CIFAR-10's 10,000 images and some have not; class names that are not ten.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -46,11 +46,12 @@ def check(folder: str | Path) -> Info:
     classes, note = _class_names(folder / META_FILE)
     source = _files.lines(folder / SOURCE_FILE)
     name = source[0] if source else UNKNOWN_SOURCE
-    if note is None and name.startswith("CIFAR-10"):
-        # A batch that lost whole records still has a valid layout; only the count can tell.
-        short = [f"{file} ({count:,})" for file, count in files if count != 10_000]
-        if short:
-            note = "CIFAR-10 has 10,000 images in each batch; not so " + ", ".join(short)
+    # A batch that lost whole records still has a valid layout; only the count can tell.
+    short = [f"{folder / file} ({count:,})" for file, count in files if count != 10_000]
+    if 0 < len(short) < len(files):
+        raise DataError(f"{', '.join(short)}: the other batches hold 10,000 images; get the data again with {GET_DATA}")
+    if short and name.startswith("CIFAR-10"):
+        note = "; ".join(filter(None, [note, "CIFAR-10 has 10,000 images in each batch, this data has not"]))
     return Info(
         folder=folder,
         name=name,

@@ -1,10 +1,10 @@
 """A convolution whose gradient is written out, because MindSpore's own is slow on a CPU; the same layer otherwise.
 
-MindSpore 2.8 hands each convolution to oneDNN in plain NCHW layout. Measured there, per 3x3 layer (see `make bench`):
+MindSpore 2.8 hands each convolution to oneDNN in plain NCHW layout. There, for a 3x3 layer:
 
-- the gradient by the input runs at half speed for few channels. At stride 1 it is also a forward convolution, of the
+- the gradient by the input is slow for few channels. At stride 1 it is also a forward convolution, of the
   output's gradient with the weight turned by 180 degrees and its channels swapped, which does not;
-- the gradient by the weight runs at half speed where a channel's plane fills whole memory pages (32x32 floats). A row
+- the gradient by the weight is slow where a channel's plane fills whole memory pages (32x32 floats). A row
   of zeros below the output's gradient changes nothing in the sum and breaks that alignment.
 """
 

@@ -90,13 +90,13 @@ def table(case, rows):
 def main(names, rounds):
     """Measure the groups NAMES, all without any, and write their results."""
     RESULTS.mkdir(exist_ok=True)
+    provenance = runs.provenance({"name": cases.DATA, "sha256": None})  # before results are written over
     for name in names or cases.GROUPS:
         result = {"rounds": rounds, "date": datetime.now(timezone.utc).date().isoformat(), "cases": []}
         for case in cases.GROUPS[name]:
             rows = compare(case, rounds, lambda line: click.echo(line, err=True))
             click.echo(table(case, rows))
             result["cases"].append({"name": case.name, "unit": case.unit, "reference": case.reference, "rows": rows})
-        provenance = runs.provenance({"name": cases.DATA, "sha256": None})
         runs.write_whole(RESULTS / f"{name}.json", json.dumps({**result, "provenance": provenance}, indent=1) + "\n")
 
 

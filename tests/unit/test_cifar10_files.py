@@ -61,9 +61,19 @@ def test_without_source_the_name_claims_nothing(data):
     assert files.check(data).name == "CIFAR-10 layout, source unknown"
 
 
-def test_a_batch_without_its_last_records_is_noted(data):
+def test_few_images_under_the_name_of_cifar10_are_noted(data):
     (data / "SOURCE.txt").write_text("CIFAR-10, official binary archive\n")
-    assert "data_batch_1.bin (4)" in files.check(data).note
+    (data / "batches.meta.txt").unlink(missing_ok=True)
+    note = files.check(data).note
+    assert "10,000 images in each batch" in note and "class names are assumed" in note
+
+
+def test_a_batch_that_lost_whole_records_is_refused(data):
+    """Its layout is still valid; beside batches of CIFAR-10's 10,000 images it is damage."""
+    for name in ALL[:-1]:
+        (data / name).write_bytes(bytes(files.RECORD_BYTES) * 10_000)
+    with pytest.raises(files.DataError, match=rf"{ALL[-1]} \(4\): the other batches hold 10,000"):
+        files.check(data)
 
 
 def test_checksum_sees_one_bit(data):

@@ -53,6 +53,8 @@ def test_summary_follows_from_the_history(recorded, tmp_path):
     """Every number of it, as if the training had just ended."""
     steps, summary = recorded.steps(), recorded.summary
     assert (steps[-1]["step"], steps[-1]["epoch"]) == (summary["steps"], summary["epochs"])
+    # Trained in one go on a machine that did nothing else.
+    assert summary["train_seconds"] < 1.5 * summary["steps"] * summary["step_ms"] / 1000
     assert recorded.evaluations()[-1] == {"epoch": summary["epochs"], "accuracy": summary["accuracy"]}
     for name in ("recipe.yaml", "history.jsonl"):
         (tmp_path / name).write_bytes((recorded.path / name).read_bytes())

@@ -5,6 +5,7 @@ import os
 import platform
 import stat
 import subprocess
+from types import SimpleNamespace
 
 import mindspore as ms
 import numpy as np
@@ -128,20 +129,20 @@ def test_free_path(tmp_path):
 
 
 def test_newest_unfinished(tmp_path, recipe):
-    with pytest.raises(RunError, match="no unfinished Run"):
-        runs.newest_unfinished(tmp_path / "none", "x")
-    made = {name: runs.create(tmp_path / name, recipe) for name in ("x-10", "x", "x-2", "xy", "x-y", "x-2-3")}
-    (tmp_path / "x-3").mkdir()  # not a Run
-    for age, run in enumerate(made.values()):  # x-10 is the newest of all, x-2-3 the oldest
-        os.utime(run.path / "recipe.yaml", (1e9 - age, 1e9 - age))
-    assert runs.newest_unfinished(tmp_path, "x") == made["x-10"]
-    (made["x-10"].path / "summary.json").write_text("{}")
-    assert runs.newest_unfinished(tmp_path, "x") == made["x"]
-    for name in ("x", "x-2"):
-        (made[name].path / "summary.json").write_text("{}")
-    with pytest.raises(RunError, match="no unfinished Run"):
-        runs.newest_unfinished(tmp_path, "x")
-    assert runs.newest_unfinished(tmp_path, "x-2") == made["x-2-3"]
+    with pytest.raises(RunError, match="no unfinished Run of cifar10"):
+        runs.newest_unfinished(tmp_path / "none", "cifar10")
+    of = {"d": ("thor", "sample"), "c": ("cifar10", "laptop"), "b": ("cifar10", "sample"), "a": ("cifar10", "sample")}
+    made = {}
+    for age, (name, (lab, profile)) in enumerate(of.items()):  # d is the newest, a the oldest
+        made[name] = runs.create(tmp_path / name, recipe.model_copy(update={"lab": lab, "profile": profile}))
+        os.utime(made[name].path / "recipe.yaml", (1e9 - age, 1e9 - age))
+    (tmp_path / "e").mkdir()  # not a Run
+    assert runs.newest_unfinished(tmp_path, "cifar10") == made["c"]
+    assert runs.newest_unfinished(tmp_path, "cifar10", "sample") == made["b"]
+    (made["b"].path / "summary.json").write_text("{}")
+    assert runs.newest_unfinished(tmp_path, "cifar10", "sample") == made["a"]
+    with pytest.raises(RunError, match="no unfinished Run of cifar10, profile full"):
+        runs.newest_unfinished(tmp_path, "cifar10", "full")
 
 
 def test_one_training_at_a_time(run):
@@ -291,9 +292,10 @@ def test_provenance_is_that_of_the_first_start(run, monkeypatch):
     assert first["dataset"] == {"name": "digits", "sha256": "0" * 64} and first["machine"] == runtime.machine()
     monkeypatch.setattr(runtime, "machine", lambda: "another")
     runs.keep_provenance(run, {"name": "the same by another name", "sha256": "0" * 64})
-    with pytest.raises(RunError, match=rf"{run.path}: .*other data \(digits\) .*\(letters\)"):
-        runs.keep_provenance(run, {"name": "letters", "sha256": "1" * 64})
     assert run.provenance == first
+    runs.require_same_data(run, SimpleNamespace(name="the same by another name", sha256="0" * 64))
+    with pytest.raises(RunError, match=rf"{run.path}: .*other data \(digits\) .*\(letters\)"):
+        runs.require_same_data(run, SimpleNamespace(name="letters", sha256="1" * 64))
 
 
 def test_dirty_is_true_for_changed_files_only(tmp_path, monkeypatch):

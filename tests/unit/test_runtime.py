@@ -1,0 +1,71 @@
+"""labkit.runtime: the oneDNN trap, locks; and what doctor says of the trap."""
+
+import fcntl
+import os
+
+import pytest
+
+from labkit import doctor, runtime
+
+WIDE, NARROW = {"avx2", "avx512f"}, {"avx2"}
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Function that makes labkit see another MindSpore, CPU and setting than there are."""
+
+    def machine(version, flags, cap=None):
+        monkeypatch.setattr(runtime, "mindspore_version", lambda: version)
+        monkeypatch.setattr(runtime, "cpu_flags", lambda: flags)
+        monkeypatch.delenv(runtime.ONEDNN_CAP, raising=False)
+        if cap:
+            monkeypatch.setenv(runtime.ONEDNN_CAP, cap)
+
+    return machine
+
+
+@pytest.mark.parametrize(
+    "version, flags, trap",
+    [("2.8.0", WIDE, False), ("2.9.0", WIDE, True), ("2.10.0", WIDE, True), ("2.10.0", NARROW, False),
+     ("3.0.0rc1", WIDE, True), (None, WIDE, False)],
+)  # fmt: skip
+def test_trap_is_version_and_cpu(machine, version, flags, trap):
+    machine(version, flags)
+    assert runtime.onednn_trap() is trap
+    runtime.prepare_environment()
+    assert os.environ.get(runtime.ONEDNN_CAP) == ("AVX2" if trap else None)
+
+
+def test_what_the_user_has_set_stays(machine):
+    machine("2.10.0", WIDE, "AVX512_CORE")
+    runtime.prepare_environment()
+    assert os.environ[runtime.ONEDNN_CAP] == "AVX512_CORE"
+
+
+@pytest.mark.parametrize(
+    "version, flags, cap, status, says",
+    [("2.8.0", WIDE, None, "ok", "fast convolutions"), ("2.10.0", WIDE, "AVX2", "note", "mended"),
+     ("2.10.0", WIDE, "AVX512_CORE", "problem", "you set"), (None, WIDE, None, "note", "not known without MindSpore")],
+)  # fmt: skip
+def test_doctor_on_the_trap(machine, version, flags, cap, status, says):
+    machine(version, flags, cap)
+    finding = doctor._onednn()
+    assert (finding.status, says in finding.found) == (status, True)
+
+
+def test_lock_keeps_a_second_out_and_goes_with_its_block(tmp_path):
+    refusal = runtime.LabkitError("taken")
+    taken = pytest.raises(runtime.LabkitError, match="taken")
+    with runtime.locked(tmp_path, refusal), taken, runtime.locked(tmp_path, refusal):
+        pass
+    with runtime.locked(tmp_path, refusal):
+        pass
+
+
+def test_a_file_system_without_locks_is_no_error(tmp_path, monkeypatch):
+    def without(handle, operation):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", without)
+    with runtime.locked(tmp_path, runtime.LabkitError("taken")):
+        pass
