@@ -71,7 +71,8 @@ def checkpoint(path, recipe_file, arguments) -> tuple[recipes.Recipe, Path]:
     --data_url goes before the recipe's folder. Raises LabkitError.
     """
     path = Path(path)
-    if not path.is_dir() and path.parent.name != "checkpoints":
+    in_run = path.parent.name == "checkpoints" and (path.parent.parent / "recipe.yaml").is_file()
+    if not path.is_dir() and not in_run:
         return recipes.load(recipe_file, arguments.profile, settings(arguments)), path
     run = runs.open_run(path if path.is_dir() else path.parent.parent)
     recipe, file = run.recipe, run.checkpoint if path.is_dir() else path

@@ -284,6 +284,7 @@ def test_train_with_bad_input_says_so_in_one_line(start, tmp_path, arguments, sa
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(ms.get_context("device_target") != "CPU", reason="asks for a device that is not there")
 @pytest.mark.parametrize("name", ["train.py", "eval.py", "export.py"])
 def test_device_that_is_not_there(start, trained, folder, name):
@@ -317,7 +318,8 @@ def test_any_checkpoint_of_the_labs_network(start, lab, folder, tmp_path):
     assert "small.ckpt: " in refusal(start("export.py", "--checkpoint_path", "small.ckpt", "--profile", "sample"))
 
 
-def test_whose_recipe_a_checkpoint_has(trained, lab, tmp_path, monkeypatch):
+@pytest.mark.slow
+def test_whose_recipe_a_checkpoint_has(trained, lab, tmp_path):
     def found(path, data_url=None):
         arguments = jobs.parser("", data_required=False).parse_args(["--profile", "laptop"])
         arguments.data_url = data_url
@@ -328,8 +330,9 @@ def test_whose_recipe_a_checkpoint_has(trained, lab, tmp_path, monkeypatch):
     other = trained.path / "checkpoints" / "older.ckpt"
     assert found(other) == (trained.recipe, other)
     assert found(trained.path, "elsewhere")[0].data_folder().name == "elsewhere"
-    recipe, file = found(tmp_path / "mine.ckpt", tmp_path)
-    assert (recipe.profile, recipe.data_folder(), file) == ("laptop", tmp_path, tmp_path / "mine.ckpt")
+    for alone in (tmp_path / "mine.ckpt", tmp_path / "checkpoints" / "mine.ckpt"):
+        recipe, file = found(alone, tmp_path)
+        assert (recipe.profile, recipe.data_folder(), file) == ("laptop", tmp_path, alone)
     with pytest.raises(LabkitError, match="not a Run"):
         found(tmp_path)
 
@@ -342,6 +345,7 @@ def test_export_writes_a_file(start, trained, tmp_path, file_format, file):
     assert [path.name for path in tmp_path.iterdir()] == [file]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(ms.get_context("device_target") == "Ascend", reason="there it works")
 def test_export_of_air_says_where(start, trained, tmp_path):
     message = refusal(start("export.py", "--checkpoint_path", trained.path, "--file_format", "AIR"))
