@@ -27,10 +27,10 @@ PIP := $(BIN)/python -m pip install -qq --progress-bar off --retries 5 --timeout
 NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=600 --nbval-sanitize-with=tests/notebooks/sanitize.cfg
 
 ENV_STAMP    := $(VENV)/.stamp
-BENCH_STAMP  := $(VENV)/.stamp-bench
+TORCH_STAMP  := $(VENV)/.stamp-torch
 SAMPLE_STAMP := $(DATA)/sample/.stamp
 
-.PHONY: help env sample book test lint lab bench clean distclean
+.PHONY: help env torch sample book test lint lab bench clean distclean
 
 help: ## list what can be made
 	@echo "usage: make TARGET"
@@ -39,12 +39,14 @@ help: ## list what can be made
 env: $(ENV_STAMP) ## create .venv with everything in it (new one by another Python: make distclean env PYTHON=...)
 	@echo "environment: .venv, $$($(BIN)/python --version); command line: .venv/bin/labkit"
 
+torch: $(TORCH_STAMP) ## install PyTorch as well: what part 2 and the tests compare with
+
 sample: $(SAMPLE_STAMP) ## make the small offline data set, data/sample
 
 book: $(SAMPLE_STAMP) ## execute the chapters and build _build/html/index.html
 	@$(BIN)/python book/build.py
 
-test: $(SAMPLE_STAMP) ## style, units, book, notebooks, pages (ARGS=... goes to the pytest of the code)
+test: $(SAMPLE_STAMP) $(TORCH_STAMP) ## style, units, book, notebooks, pages (ARGS=... goes to the pytest of the code)
 	@status=0; report=; \
 	stage() { \
 	  local name=$$1 start=$$SECONDS result=passed; shift; \
@@ -69,7 +71,7 @@ lab: $(SAMPLE_STAMP) ## open the lab in JupyterLab
 	@echo "make lab: JupyterLab with labs/cifar10/lab.md open as a notebook. Ctrl-C twice ends it."
 	@$(BIN)/jupyter lab --notebook-dir=. $$([ "$$(id -u)" != 0 ] || echo --allow-root) $(ARGS) labs/cifar10/lab.md
 
-bench: $(BENCH_STAMP) $(SAMPLE_STAMP) ## measure speed beside PyTorch (installs torch)
+bench: $(TORCH_STAMP) $(SAMPLE_STAMP) ## measure speed beside PyTorch (installs torch)
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
 
 clean: ## remove what the build made (_build, caches)
@@ -110,9 +112,11 @@ $(ENV_STAMP): requirements.txt requirements-dev.txt constraints.txt pyproject.to
 	@$(BIN)/python -c 'import matplotlib.pyplot' 2>/dev/null # builds the font cache now, not in a chapter
 	@touch $@
 
-$(BENCH_STAMP): requirements-bench.txt $(ENV_STAMP)
-	@echo "make bench: installing PyTorch into .venv: 0.2 GB (CPU build) or several GB (CUDA build)"
-	@$(PIP) -r requirements-bench.txt -c constraints.txt
+# torchvision asks for a PyTorch of its own build; its models and transforms do without (labkit/parity/pytorch.py).
+$(TORCH_STAMP): requirements-torch.txt $(ENV_STAMP)
+	@echo "make torch: installing PyTorch into .venv: 0.2 GB (CPU build) or several GB (CUDA build)"
+	@$(PIP) -r requirements-torch.txt -c constraints.txt
+	@$(PIP) --no-deps torchvision==0.22.0
 	@touch $@
 
 $(SAMPLE_STAMP): data_scripts/cifar10.py labkit/data/cifar10_files.py | $(ENV_STAMP)

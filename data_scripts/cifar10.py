@@ -9,11 +9,8 @@ folder beside it, which is renamed at the end.
 
 from __future__ import annotations
 
-import errno
 import filecmp
-import hashlib
 import json
-import lzma
 import os
 import re
 import shutil
@@ -21,7 +18,6 @@ import sys
 import tarfile
 import time
 import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
@@ -32,8 +28,21 @@ import urllib3
 from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # works before labkit is installed
+from data_scripts.shared import (
+    BAD_ARCHIVE,
+    Commands,
+    Failure,
+    alone,
+    already_there,
+    damaged,
+    file_md5,
+    force_option,
+    out_option,
+    require_space,
+    summary,
+)
 from labkit.data import cifar10_files as files
-from labkit.runtime import data_root, locked
+from labkit.runtime import data_root
 
 ARCHIVE = "cifar-10-binary.tar.gz"
 OFFICIAL_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"  # https://www.cs.toronto.edu/~kriz/cifar.html
@@ -49,17 +58,6 @@ URLS = (
 WANTED = (*files.TRAIN_FILES, files.TEST_FILE, files.META_FILE)
 CHUNK = 1 << 16
 UNKNOWN_HOST = "host name not found"
-# RuntimeError is zipfile's, for an archive with a password.
-BAD_ARCHIVE = (
-    tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, RuntimeError,
-)  # fmt: skip
-
-
-class Failure(click.ClickException):
-    """An error for the user: one line on stderr, exit status 1."""
-
-    def show(self, file=None):
-        click.echo(f"error: {self.message}", err=True)
 
 
 class Broken(Exception):
@@ -70,20 +68,6 @@ class Refused(Exception):
     """This address will not give the archive."""
 
 
-class Commands(click.Group):
-    """A command group that shows damaged data and file system errors as one line."""
-
-    def invoke(self, ctx):
-        try:
-            return super().invoke(ctx)
-        except files.DataError as error:
-            raise Failure(str(error)) from None
-        except OSError as error:
-            if error.errno == errno.EPIPE:  # output piped into `head`; click ends quietly
-                raise
-            raise Failure(f"{error.filename or 'file system'}: {error.strerror or error}") from None
-
-
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 def main():
     """CIFAR-10 in its binary version: download it, import it, or make a small offline sample.
@@ -91,14 +75,6 @@ def main():
     \b
     Example: python data_scripts/cifar10.py sample
     """
-
-
-out_option = click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for data sets.  [default: $LABKIT_DATA, or data/ in the repository]",
-)
-force_option = click.option("--force", is_flag=True, help="Replace other or damaged data.")
 
 
 @main.command()
@@ -130,11 +106,11 @@ def download(out, urls, md5, retries, timeout, force):
         raise click.BadParameter("an MD5 has 32 hexadecimal digits", param_hint="--md5")
     root = out or data_root()
     folder = root / files.FOLDER
-    if already_there(folder, force):
+    if already_there(folder, files.check, force):
         return
     root.mkdir(parents=True, exist_ok=True)
     part = root / f"{ARCHIVE}.part"
-    with locked(root, files.DataError(f"{root}: another download into this folder is under way")):
+    with alone(root, "download"):
         url = fetch(urls or URLS, part, md5, retries, timeout)
         source = OFFICIAL_SOURCE if md5 == OFFICIAL_MD5 else f"downloaded from {url}"
         click.echo(f"checksum is right (MD5 {md5}); unpacking")
@@ -184,7 +160,7 @@ def sample(out, force):
     Example: python data_scripts/cifar10.py sample
     """
     folder = (out or data_root()) / "sample" / files.FOLDER
-    if not already_there(folder, force):
+    if not already_there(folder, files.check, force):
         summary("ready", files.write_sample(folder, force))
 
 
@@ -223,25 +199,6 @@ def show_table(info: files.Info) -> None:
     click.echo(f"\nsha256 {info.sha256}")
     if info.note:
         click.echo(f"note: {info.note}")
-
-
-def already_there(folder: Path, force: bool) -> bool:
-    """True, and said so, if `folder` holds good data and need not be replaced."""
-    if force or not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return False
-    try:
-        info = files.check(folder)
-    except files.DataError as error:
-        raise files.DataError(f"{error}; --force replaces the folder") from None
-    summary("already there, nothing to do (--force makes it anew)", info)
-    return True
-
-
-def summary(what: str, info: files.Info) -> None:
-    images = f"{info.train_images:,} + {info.test_images:,} images"
-    click.echo(f"{what}: {info.folder} ({info.name}; {images})")
-    if info.note:
-        click.echo(f"note: {info.note}", err=True)
 
 
 # -- Download ------------------------------------------------------------------------------------
@@ -440,13 +397,6 @@ def unpack(origin: Path, target: Path) -> None:
         raise files.DataError(f"{origin}: holds none of CIFAR-10's files ({', '.join(WANTED)})")
 
 
-def damaged(origin: Path, error: Exception) -> files.DataError:
-    reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(":")
-    return files.DataError(
-        f"{origin}: not a whole .tar.gz, .tar or .zip archive ({reason}); fetch it again"
-    )
-
-
 def members(origin: Path) -> Iterator[tuple]:
     """Yield (path inside, bytes, function that opens it) of every regular file in `origin`."""
     if origin.is_dir():
@@ -478,16 +428,6 @@ def tarfile_gz(path: Path) -> bool:
 # -- Small things --------------------------------------------------------------------------------
 
 
-def require_space(folder: Path, needed: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        gib = 1 << 30
-        raise Failure(
-            f"{folder}: {needed / gib:.1f} GiB needed, but the disk has {free / gib:.1f} GiB free;"
-            " make room, or name another place with --out"
-        )
-
-
 def size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
@@ -495,14 +435,6 @@ def size(path: Path) -> int:
 def discard(part: Path) -> None:
     part.unlink(missing_ok=True)
     part.with_suffix(".part.json").unlink(missing_ok=True)
-
-
-def file_md5(path: Path) -> str:
-    digest = hashlib.md5(usedforsecurity=False)  # a checksum against accidents, as published
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 if __name__ == "__main__":

@@ -171,6 +171,59 @@ def plot(run, out):
 
 
 @main.command()
+@click.argument("network")
+@click.option("--data", type=click.Path(path_type=Path), help="Image folder. Default: the sample's.")
+@click.option("--image-size", type=click.IntRange(32), default=64, show_default=True, help="In pixels.")
+@click.option("--batch", type=click.IntRange(2), default=8, show_default=True, help="Images a step.")
+@click.option("--steps", type=click.IntRange(0), default=20, show_default=True, help="Steps of the short training.")
+@click.option("--weights", type=click.Path(path_type=Path), help="PyTorch file with a state dict to begin with.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of PyTorch's initialisation and the order.")
+@click.option("--report", type=click.Path(path_type=Path, file_okay=False), help="Folder for report.json and .html.")
+def parity(network, data, image_size, batch, steps, weights, seed, report):
+    """Compare torchvision's NETWORK (resnet18, 34, 50, 101 or 152) with labkit's, stage by stage.
+
+    Exit status 1 where they are not equal. Needs PyTorch and torchvision.
+
+    \b
+    Example:  labkit parity resnet50 --report runs/parity
+    """
+    from labkit import parity as comparison
+    from labkit.data import imagenet_files
+    from labkit.runtime import data_root
+
+    folder = data or data_root() / "sample" / imagenet_files.FOLDER
+    if data is None and not folder.exists():
+        imagenet_files.write_sample(folder)
+    setting = comparison.Setting(
+        network, folder, image_size=image_size, batch_size=batch, steps=steps, seed=seed, weights=weights
+    )
+    found = comparison.compare_resnets(setting)
+    click.echo(found.table())
+    if report:
+        found.save(report)
+        click.echo(report / "report.html")
+    sys.exit(0 if found.ok else 1)
+
+
+@main.command()
+@click.argument("network")
+@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("target", type=click.Path(path_type=Path))
+@click.option("--num-classes", type=click.IntRange(2), default=1000, show_default=True, help="Of the network.")
+@click.option("--stem", type=click.Choice(["imagenet", "cifar"]), default="imagenet", show_default=True)
+def convert(network, source, target, num_classes, stem):
+    """Convert NETWORK's weights between a PyTorch file (.pth, .pt) and a MindSpore checkpoint (.ckpt).
+
+    \b
+    Example:  labkit convert resnet50 resnet50.pth resnet50.ckpt
+    """
+    from labkit.parity import files
+
+    files.convert(network, source, target, num_classes, stem)
+    click.echo(target)
+
+
+@main.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(as_json):
     """Examine this machine: versions, device, cores, convolution speed, data; and say what to do.

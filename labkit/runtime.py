@@ -16,7 +16,7 @@ class LabkitError(Exception):
 
 
 @contextmanager
-def locked(folder: Path, refusal: LabkitError):
+def locked(folder: Path, refusal: Exception):
     """Hold a folder's lock, or raise `refusal`; the lock goes with the process, however it ends."""
     handle = os.open(folder, os.O_RDONLY)
     try:

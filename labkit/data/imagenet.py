@@ -203,8 +203,10 @@ def _from_records(folder, held, split, rank, ranks, parallel):
     images = held[split]["images"]
     own = range(rank, images, ranks)
     if split == "train":
-        # MindDataset takes no sampler written in Python, and its own would need the same seed on every rank.
-        sampler = ds.SubsetRandomSampler(np.resize(own, -(-images // ranks)).tolist())
+        # MindDataset takes no sampler written in Python, and its own shards overlap unless all ranks have one seed. Of
+        # those that shuffle a part of the images, SubsetRandomSampler repeats its first order in every epoch.
+        sampler = ds.RandomSampler()
+        sampler.add_child(ds.SubsetSampler(np.resize(own, -(-images // ranks)).tolist()))
     else:
         sampler = ds.DistributedSampler(ranks, rank, shuffle=False)
     data = ds.MindDataset(names, ["image", "label"], sampler=sampler, num_parallel_workers=parallel)

@@ -1,0 +1,181 @@
+"""ImageNet2012's three archives: check them, read the development kit, unpack images into a folder for each class."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import tarfile
+from pathlib import Path, PurePosixPath
+
+from tqdm import tqdm
+
+from data_scripts.shared import BAD_ARCHIVE, Failure, damaged, file_md5
+from labkit.data.files import DataError, write_whole
+
+DEVKIT, TRAIN, VAL = "ILSVRC2012_devkit_t12.tar.gz", "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
+MD5 = {  # torchvision.datasets.imagenet's ARCHIVE_META
+    DEVKIT: "fa75699e90414af021442c21a62c3abf",
+    TRAIN: "1d675b47d978889d74fa0da5fadfb00e",
+    VAL: "29b22e2961454d5413ddabcf34fc5622",
+}
+VERIFIED = ".verified.json"
+
+
+def require_archives(archives: Path) -> None:
+    """Failure, naming the first of the three that is not in the folder."""
+    for name in MD5:
+        if not (archives / name).is_file():
+            raise Failure(f"{archives / name}: missing; download it from https://image-net.org/download (login needed)")
+
+
+def verify(archives: Path, work: Path) -> None:
+    """Compare the archives' MD5, or find in `work` that it has been done. Raises Failure."""
+    done = work / VERIFIED
+    known = json.loads(done.read_text()) if done.exists() else {}
+    for name, wanted in MD5.items():
+        status = (archives / name).stat()
+        if known.get(name) == [status.st_size, status.st_mtime_ns]:
+            continue
+        found = file_md5(archives / name, progress=True)
+        if found != wanted:
+            raise Failure(f"{archives / name}: MD5 {found}, not {wanted}; download it again (or --no-verify)")
+        known[name] = [status.st_size, status.st_mtime_ns]
+        write_whole(done, json.dumps(known))
+
+
+def read_devkit(archive: Path) -> tuple[dict[str, str], list[str]]:
+    """({wnid: names} of the classes, wnid of each validation image) from the development kit. Raises DataError."""
+    from scipy.io import loadmat
+
+    wanted = {"data/meta.mat": None, "data/ILSVRC2012_validation_ground_truth.txt": None}
+    try:
+        with tarfile.open(archive) as kit:
+            for entry in kit:
+                name = "/".join(PurePosixPath(entry.name).parts[-2:])
+                if name in wanted and entry.isfile():
+                    wanted[name] = kit.extractfile(entry).read()
+    except (*BAD_ARCHIVE, OSError) as error:
+        raise damaged(archive, error) from None
+    for name, content in wanted.items():
+        if content is None:
+            raise DataError(f"{archive}: holds no {name}")
+    meta, truth = wanted.values()
+    try:
+        synsets = loadmat(io.BytesIO(meta), squeeze_me=True)["synsets"]
+        # Leaves of the tree are the classes; the rest groups them.
+        leaves = [row for row in synsets if row["num_children"] == 0]
+        wnids = {int(row["ILSVRC2012_ID"]): str(row["WNID"]) for row in leaves}
+        names = {str(row["WNID"]): " ".join(str(row["words"]).split()) for row in leaves}
+        strange = [wnid for wnid in names if not re.fullmatch(r"n\d{8}", wnid)]
+        if strange or not names:
+            raise ValueError(f"{strange[0]!r} is no WordNet ID" if strange else "no classes")
+    except Exception as error:  # scipy has no error of its own for a file that is not what it should be
+        raise DataError(f"{archive}: data/meta.mat: cannot be read ({error})") from None
+    try:
+        return names, [wnids[int(line)] for line in truth.split()]
+    except (ValueError, KeyError) as error:
+        raise DataError(f"{archive}: ILSVRC2012_validation_ground_truth.txt: no class {error}") from None
+
+
+def arrange(archives: Path, work: Path) -> dict[str, str]:
+    """All images into work/train/<wnid>/ and work/val/<wnid>/; returns {wnid: names}. Raises DataError."""
+    classes, truth = read_devkit(archives / DEVKIT)
+    arrange_train(archives / TRAIN, work / "train", classes)
+    arrange_val(archives / VAL, work / "val", truth)
+    (work / VERIFIED).unlink(missing_ok=True)
+    return classes
+
+
+def arrange_train(archive: Path, place: Path, classes) -> None:
+    """The tar of tars into place/<wnid>/; a class whose folder is there is complete. Raises DataError."""
+    place.mkdir(exist_ok=True)
+    with Archive(archive) as outer, tqdm(total=len(classes), unit=" classes", desc="  train") as bar:
+        for entry in outer:
+            wnid = outer.match(entry, r"(n\d{8})\.tar")
+            if wnid not in classes:
+                raise DataError(f"{archive}: {entry.name}: the development kit knows no such class")
+            if not (place / wnid).exists():
+                unfinished = fresh(place / f".{wnid}.unfinished")
+                with Archive(archive, outer.open(entry), entry) as inner:
+                    for image in inner:
+                        inner.match(image, rf"({wnid}_\d+\.JPEG)")
+                        inner.save(image, unfinished)
+                if not any(unfinished.iterdir()):
+                    raise DataError(f"{archive}: {entry.name}: holds no image")
+                unfinished.replace(place / wnid)
+            bar.update()
+    missing = sorted(wnid for wnid in classes if not (place / wnid).exists())
+    if missing:
+        raise DataError(f"{archive}: {missing[0]}.tar is missing ({len(missing):,} of {len(classes):,} classes are)")
+
+
+def arrange_val(archive: Path, place: Path, truth: list[str]) -> None:
+    """The flat tar into place/<wnid>/, image k into the class of line k of the ground truth. Raises DataError."""
+    if place.exists():
+        return
+    unfinished, found = fresh(place.with_name(".val.unfinished")), 0
+    with Archive(archive) as images, tqdm(total=len(truth), unit=" images", desc="  val") as bar:
+        for entry in images:
+            number = int(images.match(entry, r"ILSVRC2012_val_(\d{8})\.JPEG"))
+            if not 1 <= number <= len(truth):
+                raise DataError(f"{archive}: {entry.name}: the ground truth has {len(truth):,} images")
+            images.save(entry, unfinished / truth[number - 1])
+            found += 1
+            bar.update()
+    if found != len(truth):
+        raise DataError(f"{archive}: {found:,} images, but the ground truth has {len(truth):,}")
+    unfinished.replace(place)
+
+
+class Archive:
+    """An uncompressed tar, of which only contents are taken: no path, link or mode of it reaches the disk.
+
+    Everything in it that is not expected is an error that names the archive and the entry.
+    """
+
+    def __init__(self, path, file=None, within=None):
+        self.path, self.shown = path, f"{path}: {within.name}" if within else str(path)
+        self.file = file or path.open("rb")
+        self.size = within.size if within else path.stat().st_size
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.file.close()
+        if isinstance(error, BAD_ARCHIVE):
+            raise damaged(Path(self.shown), error) from None
+
+    def __iter__(self):
+        with tarfile.open(fileobj=self.file, mode="r:") as self.tar:
+            for entry in self.tar:
+                if entry.offset_data + entry.size > self.size:
+                    raise DataError(f"{self.shown}: {entry.name}: the archive is cut short; download it again")
+                yield entry
+
+    def match(self, entry, pattern):
+        """The part in brackets of an entry's name, which must be a plain file's."""
+        found = re.fullmatch(rf"(?:\./)?{pattern}", entry.name)
+        if not found or not entry.isfile():
+            raise DataError(f"{self.shown}: {entry.name!r} is not what ImageNet has there; not unpacked")
+        return found[1]
+
+    def open(self, entry):
+        return self.tar.extractfile(entry)
+
+    def save(self, entry, folder):
+        folder.mkdir(exist_ok=True)
+        path = folder / PurePosixPath(entry.name).name
+        if path.exists():
+            raise DataError(f"{self.shown}: holds {entry.name} twice")
+        with self.open(entry) as content, path.open("wb") as file:
+            shutil.copyfileobj(content, file, 1 << 20)
+
+
+def fresh(folder: Path) -> Path:
+    """An empty folder, in place of what an interrupted run left."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    return folder

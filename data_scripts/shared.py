@@ -1,0 +1,105 @@
+"""What the data scripts share: errors as one line, one process at a time, disk space, checksums."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import lzma
+import shutil
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+from tqdm import tqdm
+
+from labkit.data.files import DataError, Info
+from labkit.runtime import locked
+
+# RuntimeError is zipfile's, for an archive with a password.
+BAD_ARCHIVE = (
+    tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, RuntimeError,
+)  # fmt: skip
+
+
+class Failure(click.ClickException):
+    """An error for the user: one line on stderr, exit status 1."""
+
+    def show(self, file=None):
+        click.echo(f"error: {self.message}", err=True)
+
+
+class Commands(click.Group):
+    """A command group that shows damaged data and file system errors as one line."""
+
+    def invoke(self, ctx):
+        try:
+            return super().invoke(ctx)
+        except DataError as error:
+            raise Failure(str(error)) from None
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # output piped into `head`; click ends quietly
+                raise
+            raise Failure(f"{error.filename or 'file system'}: {error.strerror or error}") from None
+
+
+out_option = click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for data sets.  [default: $LABKIT_DATA, or data/ in the repository]",
+)
+force_option = click.option("--force", is_flag=True, help="Replace other or damaged data.")
+
+
+def alone(folder: Path, work: str):
+    """Keep a second process with the same work out of `folder`."""
+    return locked(folder, Failure(f"{folder}: another {work} into this folder is under way"))
+
+
+def already_there(folder: Path, check: Callable[[Path], Info], force: bool) -> bool:
+    """True, and said so, if `folder` holds good data and need not be replaced."""
+    if force or not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return False
+    try:
+        info = check(folder)
+    except DataError as error:
+        raise DataError(f"{error}; --force replaces the folder") from None
+    summary("already there, nothing to do (--force makes it anew)", info)
+    return True
+
+
+def summary(what: str, info: Info) -> None:
+    images = f"{info.train_images:,} + {info.test_images:,} images"
+    click.echo(f"{what}: {info.folder} ({info.name}; {images})")
+    if info.note:
+        click.echo(f"note: {info.note}", err=True)
+
+
+def damaged(origin: Path, error: Exception) -> DataError:
+    reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(":")
+    return DataError(f"{origin}: not a whole .tar.gz, .tar or .zip archive ({reason}); fetch it again")
+
+
+def require_space(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        gib = 1 << 30
+        raise Failure(
+            f"{folder}: {needed / gib:.1f} GiB needed, but the disk has {free / gib:.1f} GiB free;"
+            " make room, or name another place with --out"
+        )
+
+
+def file_md5(path: Path, progress: bool = False) -> str:
+    digest = hashlib.md5(usedforsecurity=False)  # a checksum against accidents, as published
+    bar = tqdm(
+        total=path.stat().st_size, unit="B", unit_scale=True, desc=f"  MD5 of {path.name}", delay=1,
+        disable=not progress,
+    )
+    with bar, path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+            bar.update(len(block))
+    return digest.hexdigest()

@@ -1,0 +1,140 @@
+"""Defects of real migrations, planted one at a time in MindSpore's side of a ResNet pair, to be found by the report.
+
+Each comes from the seeds' own code or from the field; `source` says which.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from mindspore import nn, ops
+from mindspore.common.initializer import XavierUniform, initializer
+
+from labkit.losses import CrossEntropySmooth
+from labkit.optimizers import momentum
+from labkit.parity.resnets import LEARNING_RATE, MOMENTUM, SMOOTHING, WEIGHT_DECAY
+
+
+@dataclass(frozen=True)
+class Defect:
+    """What is wrong, where it comes from, and where the report shows it: a stage, or the first layer that differs."""
+
+    what: str
+    source: str
+    stage: str  # the first stage that differs
+    layer: str | None  # the first layer that differs, forwards; for a stage "gradients", backwards
+    plant: Callable  # (reference Side, candidate Side) -> None
+
+
+def _convolution(conv, stride=None, pad_mode="pad"):
+    """Rebuild a convolution's operator with another stride or padding; its weight stays."""
+    stride = conv.stride if stride is None else (stride, stride)
+    pad = conv.padding if pad_mode == "pad" else 0
+    conv.conv2d = ops.Conv2D(conv.out_channels, conv.kernel_size, pad_mode=pad_mode, pad=pad, stride=stride)
+
+
+def _first_strided(net):
+    """First block that halves the resolution, and the name of its convolution that does."""
+    block = net.layer2[0]
+    return block, "conv2" if hasattr(block, "conv3") else "conv1"
+
+
+def same_padding(reference, candidate):
+    block, name = _first_strided(candidate.net)
+    _convolution(getattr(block, name), pad_mode="same")
+
+
+def same_pooling(reference, candidate):
+    candidate.net.maxpool = nn.MaxPool2d(3, 2, pad_mode="same")
+
+
+def stride_on_1x1(reference, candidate):
+    block = candidate.net.layer2[0]
+    _convolution(block.conv1, stride=2)
+    _convolution(block.conv2, stride=1)
+
+
+def statistics_momentum(reference, candidate):
+    for _, cell in candidate.net.cells_and_names():
+        if isinstance(cell, nn.BatchNorm2d):
+            cell.bn_train = ops.BatchNorm(is_training=True, epsilon=cell.eps, momentum=0.9)
+
+
+def epsilon(reference, candidate):
+    for _, cell in candidate.net.cells_and_names():
+        if isinstance(cell, nn.BatchNorm2d):
+            cell.bn_train = ops.BatchNorm(is_training=True, epsilon=1e-3, momentum=0.1)
+
+
+def evaluation_mode(reference, candidate):
+    candidate.net.set_train(False)
+
+
+def channels_reversed(reference, candidate):
+    candidate.images = np.ascontiguousarray(candidate.images[:, ::-1])
+
+
+def scale_forgotten(reference, candidate):
+    """(255 p - mean) / deviation instead of (p - mean) / deviation, for a pixel p of 0..1."""
+    from labkit.data.imagenet import MEAN, STD
+
+    mean, std = (np.array(v, np.float32).reshape(3, 1, 1) for v in (MEAN, STD))
+    candidate.images = (255 * (candidate.images * std + mean) - mean) / std
+
+
+def other_initialisation(reference, candidate):
+    for _, cell in candidate.net.cells_and_names():
+        if isinstance(cell, nn.Conv2d):
+            cell.weight.set_data(initializer(XavierUniform(), cell.weight.shape, cell.weight.dtype))
+
+
+def smoothing_over_others(reference, candidate):
+    candidate.loss = CrossEntropySmooth(candidate.loss.num_classes, SMOOTHING)
+
+
+def decay_everywhere(reference, candidate):
+    parameters = candidate.net.trainable_params()
+    candidate.optimizer = nn.Momentum(parameters, LEARNING_RATE, MOMENTUM, weight_decay=WEIGHT_DECAY)
+
+
+def usual_momentum(reference, candidate):
+    rates = np.full(10, LEARNING_RATE, np.float32)
+    candidate.optimizer = momentum(candidate.net, rates, 0.9, WEIGHT_DECAY)
+
+
+def frozen_stem(reference, candidate):
+    candidate.net.conv1.weight.requires_grad = False
+
+
+class PassingReLU(nn.Cell):
+    """A ReLU that hands on every gradient, as a straight-through estimator does."""
+
+    def construct(self, x):
+        return ops.relu(x)
+
+    def bprop(self, x, out, gradient):
+        return (gradient,)
+
+
+def passing_gradient(reference, candidate):
+    candidate.net.relu = PassingReLU()
+
+
+_NETWORK, _UPDATE, _BUFFERS = "logits", "weights after the update", "buffers after the step"
+_ALL = (
+    Defect("a strided convolution padded by 'same'", "the guide's network", _NETWORK, "strided", same_padding),
+    Defect("max-pooling padded by 'same'", "the guide's network", _NETWORK, "maxpool", same_pooling),
+    Defect("stride on the 1x1, not the 3x3", "He et al. 2015", _NETWORK, "layer2.0.conv1", stride_on_1x1),
+    Defect("batch norm with epsilon 1e-3", "other frameworks' default", _NETWORK, "bn1", epsilon),
+    Defect("evaluation mode left on", "the field", _NETWORK, "bn1", evaluation_mode),
+    Defect("blue and red exchanged", "images read by OpenCV", "batch", "conv1", channels_reversed),
+    Defect("pixels of 0..255 with a mean of 0..1", "the field", "batch", "conv1", scale_forgotten),
+    Defect("XavierUniform instead of kaiming", "the guide's train.py", "weights", "conv1", other_initialisation),
+    Defect("label smoothing over K - 1 classes", "the seeds' loss", "loss", None, smoothing_over_others),
+    Defect("the stem frozen", "left over from debugging", "gradients", "conv1", frozen_stem),
+    Defect("a ReLU that hands on every gradient", "a custom bprop", "gradients", "relu", passing_gradient),
+    Defect("weight decay on batch norm too", "an optimizer without groups", _UPDATE, None, decay_everywhere),
+    Defect("momentum 0.9 instead of 0.875", "the usual value", _UPDATE, None, usual_momentum),
+    Defect("batch norm's momentum by PyTorch's convention", "the field", _BUFFERS, None, statistics_momentum),
+)
+DEFECTS = {defect.plant.__name__: defect for defect in _ALL}

@@ -1,0 +1,52 @@
+"""Weights of labkit's networks from a PyTorch file to a MindSpore checkpoint and back."""
+
+import os
+from pathlib import Path
+
+import mindspore as ms
+
+from labkit.networks import create_resnet
+from labkit.parity.weights import WeightsError, from_mindspore, read_state, to_mindspore, write_state
+
+PYTORCH, MINDSPORE = (".pth", ".pt"), (".ckpt",)
+
+
+def convert(network, source, target, num_classes=1000, stem="imagenet") -> None:
+    """Convert a file by the endings of the names; `target` appears whole or not at all. Raises WeightsError."""
+    source, target = Path(source), Path(target)
+    try:
+        net = create_resnet(network, num_classes, stem)
+    except ValueError as error:
+        raise WeightsError(str(error)) from None
+    if source.suffix in PYTORCH and target.suffix in MINDSPORE:
+        to_mindspore(read_state(source), net)
+        part = target.with_name(target.stem + ".part.ckpt")  # MindSpore insists on the ending
+        ms.save_checkpoint(net, str(part))
+        os.replace(part, target)
+    elif source.suffix in MINDSPORE and target.suffix in PYTORCH:
+        load(source, net)
+        write_state(target, from_mindspore(net))
+    else:
+        raise WeightsError(f"{source} to {target}: one is a PyTorch file (.pth, .pt), the other a checkpoint (.ckpt)")
+
+
+def load(file, net) -> None:
+    """Load a MindSpore checkpoint, that of a training as well, into a network: every weight of it. Raises WeightsError."""
+    if not Path(file).is_file():
+        raise WeightsError(f"{file}: no such file")
+    try:
+        found = ms.load_checkpoint(str(file))
+    except (ValueError, RuntimeError) as error:
+        raise WeightsError(f"{file}: not a whole MindSpore checkpoint ({str(error).splitlines()[0]})") from None
+    own = net.parameters_dict()
+    state = {name: parameter.asnumpy() for name, parameter in found.items()}
+    if "history_bytes" in state:  # a Run's: optimizer state and the place in the data are no weights
+        state = {name: value for name, value in state.items() if name in own}
+    to_mindspore(state, net, names=_AsTheyAre())
+
+
+class _AsTheyAre:
+    """Names of a checkpoint are MindSpore's already."""
+
+    def parameter(self, name):
+        return name

@@ -1,0 +1,63 @@
+"""What one batch cannot show: whether a training pipeline flips, shuffles, and shares the images out over its ranks."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from labkit.parity.measures import Difference, difference
+
+
+def probe_folder(folder, images=64, size=64) -> None:
+    """Write an image folder to see through a pipeline by: a class an image, dark on the left and bright on the right."""
+    ramp = np.broadcast_to(np.linspace(20, 235, size), (size, size)).astype(np.uint8)
+    for number in range(images):
+        place = Path(folder) / "train" / f"{number:04}"
+        place.mkdir(parents=True)
+        Image.fromarray(ramp).convert("RGB").save(place / "ramp.png")
+
+
+def compare_pipeline(create, flip=0.5, ranks=2, images=64, epochs=8) -> list[Difference]:
+    """Three stages of a MindSpore training pipeline against what training needs.
+
+    create(folder, rank, ranks): a data set of (image (3, H, W), label), batched or not, over folder/train/<class>/*.
+    "flipped": share of mirrored images, `flip` within four standard errors; "seen": how often each image comes in an
+    epoch over all ranks, once; "order": share of the places that hold the same image in two epochs, nearly none.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        probe_folder(folder, images)
+        streams = [_read(create(folder, rank, ranks), epochs) for rank in range(ranks)]
+    mirrored = [flipped for stream in streams for epoch in stream for _, flipped in epoch]
+    error = 4 * (0.25 / len(mirrored)) ** 0.5
+    first = [label for stream in streams for label, _ in stream[0]]
+    seen = np.bincount(first, minlength=images)
+    orders = [[label for label, _ in epoch] for epoch in streams[0]]
+    same = np.mean([a == b for a, b in zip(orders[0], orders[1])])
+    return [
+        _absolute("flipped", flip, np.mean(mirrored), error if flip else 0.0),
+        difference("seen", np.ones(images), seen, 0.0),
+        _absolute("order", 0.0, same, 0.25),
+    ]
+
+
+def _read(dataset, epochs):
+    """Per epoch: (label, mirrored) of every image."""
+    iterator = dataset.create_tuple_iterator(num_epochs=epochs, output_numpy=True)
+    read = []
+    for _ in range(epochs):
+        epoch = []
+        for pictures, labels in iterator:
+            pictures, labels = (pictures[None], labels[None]) if pictures.ndim == 3 else (pictures, labels)
+            half = pictures.shape[-1] // 2
+            left, right = pictures[..., :half].mean((1, 2, 3)), pictures[..., -half:].mean((1, 2, 3))
+            epoch += zip(labels.ravel().tolist(), (left > right).tolist())
+        read.append(epoch)
+    return read
+
+
+def _absolute(name, wanted, found, tolerance) -> Difference:
+    """A share, held to its absolute difference."""
+    apart = abs(float(found) - wanted)
+    relative = apart / wanted if wanted else apart
+    return Difference(name, apart, relative, 1.0, tolerance, apart <= tolerance, by="max_abs")

@@ -1,0 +1,44 @@
+"""PyTorch and torchvision, imported where they are needed and only there."""
+
+import sys
+
+from labkit.runtime import LabkitError
+
+INSTALL = "make torch"
+_library = None  # holds the operator below: it goes when this goes
+
+
+class NoTorchError(LabkitError):
+    """PyTorch or torchvision is missing."""
+
+
+def torch():
+    """The module torch; raises NoTorchError."""
+    try:
+        import torch
+    except ImportError:
+        raise NoTorchError(f"PyTorch is not installed: {INSTALL}") from None
+    return torch
+
+
+def torchvision():
+    """The module torchvision; raises NoTorchError.
+
+    A torchvision without its compiled operators (installed with --no-deps beside a PyTorch of another build) fails at
+    import for want of the operator nms, which none of its models needs: declaring the name is enough.
+    """
+    global _library
+    library = torch().library
+    try:
+        import torchvision
+    except ImportError:
+        raise NoTorchError(f"torchvision is not installed: {INSTALL}") from None
+    except RuntimeError as error:
+        if "torchvision::nms does not exist" not in str(error):
+            raise NoTorchError(f"torchvision cannot be imported: {str(error).splitlines()[0]}") from None
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+            del sys.modules[name]  # half imported
+        _library = library.Library("torchvision", "DEF")
+        _library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        import torchvision
+    return torchvision

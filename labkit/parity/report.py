@@ -1,0 +1,160 @@
+"""What a comparison found: as a table, as JSON, and as a page with figures."""
+
+import base64
+import html
+import io
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from labkit import plots
+from labkit.run import write_whole
+
+COLUMNS = f"{'stage':26} {'max abs':>9} {'max rel':>9} {'cosine':>11} {'tolerance':>19}"
+
+
+@dataclass
+class Report:
+    """A comparison: stages in the order of a step, layers in the order of the passes (Difference each)."""
+
+    stages: list
+    forward: list = field(default_factory=list)
+    backward: list = field(default_factory=list)
+    unmatched: dict = field(default_factory=dict)  # layers that only one side has, by framework
+    losses: dict = field(default_factory=dict)  # of the trajectory, by framework
+    about: dict = field(default_factory=dict)  # network, batch, versions
+
+    @property
+    def ok(self) -> bool:
+        """All stages and all layers agree."""
+        return all(part.ok for part in [*self.stages, *self.forward, *self.backward])
+
+    @property
+    def first_divergence(self) -> dict:
+        """Name of the first layer that differs, {"forward": ..., "backward": ...}; None where none does."""
+        return {
+            name: next((layer.name for layer in layers if not layer.ok), None)
+            for name, layers in (("forward", self.forward), ("backward", self.backward))
+        }
+
+    def as_dict(self) -> dict:
+        return {
+            "ok": self.ok,
+            "about": self.about,
+            "stages": [stage.as_dict() for stage in self.stages],
+            "first_divergence": self.first_divergence,
+            "layers": {
+                "forward": [layer.as_dict() for layer in self.forward],
+                "backward": [layer.as_dict() for layer in self.backward],
+                "unmatched": self.unmatched,
+            },
+            "losses": self.losses,
+        }
+
+    def table(self) -> str:
+        """The stages as text, what differs named."""
+        lines = [COLUMNS]
+        for stage in self.stages:
+            bound = f"{stage.by.replace('_', ' ')} {'≥' if stage.by == 'cosine' else '≤'} {stage.tolerance:g}"
+            mark = "ok" if stage.ok else "DIFFERS"
+            lines.append(
+                f"{stage.name:26} {stage.max_abs:9.1e} {stage.max_rel:9.1e} {stage.cosine:11.7f} {bound:>19}  {mark}"
+            )
+            wrong = [tensor.name for tensor in stage.tensors if not tensor.ok]
+            if wrong:
+                more = f" and {len(wrong) - 4} more of {len(stage.tensors)}" if len(wrong) > 4 else ""
+                lines.append(f"{'':26} {', '.join(wrong[:4])}{more}")
+        found = self.first_divergence
+        for name in ("forward", "backward"):
+            lines.append(f"first layer that differs, {name + ':':10} {found[name] or 'none'}")
+        return "\n".join(lines)
+
+    def save(self, folder) -> None:
+        """Write report.json and report.html into a folder."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / "report.json", json.dumps(self.as_dict(), indent=1) + "\n")
+        write_whole(folder / "report.html", self._page())
+
+    def layers_figure(self):
+        """Error of every layer, forwards and backwards, on a logarithmic scale; what differs is marked."""
+        figure, axes = plots.new_figure(9, 3.2, columns=2)
+        kinds = (
+            (axes[0], self.forward, "Outputs, in forward order", "largest error, relative", lambda d: d.max_rel),
+            (axes[1], self.backward, "Gradients, in backward order", "1 − cosine", lambda d: 1 - d.cosine),
+        )
+        for axis, layers, title, label, value in kinds:
+            values = [min(max(value(layer), 1e-9), 10) for layer in layers]  # inf and 0 have a place too
+            places = range(1, len(layers) + 1)
+            axis.semilogy(places, values, ".", color=plots.COLOURS[0], markersize=4)
+            wrong = [(place, v) for place, v, layer in zip(places, values, layers) if not layer.ok]
+            if wrong:
+                axis.semilogy(*zip(*wrong), "o", color=plots.COLOURS[1], markersize=4, label="differs")
+                axis.legend(loc="lower right")
+            if layers:
+                bound = layers[0].tolerance if layers[0].by == "max_rel" else 1 - layers[0].tolerance
+                axis.axhline(bound, color=plots.REFERENCE, linestyle="--")
+            axis.set(title=title, xlabel="layer", ylabel=label, ylim=(5e-10, 20))
+        return figure
+
+    def losses_figure(self):
+        """Losses of the short training, and how far they are apart."""
+        figure, (above, below) = plots.new_figure(9, 3.2, columns=2)
+        theirs, ours = self.losses["pytorch"], self.losses["mindspore"]
+        steps = range(1, len(theirs) + 1)
+        above.plot(steps, theirs, color=plots.REFERENCE, linewidth=4, alpha=0.5, label="PyTorch")
+        above.plot(steps, ours, color=plots.COLOURS[0], label="MindSpore")
+        above.set(title="Loss", xlabel="step")
+        above.legend()
+        below.semilogy(steps, [max(abs(a - b) / abs(a), 1e-9) for a, b in zip(theirs, ours)], color=plots.COLOURS[0])
+        below.axhline(self.stages[-1].tolerance, color=plots.REFERENCE, linestyle="--")
+        below.set(title="Difference, relative", xlabel="step")
+        return figure
+
+    def _page(self):
+        rows = "".join(
+            f"<tr class={'ok' if s.ok else 'wrong'}><td>{html.escape(s.name)}<td>{s.max_abs:.1e}<td>{s.max_rel:.1e}"
+            f"<td>{s.cosine:.7f}<td>{s.by.replace('_', ' ')} {'≥' if s.by == 'cosine' else '≤'} {s.tolerance:g}"
+            f"<td>{'ok' if s.ok else 'differs'}<td>{html.escape(s.worst or '')}"
+            for s in self.stages
+        )
+        about = "".join(f"<li>{html.escape(str(k))}: {html.escape(str(v))}" for k, v in self.about.items())
+        found = self.first_divergence
+        figures = [(self.layers_figure(), "Error of each layer; dashed: the tolerance")] if self.forward else []
+        if self.losses:
+            figures.append((self.losses_figure(), "The short training, step by step; dashed: the tolerance"))
+        images = "".join(
+            f"<figure>{_png(figure, text)}<figcaption>{text}</figcaption></figure>" for figure, text in figures
+        )
+        return PAGE.format(
+            verdict="equal" if self.ok else "not equal", about=about, rows=rows, images=images,
+            forward=html.escape(found["forward"] or "none"), backward=html.escape(found["backward"] or "none"),
+        )  # fmt: skip
+
+
+def _png(figure, text):
+    data = io.BytesIO()
+    figure.savefig(data, format="png")
+    return f'<img alt="{html.escape(text)}" src="data:image/png;base64,{base64.b64encode(data.getvalue()).decode()}">'
+
+
+PAGE = """<!DOCTYPE html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>PyTorch and MindSpore: {verdict}</title>
+<style>
+body {{ font: 16px/1.5 sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em }}
+div {{ overflow-x: auto }}
+table {{ border-collapse: collapse; white-space: nowrap }}
+td, th {{ padding: .2em .8em; text-align: right; border-bottom: 1px solid #ddd }}
+td:first-child, td:last-child, th:first-child, th:last-child {{ text-align: left }}
+.wrong td {{ background: #fbe3d6 }}
+img {{ max-width: 100% }} figure {{ margin: 1.5em 0 }} figcaption {{ color: #555 }}
+</style>
+<h1>PyTorch and MindSpore: {verdict}</h1>
+<ul>{about}</ul>
+<div><table><tr><th>stage<th>max abs<th>max rel<th>cosine<th>tolerance<th><th>worst
+{rows}</table></div>
+<p>First layer that differs, forwards: <b>{forward}</b>; backwards: <b>{backward}</b>.</p>
+{images}
+</html>
+"""

@@ -1,0 +1,147 @@
+"""torchvision's ResNets beside labkit's: same files, same weights, same settings (those of the migration guide)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import mindspore as ms
+import numpy as np
+
+import labkit
+from labkit import runtime
+from labkit.data import imagenet, imagenet_files
+from labkit.losses import CrossEntropySmooth
+from labkit.networks import create_resnet
+from labkit.optimizers import momentum
+from labkit.parity.pytorch import torch, torchvision
+from labkit.parity.report import Report
+from labkit.parity.step import Side, compare_step, torch_state
+from labkit.parity.trajectory import compare_trajectory
+from labkit.parity.weights import read_state, to_mindspore
+from labkit.runtime import LabkitError
+
+NETWORKS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
+MOMENTUM, WEIGHT_DECAY, LEARNING_RATE, SMOOTHING = 0.875, 1 / 32768, 0.256, 0.1  # the migration guide's
+# Of the short training: the guide's rate after a few steps of its warm-up. With a larger one from the first step on
+# training is chaotic: PyTorch in float32 then leaves PyTorch in float64 as fast as it leaves MindSpore.
+GENTLE_RATE = 1e-4
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is compared: the network by its name, batches of photographs, the short training's length.
+
+    folder: an image folder (train/<class>/*), of which the first batches are taken in a shuffled order;
+    weights: a PyTorch file to begin with instead of PyTorch's own initialisation.
+    """
+
+    network: str = "resnet50"
+    folder: Path | None = None
+    image_size: int = 64
+    batch_size: int = 8
+    steps: int = 20
+    lr: float = GENTLE_RATE
+    seed: int = 1
+    weights: Path | None = None
+
+
+def torch_batches(setting, count) -> list:
+    """The first batches as torchvision's transforms make them: [(images (N, 3, H, W) float32, labels (N,))]."""
+    from PIL import Image
+
+    vision = torchvision().transforms
+    transform = vision.Compose([
+        vision.Resize(_resize(setting)),
+        vision.CenterCrop(setting.image_size),
+        vision.ToTensor(),
+        vision.Normalize(imagenet.MEAN, imagenet.STD),
+    ])  # fmt: skip
+    paths, labels = imagenet_files.listing(setting.folder, "train")
+    order = list(imagenet.EpochOrder(len(paths), setting.seed, rank=0, ranks=1))
+
+    def load(number):
+        with Image.open(paths[number]) as image:
+            return transform(image.convert("RGB")).numpy()
+
+    chosen = [order[i * setting.batch_size :][: setting.batch_size] for i in range(count)]
+    return [(np.stack([load(number) for number in numbers]), labels[numbers]) for numbers in chosen]
+
+
+def mindspore_batches(setting, count, route="exact") -> list:
+    """The same batches as labkit's pipeline makes them."""
+    dataset = imagenet.create_dataset(
+        setting.folder, "train", setting.batch_size, seed=setting.seed,
+        image_transforms=imagenet.evaluation_transforms(setting.image_size, _resize(setting), route),
+    )  # fmt: skip
+    iterator = dataset.create_tuple_iterator(num_epochs=1, output_numpy=True)
+    return [batch for _, batch in zip(range(count), iterator)]
+
+
+def create_sides(setting, theirs, ours, classes, state=None, lr=LEARNING_RATE) -> tuple[Side, Side]:
+    """PyTorch's and MindSpore's network, loss and optimizer for a pair of batches, from the same weights."""
+    torch().manual_seed(setting.seed)
+    reference = torchvision().models.get_model(setting.network, weights=None, num_classes=classes)
+    if state is not None:
+        reference.load_state_dict({name: torch().from_numpy(np.array(value)) for name, value in state.items()})
+    candidate = create_resnet(setting.network, classes, "imagenet")
+    to_mindspore(torch_state(reference), candidate)
+    reference.train()
+    candidate.set_train()
+    smoothing = SMOOTHING * (classes - 1) / classes  # labkit's loss spreads over the other classes, PyTorch's over all
+    loss = torch().nn.CrossEntropyLoss(label_smoothing=SMOOTHING)
+    rates = np.full(10_000, lr, np.float32)
+    optimizer = momentum(candidate, rates, MOMENTUM, WEIGHT_DECAY)
+    return (
+        Side(reference, loss, torch_momentum(reference, lr), *theirs),
+        Side(candidate, CrossEntropySmooth(classes, smoothing), optimizer, *ours),
+    )
+
+
+def torch_momentum(net, lr):
+    """SGD with momentum and weight decay off batch norm and biases, as `labkit.optimizers.momentum` has it."""
+    weights = [parameter for parameter in net.parameters() if parameter.ndim > 1]
+    vectors = [parameter for parameter in net.parameters() if parameter.ndim <= 1]
+    groups = [{"params": weights, "weight_decay": WEIGHT_DECAY}, {"params": vectors, "weight_decay": 0.0}]
+    return torch().optim.SGD(groups, lr=lr, momentum=MOMENTUM)
+
+
+def compare_resnets(setting: Setting, plant=None) -> Report:
+    """One step and a short training of a ResNet in both frameworks.
+
+    plant: changes the pair before each comparison, (reference, candidate) -> None: how the clinic puts its defects in.
+    Raises NoTorchError, DataError, WeightsError; LabkitError for an unknown network.
+    """
+    if setting.network not in NETWORKS:
+        raise LabkitError(f"network must be one of {', '.join(NETWORKS)}, not {setting.network!r}")
+    classes = len(imagenet_files.check(setting.folder).classes)
+    state = None if setting.weights is None else read_state(setting.weights)
+    count = max(1, min(4, setting.steps))
+    theirs, ours = torch_batches(setting, count), mindspore_batches(setting, count)
+
+    def pair(lr):
+        sides = create_sides(setting, theirs[0], ours[0], classes, state, lr)
+        if plant:
+            plant(*sides)
+        return sides
+
+    report = compare_step(*pair(LEARNING_RATE))
+    if setting.steps:
+        reference, candidate = pair(setting.lr)
+        batches = [theirs[step % count] for step in range(setting.steps)]
+        stage, losses = compare_trajectory(reference, candidate, batches)
+        report.stages.append(stage)
+        report.losses = losses
+    report.about = {
+        "network": setting.network,
+        "images": f"{setting.batch_size} x 3 x {setting.image_size} x {setting.image_size}",
+        "seed": setting.seed,
+        "PyTorch": torch().__version__,
+        "torchvision": torchvision().__version__,
+        "MindSpore": ms.__version__,
+        "labkit": labkit.__version__,
+        "machine": runtime.machine(),
+    }
+    return report
+
+
+def _resize(setting):
+    return setting.image_size * 256 // 224

@@ -1,0 +1,253 @@
+"""One training step in PyTorch and in MindSpore, recorded layer by layer and compared stage by stage.
+
+The stages of the migration guide's "reproduce one step": batch, initial weights, logits, loss, gradients, weights and
+buffers after the update.
+"""
+
+from collections import defaultdict
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+
+from labkit.parity.measures import Tolerances, difference, differences
+from labkit.parity.pytorch import torch
+from labkit.parity.report import Report
+from labkit.parity.weights import COUNTER, Names, from_mindspore, parameters
+
+UPDATES = 2
+
+
+@dataclass
+class Side:
+    """One framework's part of a comparison.
+
+    net: module or cell, in the mode (train or eval) that the step is to run in;
+    loss: (logits, labels) -> scalar; optimizer: over the network's trainable parameters;
+    images (N, C, H, W) float32, labels (N,) integers: numpy arrays, as this side's own pipeline made them.
+    """
+
+    net: Any
+    loss: Any
+    optimizer: Any
+    images: np.ndarray
+    labels: np.ndarray
+
+
+@dataclass
+class Layer:
+    """What one call of a layer computed: its output, and the gradients that came in and went on."""
+
+    output: np.ndarray | None = None
+    gradient_in: np.ndarray | None = None  # of the loss by the layer's output
+    gradient_on: np.ndarray | None = None  # of the loss by the layer's (first) input
+
+
+@dataclass
+class Step:
+    """A training step's record; names are PyTorch's, values numpy arrays."""
+
+    weights: dict  # before the step, buffers among them
+    logits: np.ndarray = None
+    loss: float = None
+    gradients: dict = field(default_factory=dict)
+    buffers: dict = field(default_factory=dict)  # batch norm's statistics after the forward pass
+    layers: dict = field(default_factory=dict)  # name -> Layer, in the order of the forward pass
+
+    def add(self, name, output=None) -> Layer:
+        """A layer that is called again is recorded as NAME#2, NAME#3, ..."""
+        count = 1 + sum(known.partition("#")[0] == name for known in self.layers)
+        layer = self.layers[name if count == 1 else f"{name}#{count}"] = Layer(output)
+        return layer
+
+
+def torch_step(side: Side) -> Step:
+    """Forward, loss and gradients in PyTorch; its weights are not updated."""
+    net, step, handles, entered = side.net, Step(torch_state(side.net)), [], {}
+
+    def watch(name, module):
+        # Copies before and behind the layer: a network that goes on in place (ReLU, `out += x`) writes into them, and a
+        # gradient at the copy is this layer's alone, where several layers read the same input.
+        def before(module, inputs):
+            copy, layer = inputs[0].clone(), step.add(name)
+            if copy.requires_grad:  # the images do not
+                copy.register_hook(lambda gradient: setattr(layer, "gradient_on", _numpy(gradient)))
+            entered[name] = layer
+            return (copy, *inputs[1:])
+
+        def behind(module, inputs, output):
+            layer = entered[name]
+            layer.output = _numpy(output)
+            if output.requires_grad:
+                output.register_hook(lambda gradient: setattr(layer, "gradient_in", _numpy(gradient)))
+            return output.clone()
+
+        handles.extend([module.register_forward_pre_hook(before), module.register_forward_hook(behind)])
+
+    for name, module in net.named_modules():
+        if name and not any(module.children()):
+            watch(name, module)
+    logits = net(torch().from_numpy(side.images))
+    loss = side.loss(logits, torch().from_numpy(side.labels).long())
+    net.zero_grad()
+    loss.backward()
+    for handle in handles:
+        handle.remove()
+    step.logits, step.loss = _numpy(logits), loss.item()
+    step.gradients = {name: _numpy(p.grad) for name, p in net.named_parameters() if p.grad is not None}
+    step.buffers = _buffers(torch_state(net), step.gradients)
+    return step
+
+
+def mindspore_step(side: Side, names: Names) -> Step:
+    """The same in MindSpore, in PyNative mode: in graph mode hooks record nothing."""
+    net, step, handles, calls = side.net, Step(from_mindspore(side.net, names)), [], defaultdict(list)
+
+    def watch(name, cell):
+        def forward(cell, inputs, output):
+            calls[name].append(step.add(name, output.asnumpy()))
+
+        def backward(cell, gradient_on, gradient_in):
+            layer = calls[name].pop()  # the last call comes first
+            layer.gradient_in, layer.gradient_on = _first(gradient_in), _first(gradient_on)
+
+        handles.extend([cell.register_forward_hook(forward), cell.register_backward_hook(backward)])
+
+    for own, cell in net.cells_and_names():
+        if own and not cell.cells():
+            watch(names.layer(own), cell)
+
+    def forward(images, labels):
+        logits = net(images)
+        return side.loss(logits, labels), logits
+
+    trainable = net.trainable_params()
+    with _pynative():
+        step_function = ms.value_and_grad(forward, None, trainable, has_aux=True)
+        (loss, logits), gradients = step_function(ms.Tensor(side.images), ms.Tensor(side.labels.astype(np.int32)))
+    for handle in handles:
+        handle.remove()
+    step.logits, step.loss = logits.asnumpy(), float(loss.asnumpy())
+    step.gradients = {
+        names.parameter(p.name): gradient.asnumpy() for p, gradient in zip(trainable, gradients, strict=True)
+    }
+    step.buffers = _buffers(from_mindspore(net, names), step.gradients)
+    return step
+
+
+def compare_step(reference: Side, candidate: Side, names=None, tolerances=None) -> Report:
+    """One step of PyTorch (reference) and MindSpore (candidate) from the weights that they have, stage by stage.
+
+    The optimizers are compared on the same gradients, the reference's, so that a difference there is theirs alone; they
+    take two steps, for momentum has no effect on the first. Both networks end with that done.
+    """
+    names, allowed = names or Names(), tolerances or Tolerances()
+    ours = mindspore_step(candidate, names)
+    theirs = torch_step(reference)
+    weights_after = torch_update(reference, theirs.gradients)
+    updated = mindspore_update(candidate, theirs.gradients, names)
+    stages = [
+        differences(
+            "batch",
+            {"images": reference.images, "labels": reference.labels},
+            {"images": candidate.images, "labels": candidate.labels},
+            allowed.batch,
+        ),
+        differences("weights", theirs.weights, ours.weights, allowed.weights),
+        difference("logits", theirs.logits, ours.logits, allowed.outputs),
+        difference("loss", theirs.loss, ours.loss, allowed.loss),
+        differences("gradients", theirs.gradients, ours.gradients, allowed.cosine, by="cosine"),
+        differences("weights after the update", weights_after, updated, allowed.update),
+        differences("buffers after the step", theirs.buffers, ours.buffers, allowed.buffers),
+    ]
+    forward, backward, unmatched = compare_layers(theirs, ours, allowed)
+    return Report(stages=stages, forward=forward, backward=backward, unmatched=unmatched)
+
+
+def compare_layers(theirs: Step, ours: Step, allowed: Tolerances):
+    """Differences of outputs in the order of the forward pass and of gradients in that of the backward pass.
+
+    A layer's backward entry is its worst of: gradient handed on, gradients of its own parameters. So the first entry
+    that is off is the layer whose gradient is computed differently, not one that was handed a wrong gradient; where a
+    gradient arrives wrong already (from a loss, or from an addition between layers), the entry is "before LAYER".
+    """
+    both = [name for name in theirs.layers if name in ours.layers]
+    unmatched = {
+        "pytorch": [name for name in theirs.layers if name not in ours.layers],
+        "mindspore": [name for name in ours.layers if name not in theirs.layers],
+    }
+    forward = [difference(n, theirs.layers[n].output, ours.layers[n].output, allowed.outputs) for n in both]
+    backward = []
+    for name in reversed(both):
+        mine, reference = ours.layers[name], theirs.layers[name]
+        if mine.gradient_in is None or reference.gradient_in is None:
+            continue
+        arrived = difference(f"before {name}", reference.gradient_in, mine.gradient_in, allowed.cosine, by="cosine")
+        own = differences(name, _gradients_of(name, theirs), _gradients_of(name, ours), allowed.cosine, by="cosine")
+        backward.append(own if arrived.ok else arrived)
+    return forward, backward, unmatched
+
+
+def _gradients_of(name, step):
+    """Gradients that a layer computes: of its parameters, and of its input where one was recorded."""
+    layer = name.partition("#")[0]
+    found = {key: value for key, value in step.gradients.items() if key.rpartition(".")[0] == layer}
+    on = step.layers[name].gradient_on
+    return found if on is None else {**found, "input": on}
+
+
+def torch_update(side: Side, gradients) -> dict:
+    """Two steps of PyTorch's optimizer on given gradients; the trainable weights after them."""
+    trainable = dict(side.net.named_parameters())
+    for name, parameter in trainable.items():
+        parameter.grad = torch().from_numpy(np.array(gradients[name])) if name in gradients else None
+    for _ in range(UPDATES):
+        side.optimizer.step()
+    return {name: _numpy(parameter) for name, parameter in trainable.items()}
+
+
+def mindspore_update(side: Side, gradients, names: Names) -> dict:
+    """Two steps of MindSpore's optimizer on given gradients; the trainable weights after them."""
+    own = {parameter.name: name for name, parameter in parameters(side.net, names).items()}
+    ordered = [gradients.get(own.get(parameter.name)) for parameter in side.optimizer.parameters]
+    # A parameter that PyTorch has no gradient for keeps the comparison from being made: it shows among the gradients.
+    filled = [
+        np.zeros(tuple(parameter.shape), np.float32) if gradient is None else gradient
+        for gradient, parameter in zip(ordered, side.optimizer.parameters, strict=True)
+    ]
+    with _pynative():
+        for _ in range(UPDATES):
+            side.optimizer(tuple(ms.Tensor(gradient) for gradient in filled))
+    trainable = {parameter.name for parameter in side.net.trainable_params()}
+    return {name: p.asnumpy().copy() for name, p in parameters(side.net, names).items() if p.name in trainable}
+
+
+def torch_state(net) -> dict:
+    """A PyTorch network's state as arrays of their own."""
+    return {name: _numpy(value) for name, value in net.state_dict().items()}
+
+
+def _buffers(state, gradients):
+    """What a state holds beside the trained weights (batch norm's statistics), without PyTorch's batch counters."""
+    return {k: v for k, v in state.items() if k not in gradients and k.rpartition(".")[2] != COUNTER}
+
+
+def _numpy(tensor):
+    return None if tensor is None else tensor.detach().clone().numpy()
+
+
+def _first(gradients):
+    first = gradients[0] if isinstance(gradients, (tuple, list)) else gradients
+    return None if first is None else first.asnumpy()
+
+
+@contextmanager
+def _pynative():
+    mode = ms.get_context("mode")
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    try:
+        yield
+    finally:
+        ms.set_context(mode=mode)

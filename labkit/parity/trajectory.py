@@ -1,0 +1,51 @@
+"""A short training in both frameworks: losses of the same steps from the same weights."""
+
+import mindspore as ms
+import numpy as np
+from mindspore import nn
+
+from labkit.parity.measures import Difference
+from labkit.parity.pytorch import torch
+
+
+def torch_losses(side, batches) -> list[float]:
+    """Train a PyTorch network on (images, labels) batches; the loss of each step."""
+    losses = []
+    for images, labels in batches:
+        loss = side.loss(side.net(torch().from_numpy(images)), torch().from_numpy(labels).long())
+        side.optimizer.zero_grad()
+        loss.backward()
+        side.optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def mindspore_losses(side, batches) -> list[float]:
+    """The same in MindSpore, in graph mode, as `Model.train` compiles it."""
+    mode = ms.get_context("mode")
+    ms.set_context(mode=ms.GRAPH_MODE)
+    try:
+        train_step = nn.TrainOneStepCell(nn.WithLossCell(side.net, side.loss), side.optimizer)
+        train_step.set_train(side.net.training)
+        return [
+            float(train_step(ms.Tensor(images), ms.Tensor(labels.astype(np.int32))).asnumpy())
+            for images, labels in batches
+        ]
+    finally:
+        ms.set_context(mode=mode)
+
+
+def compare_trajectory(reference, candidate, batches, tolerance=1e-3) -> tuple[Difference, dict]:
+    """Train both sides on the same batches; the stage, and the losses {"pytorch": [...], "mindspore": [...]}.
+
+    max_rel is the largest relative difference of the losses of a step.
+    """
+    theirs, ours = torch_losses(reference, batches), mindspore_losses(candidate, batches)
+    a, b = np.array(theirs), np.array(ours)
+    errors = np.abs(a - b)
+    relative = float((errors / np.abs(a)).max())
+    cosine = float((a * b).sum() / (np.linalg.norm(a) * np.linalg.norm(b)))
+    ok = bool(np.isfinite(relative) and relative <= tolerance)
+    worst = f"step {(errors / np.abs(a)).argmax() + 1}"
+    stage = Difference(f"losses of {len(a)} steps", float(errors.max()), relative, cosine, tolerance, ok, worst=worst)
+    return stage, {"pytorch": theirs, "mindspore": ours}

@@ -1,0 +1,209 @@
+"""One step and a short training in both frameworks; each planted defect is found by the report alone."""
+
+import json
+import subprocess
+import sys
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import nn
+
+from labkit.losses import CrossEntropySmooth
+from labkit.optimizers import momentum
+from labkit.parity import Side, compare_step, compare_trajectory, pytorch, to_mindspore
+from labkit.parity.clinic import DEFECTS
+from labkit.parity.resnets import NETWORKS
+from labkit.parity.step import torch_state
+from labkit.parity.weights import Names
+
+torch = pytorch.torch()
+STAGES = ["batch", "weights", "logits", "loss", "gradients", "weights after the update", "buffers after the step"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", NETWORKS)
+def test_every_depth_is_equal(compare, network):
+    """The bars of the course: logits 1e-4, gradients' cosine 0.9999, losses of 20 steps 1e-3."""
+    report = compare(network, image_size=64, steps=20)
+    assert report.ok, report.table()
+    stages = {stage.name: stage for stage in report.stages}
+    assert list(stages) == [*STAGES, "losses of 20 steps"]
+    assert stages["logits"].max_rel <= 1e-4
+    assert min(tensor.cosine for tensor in stages["gradients"].tensors) > 0.9999
+    assert stages["losses of 20 steps"].max_rel <= 1e-3
+    assert report.first_divergence == {"forward": None, "backward": None}
+    # Compared were all parameters, and all layers but PyTorch's own pooling before the dense layer.
+    net = pytorch.torchvision().models.get_model(network, num_classes=10)
+    assert {tensor.name for tensor in stages["gradients"].tensors} == {name for name, _ in net.named_parameters()}
+    assert report.unmatched == {"pytorch": ["avgpool"], "mindspore": []}
+    assert len(report.losses["pytorch"]) == 20 and len(set(report.losses["pytorch"])) == 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DEFECTS)
+def test_a_planted_defect_is_located(compare, name):
+    defect = DEFECTS[name]
+    network = "resnet50" if name == "stride_on_1x1" else "resnet18"
+    report = compare(network, defect.plant)
+    assert not report.ok
+    first = next(stage.name for stage in report.stages if not stage.ok)
+    assert first == defect.stage, report.table()
+    layer = {"strided": "layer2.0.conv1"}.get(defect.layer, defect.layer)
+    found = report.first_divergence["backward" if defect.stage == "gradients" else "forward"]
+    assert found == layer, report.table()
+
+
+def test_a_wrong_gradient_does_not_show_forwards(compare):
+    report = compare("resnet18", DEFECTS["passing_gradient"].plant)
+    assert report.first_divergence["forward"] is None
+    assert [stage.ok for stage in report.stages[:4]] == [True] * 4
+
+
+# -- A pair of one's own --------------------------------------------------------------------------
+
+
+class Own(nn.Cell):
+    """Names of its own; a layer that is called twice."""
+
+    def __init__(self, momentum=0.9):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 4, 3, pad_mode="pad", padding=1, has_bias=True)
+        self.norm = nn.BatchNorm2d(4, momentum=momentum)
+        self.mix = nn.Conv2d(4, 4, 1)
+        self.act = nn.ReLU()
+        self.end_point = nn.Dense(4, 5)
+
+    def construct(self, x):
+        x = self.act(self.norm(self.stem(x)))
+        x = self.act(self.mix(self.mix(x)))
+        return self.end_point(x.mean((2, 3)))
+
+
+class Theirs(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.BatchNorm2d(4))
+        self.mix = torch.nn.Conv2d(4, 4, 1, bias=False)
+        self.relu = torch.nn.ReLU(inplace=True)
+        self.head = torch.nn.Linear(4, 5)
+
+    def forward(self, x):
+        x = self.relu(self.features(x))
+        x = self.relu(self.mix(self.mix(x)))
+        return self.head(x.mean((2, 3)))
+
+
+NAMES = Names([(r"^stem", "features.0"), (r"^norm", "features.1"), (r"^act", "relu"), (r"^end_point", "head")])
+
+
+def own_pair(seed=0, **options):
+    torch.manual_seed(seed)
+    theirs, ours = Theirs(), Own(**options)
+    to_mindspore(torch_state(theirs), ours, NAMES)
+    theirs.train()
+    ours.set_train()
+    random = np.random.default_rng(seed)
+    batch = random.normal(size=(6, 3, 8, 8)).astype(np.float32), random.integers(0, 5, 6)
+    rates = np.full(100, 0.1, np.float32)
+    return (
+        Side(theirs, torch.nn.CrossEntropyLoss(), torch.optim.SGD(theirs.parameters(), 0.1, 0.9), *batch),
+        Side(ours, CrossEntropySmooth(5), momentum(ours, rates, 0.9, 0.0), *batch),
+    )
+
+
+def test_an_own_pair_with_a_map_of_names():
+    report = compare_step(*own_pair(), names=NAMES)
+    assert report.ok, report.table()
+    layers = ["features.0", "features.1", "relu", "mix", "mix#2", "relu#2", "head"]
+    assert [layer.name for layer in report.forward] == layers
+    assert [layer.name for layer in report.backward] == layers[::-1]
+    assert report.unmatched == {"pytorch": [], "mindspore": []}
+
+
+def test_an_own_pair_that_differs():
+    report = compare_step(*own_pair(momentum=0.1), names=NAMES)
+    assert [stage.name for stage in report.stages if not stage.ok] == ["buffers after the step"]
+    assert report.stages[-1].worst.startswith("features.1.running")
+
+
+def test_own_trajectory_and_its_modes():
+    before = ms.get_context("mode")
+    reference, candidate = own_pair()
+    batches = [(np.roll(reference.images, step, 0), np.roll(reference.labels, step)) for step in range(20)]
+    stage, losses = compare_trajectory(reference, candidate, batches)
+    assert stage.ok and stage.max_rel < 1e-4 and len(losses["mindspore"]) == 20
+    assert losses["mindspore"][-1] < losses["mindspore"][0]
+    assert ms.get_context("mode") == before
+
+
+def test_networks_are_as_before_after_a_recording():
+    """No hook stays, in-place layers included: a second comparison gives the same."""
+    reference, candidate = own_pair()
+    first = compare_step(reference, candidate, names=NAMES)
+    assert reference.net.relu.inplace and not reference.net.relu._forward_hooks
+    second = compare_step(*own_pair(), names=NAMES)
+    assert first.as_dict() == second.as_dict()
+
+
+def test_gradients_against_autograd_of_the_whole():
+    """What hooks recorded at the first layer is PyTorch's own gradient."""
+    from labkit.parity.step import torch_step
+
+    reference, _ = own_pair()
+    step = torch_step(reference)
+    images = torch.from_numpy(reference.images)
+    stem = reference.net.features[0](images).detach().requires_grad_()
+    x = reference.net.relu(reference.net.features[1](stem))
+    x = reference.net.relu(reference.net.mix(reference.net.mix(x)))
+    loss = reference.loss(reference.net.head(x.mean((2, 3))), torch.from_numpy(reference.labels))
+    loss.backward()
+    np.testing.assert_allclose(step.layers["features.0"].gradient_in, stem.grad.numpy(), rtol=1e-5, atol=1e-9)
+
+
+# -- The command ----------------------------------------------------------------------------------
+
+
+def parity(*arguments):
+    return subprocess.run(
+        [sys.executable, "-c", "from labkit.cli import main; main()", "parity", *map(str, arguments)],
+        capture_output=True, text=True,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_command_and_report(digits, tmp_path):
+    done = parity("resnet18", "--data", digits, "--image-size", 32, "--steps", 2, "--report", tmp_path / "r")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "DIFFERS" not in done.stdout and "losses of 2 steps" in done.stdout
+    report = json.loads((tmp_path / "r" / "report.json").read_text())
+    assert report["ok"] is True and report["first_divergence"] == {"forward": None, "backward": None}
+    for stage in report["stages"]:
+        assert {"name", "max_abs", "max_rel", "cosine", "tolerance", "ok"} <= set(stage)
+    page = (tmp_path / "r" / "report.html").read_text()
+    assert page.count("<img") == 2 and "equal" in page and "logits" in page
+
+
+@pytest.mark.slow
+def test_command_on_networks_that_differ(digits, tmp_path, monkeypatch):
+    """A file of weights that PyTorch has not begun with is one thing; another epsilon in labkit is a difference."""
+    program = (
+        "import labkit.networks.resnet as r; from mindspore import nn;"
+        "r.batch_norm = lambda channels: nn.BatchNorm2d(channels, eps=1e-3, momentum=0.9);"
+        "from labkit.cli import main; main()"
+    )
+    command = [sys.executable, "-c", program, "parity", "resnet18", "--data", str(digits), "--image-size", "32",
+               "--steps", "0", "--report", str(tmp_path / "r")]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1 and "DIFFERS" in done.stdout, done.stderr
+    assert json.loads((tmp_path / "r" / "report.json").read_text())["first_divergence"]["forward"] == "bn1"
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [(("resnet20",), "network must be one of"), (("resnet18", "--data", "nowhere"), "nowhere: there is no such folder"),
+     (("resnet18", "--weights", "none.pth"), "none.pth: no such file")],
+)  # fmt: skip
+def test_command_says_what_is_wrong(arguments, says):
+    done = parity(*arguments)
+    assert done.returncode == 1 and says in done.stderr and len(done.stderr.strip().splitlines()) == 1, done.stderr

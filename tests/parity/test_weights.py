@@ -1,0 +1,184 @@
+"""Weights from PyTorch to MindSpore and back: every name, every value; what does not fit is refused whole."""
+
+import os
+import subprocess
+import sys
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import nn
+
+from labkit.networks import create_resnet
+from labkit.parity import Names, WeightsError, from_mindspore, pytorch, read_state, to_mindspore, write_state
+from labkit.parity.step import torch_state
+from labkit.parity.weights import parameters
+
+torch = pytorch.torch()
+models = pytorch.torchvision().models
+RESNETS = ["resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]
+
+
+def random_state(name):
+    """A PyTorch network's state, batch norm's statistics not at their first values."""
+    state = torch_state(models.get_model(name, num_classes=7))
+    random = np.random.default_rng(0)
+    for key, value in state.items():
+        if value.ndim:
+            state[key] = random.uniform(0.5, 1.5, value.shape).astype(np.float32)
+    return state
+
+
+def kept(net):
+    return {parameter.name: parameter.asnumpy().copy() for parameter in net.get_parameters()}
+
+
+@pytest.mark.parametrize("name", RESNETS)
+def test_there_and_back(name):
+    state, net = random_state(name), create_resnet(name, 7, "imagenet")
+    to_mindspore(state, net)
+    back = from_mindspore(net)
+    assert set(back) == set(state)
+    for key, value in state.items():
+        np.testing.assert_array_equal(back[key], value, err_msg=key)
+    models.get_model(name, num_classes=7).load_state_dict({k: torch.from_numpy(v) for k, v in back.items()})
+
+
+def test_statistics_and_scales_go_where_they_belong():
+    """Asked of the layers themselves, not of the names."""
+    state, net = random_state("resnet18"), create_resnet("resnet18", 7, "imagenet")
+    to_mindspore(state, net)
+    norm = net.layer3[0].downsample[1]
+    for own, theirs in [("gamma", "weight"), ("beta", "bias"), ("moving_mean", "running_mean"),
+                        ("moving_variance", "running_var")]:  # fmt: skip
+        np.testing.assert_array_equal(getattr(norm, own).asnumpy(), state[f"layer3.0.downsample.1.{theirs}"])
+    np.testing.assert_array_equal(net.fc.weight.asnumpy(), state["fc.weight"])
+
+
+@pytest.mark.parametrize(
+    "change, says",
+    [
+        (lambda s: s.pop("layer1.0.bn1.running_var"), "missing: layer1.0.bn1.running_var"),
+        (lambda s: s.update(extra=np.zeros(3)), "left over: extra"),
+        (lambda s: s.update({"fc.weight": np.zeros((9, 512))}), r"other shapes: fc.weight \(9, 512\) for \(7, 512\)"),
+        (lambda s: s.update({f"module.{k}": s.pop(k) for k in list(s)}), "missing: .* and .* more; left over: module"),
+    ],
+    ids=["missing", "left over", "shape", "prefix"],
+)
+def test_what_does_not_fit_is_listed_and_nothing_is_loaded(change, says):
+    state, net = random_state("resnet18"), create_resnet("resnet18", 7, "imagenet")
+    before = kept(net)
+    change(state)
+    with pytest.raises(WeightsError, match=says):
+        to_mindspore(state, net)
+    for name, value in kept(net).items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+def test_names_of_another_network():
+    names = Names([(r"down_sample_layer", "downsample"), (r"^end_point", "fc")])
+    assert names.parameter("layer2.0.down_sample_layer.1.moving_variance") == "layer2.0.downsample.1.running_var"
+    assert names.parameter("end_point.weight") == "fc.weight"
+    assert names.layer("backend_point") == "backend_point"
+
+
+def test_two_parameters_of_one_name_are_refused():
+    net = nn.SequentialCell(nn.Dense(2, 2), nn.Dense(2, 2))
+    with pytest.raises(WeightsError, match="would both be called x.weight"):
+        parameters(net, Names([(r"^\d", "x")]))
+
+
+# -- Files ----------------------------------------------------------------------------------------
+
+
+def test_file_there_and_back(tmp_path):
+    state = random_state("resnet18")
+    write_state(tmp_path / "w.pth", state)
+    read = read_state(tmp_path / "w.pth")
+    assert set(read) == set(state) and os.listdir(tmp_path) == ["w.pth"]
+    for key, value in state.items():
+        np.testing.assert_array_equal(read[key], value)
+        assert read[key].shape == value.shape and read[key].dtype == value.dtype
+
+
+class Evil:
+    def __reduce__(self):
+        return os.mkdir, ("was-unpickled",)
+
+
+@pytest.mark.parametrize(
+    "content, says",
+    [
+        ({"weight": Evil()}, "holds more than tensors"),
+        (torch.nn.Linear(2, 2), "holds more than tensors"),
+        ({"state_dict": {"w": torch.zeros(2)}, "epoch": 3}, "no tensor under state_dict, epoch"),
+        ([torch.zeros(2)], "not a state dict, but a list"),
+        ({}, "not a state dict"),
+    ],
+    ids=["code", "module", "training checkpoint", "list", "empty"],
+)
+def test_a_file_that_is_no_state_dict(tmp_path, monkeypatch, content, says):
+    monkeypatch.chdir(tmp_path)
+    torch.save(content, tmp_path / "w.pth")
+    with pytest.raises(WeightsError, match=says) as error:
+        read_state(tmp_path / "w.pth")
+    assert str(tmp_path / "w.pth") in str(error.value) and "\n" not in str(error.value)
+    assert not (tmp_path / "was-unpickled").exists()
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b"plain text\n" * 9])
+def test_a_damaged_file(tmp_path, damage):
+    write_state(tmp_path / "w.pth", {"w": np.ones(1000, np.float32)})
+    (tmp_path / "w.pth").write_bytes(damage((tmp_path / "w.pth").read_bytes()))
+    with pytest.raises(WeightsError, match="w.pth: "):
+        read_state(tmp_path / "w.pth")
+
+
+def test_half_precision_becomes_float32(tmp_path):
+    torch.save({"w": torch.full((3,), 0.5, dtype=torch.bfloat16), "n": torch.tensor(4)}, tmp_path / "w.pth")
+    read = read_state(tmp_path / "w.pth")
+    assert read["w"].dtype == np.float32 and read["w"].tolist() == [0.5] * 3 and read["n"] == 4
+
+
+def convert(*arguments):
+    return subprocess.run(
+        [sys.executable, "-c", "from labkit.cli import main; main()", "convert", *map(str, arguments)],
+        capture_output=True, text=True,
+    )  # fmt: skip
+
+
+def test_convert_both_ways(tmp_path):
+    state = random_state("resnet18")
+    write_state(tmp_path / "a.pth", state)
+    done = convert("resnet18", tmp_path / "a.pth", tmp_path / "b.ckpt", "--num-classes", 7)
+    assert done.returncode == 0, done.stderr
+    assert set(ms.load_checkpoint(str(tmp_path / "b.ckpt"))) == set(
+        create_resnet("resnet18", 7, "imagenet").parameters_dict()
+    )
+    done = convert("resnet18", tmp_path / "b.ckpt", tmp_path / "c.pth", "--num-classes", 7)
+    assert done.returncode == 0, done.stderr
+    back = read_state(tmp_path / "c.pth")
+    for key, value in state.items():
+        np.testing.assert_array_equal(back[key], value)
+    assert sorted(os.listdir(tmp_path)) == ["a.pth", "b.ckpt", "c.pth"]
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (("resnet18", "a.pth", "b.ckpt"), "other shapes: fc.weight"),
+        (("resnet34", "a.pth", "b.ckpt", "--num-classes", 7), "missing: layer1.2.conv1.weight"),
+        (("resnet19", "a.pth", "b.ckpt"), "unknown network 'resnet19'"),
+        (("resnet18", "a.pth", "b.pth"), "one is a PyTorch file"),
+        (("resnet18", "none.pth", "b.ckpt"), "none.pth: no such file"),
+        (("resnet18", "a.ckpt", "b.pth"), "a.ckpt: not a whole MindSpore checkpoint"),
+    ],
+)
+def test_convert_says_what_is_wrong(tmp_path, arguments, says):
+    write_state(tmp_path / "a.pth", random_state("resnet18"))
+    (tmp_path / "a.ckpt").write_bytes(b"nothing")
+    paths = [tmp_path / a if str(a).startswith(("a.", "b.", "none.")) else a for a in arguments]
+    done = convert(*paths)
+    assert done.returncode == 1 and len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert says in done.stderr
+    assert not (tmp_path / "b.ckpt").exists() and not (tmp_path / "b.pth").exists()
