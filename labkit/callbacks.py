@@ -11,6 +11,7 @@ import mindspore as ms
 from mindspore.train import Callback
 from tqdm import tqdm
 
+from labkit import runtime
 from labkit.run import RunError
 from labkit.runtime import LabkitError
 
@@ -125,22 +126,24 @@ class HistoryCallback(StepTimer):
     """Appends a JSON line a step (step, epoch, loss, lr, seconds); in sink mode a line an epoch, seconds per step.
 
     lr: array with a value per step. A loss that is not finite ends the training with DivergedError.
+    With several processes the loss is the `mean` over them, for which each needs this callback; one has the file.
     """
 
-    def __init__(self, file, lr):
+    def __init__(self, file, lr, mean=float):
         super().__init__()
-        self.file, self.lr = file, lr
+        self.file, self.lr, self.mean = file, lr, mean
 
     def measured(self, run_context, steps, seconds):
         state = run_context.original_args()
-        loss, lr = loss_of(run_context), float(f"{self.lr[state.cur_step_num - 1]:.7g}")
+        loss, lr = self.mean(loss_of(run_context)), float(f"{self.lr[state.cur_step_num - 1]:.7g}")
         if not math.isfinite(loss):
             raise DivergedError(
                 f"loss is {loss} at step {state.cur_step_num} (epoch {state.cur_epoch_num}, learning rate {lr:g}); "
                 "try a lower schedule.lr_max or a longer schedule.warmup_epochs"
             )
         record = {"step": state.cur_step_num, "epoch": state.cur_epoch_num, "loss": loss, "lr": lr}
-        append_line(self.file, {**record, "seconds": round(seconds / steps, 6)})
+        if self.file:
+            append_line(self.file, {**record, "seconds": round(seconds / steps, 6)})
 
 
 def append_line(file: Path, record: dict) -> None:
@@ -247,7 +250,8 @@ class ProgressCallback(Callback):
     def on_train_begin(self, run_context):
         done = run_context.original_args().cur_step_num
         # A log file wants a line now and then, a terminal a bar that moves.
-        interval = 0.2 if sys.stderr.isatty() else 10
+        terminal = sys.stderr.isatty() or runtime.TERMINAL in os.environ  # `labkit launch` shows a worker's log in one
+        interval = 0.2 if terminal else 10
         self.bar = tqdm(total=self.total_steps, initial=done, unit="step", mininterval=interval, dynamic_ncols=True)
 
     def on_train_step_end(self, run_context):

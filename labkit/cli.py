@@ -50,6 +50,25 @@ def train(lab, profile, settings, out, resume):
     Example:  labkit train cifar10 --profile laptop --set epochs=20 --out runs/mine
               labkit train cifar10 --resume --out runs/mine
     """
+    from labkit import runtime
+
+    runtime.require_one_process()
+    run = _begin(lab, profile, settings, out, resume)
+    if run is None:
+        return
+    from labkit import training
+
+    signal.signal(signal.SIGTERM, _interrupt)  # MindData turns Ctrl-C into SIGTERM, which a job's end sends as well
+    try:
+        training.train(run)
+    except KeyboardInterrupt:
+        click.echo(f"\nstopped; go on with: labkit train {lab} --resume --out {run.path}", err=True)
+        sys.exit(130)
+    _tell(run)
+
+
+def _begin(lab, profile, settings, out, resume, processes=1):
+    """The Run that `train` or `launch` is asked for, new or unfinished; None where it is complete."""
     from labkit import recipe as recipes
     from labkit import run as runs
 
@@ -61,26 +80,24 @@ def train(lab, profile, settings, out, resume):
         recipes.require_same(run.recipe, asked, run.path, ("lab", "profile", *keys))
         if run.complete:
             click.echo(f"{run.path} is complete: nothing to resume")
-            return
-        from labkit import training
+            return None
     else:
         asked = recipes.load(path, profile or "sample", settings)
         name = f"{asked.lab}-{asked.profile}"
         from labkit import training
 
-        training.check_data(asked)  # before the Run's directory is made
+        training.check_data(asked, processes)  # before the Run's directory is made
         run = runs.create(out or runs.free_path(Path("runs"), name), asked)
     recipe = run.recipe
     click.echo(
         f"{'resuming' if resume else 'training'} {recipe.network.name} by {path}, profile {recipe.profile}, "
-        f"epochs: {recipe.epochs}, into {run.path}"
+        f"epochs: {recipe.epochs}, " + (f"processes: {processes}, " if processes > 1 else "") + f"into {run.path}"
     )
-    signal.signal(signal.SIGTERM, _interrupt)  # MindData turns Ctrl-C into SIGTERM, which a job's end sends as well
-    try:
-        training.train(run)
-    except KeyboardInterrupt:
-        click.echo(f"\nstopped; go on with: labkit train {lab} --resume --out {run.path}", err=True)
-        sys.exit(130)
+    return run
+
+
+def _tell(run):
+    """Print what came out."""
     summary = run.summary
     click.echo(
         f"accuracy {summary['accuracy']:.2%} after epoch {summary['epochs']}, {summary['train_seconds']:.0f} s of "
@@ -90,6 +107,63 @@ def train(lab, profile, settings, out, resume):
 
 def _interrupt(number, frame):
     raise KeyboardInterrupt
+
+
+@main.command(context_settings={"allow_interspersed_args": False})
+@click.option("-n", "count", type=click.IntRange(min=1), required=True, help="Number of processes, one for a device.")
+@click.option(
+    "--device-target", default="auto", type=click.Choice(["auto", "CPU", "GPU", "Ascend"]),
+    help="Where to compute; auto (the default) is MindSpore's own choice.",
+)  # fmt: skip
+@click.option("--log-dir", type=click.Path(path_type=Path), help="Folder for a log of each. Default: logs/ in the Run.")
+@click.option("--rank-table", type=click.Path(path_type=Path), help="Ascend rank table of the devices to use.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def launch(count, device_target, log_dir, rank_table, command):
+    """Run COMMAND in several processes on this machine, which share the images and average their gradients.
+
+    COMMAND is `train` with what `labkit train` takes, or a start file of a lab with its arguments. A recipe's
+    batch_size is for each process. Where one fails, all end. Each has a log; what rank 0 writes is shown here.
+
+    \b
+    Example:  labkit launch -n 2 train cifar10 --profile sample
+              labkit launch -n 2 train cifar10 --resume
+              labkit launch -n 8 labs/cifar10/train.py --data_url data/cifar-10-batches-bin --train_url out
+    """
+    from labkit import launch as launching
+    from labkit import runtime
+
+    runtime.require_one_process()
+    cards = launching.local_cards(rank_table, count) if rank_table else None
+    device = None if device_target == "auto" else device_target
+    run, again = None, ""
+    if command[0] == "train":
+        asked = train.make_context("labkit launch train", list(command[1:])).params
+        run = _begin(**asked, processes=count)
+        if run is None:
+            return
+        command = ["-m", "labkit", "worker", str(run.path)]
+        log_dir = log_dir or run.path / "logs"
+        again = f"; go on with: labkit launch -n {count} train {asked['lab']} --resume --out {run.path}"
+    elif not Path(command[0]).is_file():
+        raise LabkitError(f"{command[0]}: neither `train` nor a file; see `labkit launch --help`")
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        launching.launch(command, count, log_dir, device=device, cards=cards)
+    except KeyboardInterrupt:
+        click.echo(f"\nstopped{again}", err=True)
+        sys.exit(130)
+    if run:
+        _tell(run)
+
+
+@main.command(hidden=True)
+@click.argument("run", type=click.Path(path_type=Path))
+def worker(run):
+    """One of the processes of `labkit launch`: trains RUN."""
+    from labkit import run as runs
+    from labkit import training
+
+    training.train(runs.open_run(run))
 
 
 @main.command("eval")

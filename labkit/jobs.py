@@ -1,7 +1,6 @@
 """What a job starts: the start files of the labs (labs/*/train.py, eval.py, export.py) with the seeds' arguments."""
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
@@ -47,21 +46,15 @@ def train(recipe_file, description) -> None:
     options.add_argument("--run_distribute", choices=["True", "False"], help="True: this is one of several processes")
     arguments, _ = options.parse_known_args()
     recipe = recipes.load(recipe_file, arguments.profile, settings(arguments))
-    if arguments.run_distribute == "True" and os.environ.get("RANK_SIZE", "1") == "1":
+    if arguments.run_distribute == "True" and runtime.ranks()[1] == 1:
         raise LabkitError("--run_distribute True, but this is the only process: start several with `labkit launch`")
     runtime.use_device(arguments.device_target)
     from labkit import training
 
-    out = Path(arguments.train_url)
-    if (out / "recipe.yaml").exists():
-        run = runs.open_run(out)
-        recipes.require_same(run.recipe, recipe, out, ("lab", "profile", "data.folder", "epochs"))
-        if run.complete:
-            print(f"{out} is complete: nothing to train")
-            return
-    else:
-        training.check_data(recipe)
-        run = runs.create(out, recipe)
+    run = training.start(Path(arguments.train_url), recipe, ("lab", "profile", "data.folder", "epochs"))
+    if run.complete:
+        print(f"{run.path} is complete: nothing to train")
+        return
     training.train(run, progress=False)
 
 

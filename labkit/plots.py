@@ -48,7 +48,7 @@ def steps_per_epoch(run, steps) -> int:
     if steps[-1]["epoch"] > 1:
         return max(record["step"] for record in steps if record["epoch"] == 1)
     images = run.provenance["dataset"].get("train_images")  # Runs of the first version do not say
-    return images // run.recipe.data.batch_size if images else steps[-1]["step"]
+    return -(-images // run.processes) // run.recipe.data.batch_size if images else steps[-1]["step"]
 
 
 def training_curves(runs) -> Figure:

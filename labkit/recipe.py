@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, ValidationError
 
 from labkit.runtime import REPO, LabkitError, data_root
 
@@ -23,6 +23,12 @@ def _exponent(value):
     if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value):
         return float(value)
     return value
+
+
+def _increasing(numbers):
+    if not numbers or sorted(set(numbers)) != numbers:
+        raise ValueError("must be numbers that increase, such as [85, 160]")
+    return numbers
 
 
 Number = Annotated[float, BeforeValidator(_exponent)]
@@ -120,6 +126,7 @@ class Recipe(Part):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
     amp_level: Literal["O0", "O1", "O2", "O3"] = "O0"  # mixed precision: O0 is none, O2 all but batch norm in float16
     loss_scale: Annotated[Number, Field(ge=1)] = 1.0  # keeps small gradients above float16's smallest number
+    all_reduce_fusion: Annotated[list[Count], AfterValidator(_increasing)] | None = None  # see runtime.setup
     sink: bool = False  # feed whole epochs to the device (Ascend); on CPU MindSpore does without
     max_steps: Count | None = None  # end early (with sink: after that epoch) and evaluate; same schedule
     checkpoint_steps: Count | None = None  # also checkpoint every so many steps, not only after an epoch

@@ -75,6 +75,11 @@ class Run:
         return self._json("provenance.json", "it was never trained")
 
     @property
+    def processes(self) -> int:
+        """Number of processes that train it, each on batches of its own; raises RunError."""
+        return self.provenance.get("processes", 1)  # Runs of the first version do not say
+
+    @property
     def evaluation(self) -> dict:
         """What `labkit eval` found, by class and with the confusion matrix; raises RunError."""
         return self._json("evaluation.json", f"`labkit eval {self.path}` makes it")
@@ -155,11 +160,17 @@ def alone(run: Run):
         yield
 
 
-def keep_provenance(run: Run, dataset: dict) -> None:
+def keep_provenance(run: Run, dataset: dict, processes: int = 1) -> None:
     """Note where a Run comes from at its first start."""
     file = run.path / "provenance.json"
     if not file.exists():
-        write_whole(file, json.dumps(provenance(dataset), indent=1) + "\n")
+        write_whole(file, json.dumps(provenance(dataset, processes), indent=1) + "\n")
+
+
+def require_same_processes(run: Run, processes: int) -> None:
+    """RunError where a Run that has begun goes on with another number of processes: its steps would be others."""
+    if run.processes != processes:
+        raise RunError(f"{run.path}: number of processes: began with {run.processes}, cannot go on with {processes}")
 
 
 def require_same_data(run: Run, info) -> None:
@@ -189,8 +200,8 @@ def newest_unfinished(parent: Path, lab: str, profile: str | None = None) -> Run
     return max(unfinished, key=lambda run: (run.path / "recipe.yaml").stat().st_mtime)
 
 
-def provenance(dataset: dict) -> dict:
-    """Where a result comes from: commit, versions, machine and data set."""
+def provenance(dataset: dict, processes: int = 1) -> dict:
+    """Where a result comes from: commit, versions, machine, processes and data set."""
     versions = {"labkit": labkit.__version__, "python": platform.python_version()}
     for package in ("mindspore", "numpy"):
         try:
@@ -206,6 +217,7 @@ def provenance(dataset: dict) -> dict:
         "versions": versions,
         "machine": runtime.machine(),
         "cores": runtime.cores(),
+        "processes": processes,
         "dataset": dataset,
     }
 
@@ -232,7 +244,7 @@ def write_summary(run: Run) -> dict:
         "steps": steps[-1]["step"],
         "train_seconds": round(sum(n * record["seconds"] for n, record in zip(counts, steps, strict=True)), 3),
         "step_ms": round(1000 * typical, 3),
-        "images_per_second": round(run.recipe.data.batch_size / typical, 1),
+        "images_per_second": round(run.processes * run.recipe.data.batch_size / typical, 1),
         "provenance": run.provenance,
     }
     write_whole(run.path / "summary.json", json.dumps(summary, indent=2) + "\n")

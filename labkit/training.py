@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import mindspore as ms
@@ -19,17 +20,16 @@ from labkit.data.files import Info
 from labkit.losses import CrossEntropySmooth
 from labkit.networks import create_resnet, initialise_as_guide, mixed_precision, use_fast_gradients
 from labkit.optimizers import momentum
-from labkit.recipe import Recipe, RecipeError
+from labkit.recipe import Recipe, RecipeError, require_same
 from labkit.run import Run
 from labkit.schedules import SCHEDULES
 
 
-def check_data(recipe: Recipe) -> Info:
+def check_data(recipe: Recipe, ranks=1) -> Info:
     """Check what must be there before a Run is made: the data, of which the sample is made where it is missing.
 
     Raises DataError, RecipeError, LabkitError.
     """
-    runtime.require_one_process()
     folder, data = recipe.data_folder(), recipe.data
     files, options = cifar10_files, {}
     if data.format == "image_folder":
@@ -39,15 +39,22 @@ def check_data(recipe: Recipe) -> Info:
     info = files.check(folder, **options)
     if len(info.classes) != recipe.network.num_classes:
         raise RecipeError(f"network.num_classes: {recipe.network.num_classes}, but {folder} has {len(info.classes)}")
-    if recipe.data.batch_size > info.train_images:
-        raise RecipeError(f"data.batch_size: {recipe.data.batch_size}, but {folder} has {info.train_images} images")
-    learning_rates(recipe, info.train_images // recipe.data.batch_size)
+    shard = -(-info.train_images // ranks)  # images for each process
+    if recipe.data.batch_size > shard:
+        each = f", {shard} for each of {ranks} processes" if ranks > 1 else ""
+        raise RecipeError(
+            f"data.batch_size: {recipe.data.batch_size}, but {folder} has {info.train_images} images{each}"
+        )
+    learning_rates(recipe, shard // recipe.data.batch_size)
     return info
 
 
 def create_network(recipe: Recipe):
-    """The recipe's network in its precision, initialised from MindSpore's global seed."""
+    """The recipe's network in its precision, initialised from MindSpore's global seed. Raises RecipeError."""
     net = create_resnet(recipe.network.name, recipe.network.num_classes, recipe.network.stem)
+    last, count = (recipe.all_reduce_fusion or [0])[-1], len(net.trainable_params())
+    if last >= count:
+        raise RecipeError(f"all_reduce_fusion: {last}, but {recipe.network.name} has {count} parameters, from 0 on")
     if recipe.network.init == "guide":
         initialise_as_guide(net)
     # labkit's gradient is for float32 on a CPU; elsewhere MindSpore's own gives the same values.
@@ -56,14 +63,14 @@ def create_network(recipe: Recipe):
     return mixed_precision(net, recipe.amp_level)
 
 
-def train_dataset(recipe: Recipe):
-    """Batches to train on, shuffled and augmented."""
+def train_dataset(recipe: Recipe, rank=0, ranks=1):
+    """Batches to train on, shuffled and augmented: those of process `rank` of `ranks`."""
     data = recipe.data
     if data.format == "image_folder":
         image_transforms = imagenet.train_transforms(data.image_size, data.route, data.crop_scale, data.flip)
     else:
         image_transforms = cifar10.train_transforms(data.image_size, data.crop_padding, data.flip)
-    return _dataset(recipe, "train", data.batch_size, image_transforms)
+    return _dataset(recipe, "train", data.batch_size, image_transforms, rank, ranks)
 
 
 def test_dataset(recipe: Recipe):
@@ -76,14 +83,14 @@ def test_dataset(recipe: Recipe):
     return _dataset(recipe, "test", data.eval_batch_size, image_transforms)
 
 
-def _dataset(recipe, split, batch_size, image_transforms):
+def _dataset(recipe, split, batch_size, image_transforms, rank=0, ranks=1):
     data = recipe.data
     pipeline, options = cifar10, {}
     if data.format == "image_folder":
         pipeline, options = imagenet, {"bad_images": data.bad_images}
     return pipeline.create_dataset(
         recipe.data_folder(), split, batch_size, image_transforms=image_transforms, seed=recipe.seed,
-        num_workers=data.workers, **options,
+        rank=rank, ranks=ranks, num_workers=data.workers, **options,
     )  # fmt: skip
 
 
@@ -112,59 +119,90 @@ def create_model(recipe: Recipe, lr: np.ndarray) -> Model:
 
 
 def restore(run: Run, train_network) -> int:
-    """Load the Run's last checkpoint and cut the history off there; return its step, 0 without a checkpoint."""
-    run.history_file.touch()
-    if not run.checkpoint.exists():
-        os.truncate(run.history_file, 0)
-        return 0
-    place = callbacks.load_checkpoint(run, train_network)
-    if run.history_file.stat().st_size < place["history_bytes"]:
-        raise runs.RunError(f"{run.history_file}: shorter than it was at the last checkpoint, so lines are lost")
-    os.truncate(run.history_file, place["history_bytes"])
+    """Load the Run's last checkpoint, and on rank 0 cut the history off there; return its step, 0 without one."""
+    place = {"step": 0, "history_bytes": 0}
+    if run.checkpoint.exists():
+        place = callbacks.load_checkpoint(run, train_network)
+    if runtime.ranks()[0] == 0:
+        run.history_file.touch()
+        if run.history_file.stat().st_size < place["history_bytes"]:
+            raise runs.RunError(f"{run.history_file}: shorter than it was at the last checkpoint, so lines are lost")
+        os.truncate(run.history_file, place["history_bytes"])
     return place["step"]
+
+
+def start(out: Path, recipe: Recipe, keys: tuple[str, ...]) -> Run:
+    """The Run at `out`: a new one by `recipe`, or the one that is there, which must agree in `keys` of the recipe.
+
+    For the start file of a job, in one process or in each of several, of which rank 0 makes the Run.
+    Raises RecipeError, RunError, DataError.
+    """
+    runtime.setup(recipe.seed, recipe.all_reduce_fusion)
+    rank, ranks = runtime.ranks()
+    if rank == 0 and not (out / "recipe.yaml").exists():
+        check_data(recipe, ranks)
+        runs.create(out, recipe)
+    runtime.wait_for_all()
+    run = runs.open_run(out)
+    require_same(run.recipe, recipe, out, keys)
+    return run
 
 
 def train(run: Run, *, progress=True) -> None:
     """Train a Run's recipe, evaluating after every epoch; goes on from the Run's checkpoint where there is one.
 
     A resumed training repeats what was lost since the checkpoint and ends as if it had never stopped.
+    One of several processes trains on its share of the images with averaged gradients; only rank 0 evaluates, prints
+    and writes. All must see the Run's directory, and one that fails must end the others (`labkit launch` does).
     Raises RecipeError, RunError, DataError, DivergedError; RunError for a complete Run, which is never changed.
     """
-    with runs.alone(run):
-        recipe = run.recipe
-        info = check_data(recipe)
-        runs.keep_provenance(run, {"name": info.name, "sha256": info.sha256, "train_images": info.train_images})
-        runs.require_same_data(run, info)
-        (run.path / "evaluation.json").unlink(missing_ok=True)  # of a checkpoint that will be written over
-        runtime.setup(recipe.seed)
+    recipe = run.recipe
+    runtime.setup(recipe.seed, recipe.all_reduce_fusion)
+    rank, ranks = runtime.ranks()
+    with runs.alone(run) if rank == 0 else nullcontext():
+        if rank == 0:
+            info = check_data(recipe, ranks)
+            dataset = {"name": info.name, "sha256": info.sha256, "train_images": info.train_images}
+            runs.keep_provenance(run, dataset, ranks)
+            runs.require_same_data(run, info)
+            runs.require_same_processes(run, ranks)
+            (run.path / "evaluation.json").unlink(missing_ok=True)  # of a checkpoint that will be written over
+        runtime.wait_for_all()
 
-        dataset = train_dataset(recipe)
+        dataset = train_dataset(recipe, rank, ranks)
         steps_per_epoch = dataset.get_dataset_size()
         lr = learning_rates(recipe, steps_per_epoch)
         model = create_model(recipe, lr)
         step = restore(run, model.train_network)
+        runtime.share_weights(model.predict_network.get_parameters())
         # Replay the data stream up to `step`, augmentation included, instead of jumping (MindData's "fast" recovery).
         ds.config.set_fast_recovery(False)
         dataset.set_init_step(step)
 
         total_steps = min(recipe.epochs * steps_per_epoch, recipe.max_steps or sys.maxsize)
-        report = tqdm.write if progress else print
-        evaluation = callbacks.EvaluateCallback(model, test_dataset(recipe), run.history_file, report)
         todo = [
             callbacks.StartAt(step),
-            callbacks.PerformanceCallback(recipe.data.batch_size, report=report),
-            callbacks.HistoryCallback(run.history_file, lr),
-            evaluation,
+            callbacks.HistoryCallback(run.history_file if rank == 0 else None, lr, runtime.mean_over_ranks),
             callbacks.StopAt(total_steps),
-            callbacks.CheckpointCallback(run, recipe.checkpoint_steps),
         ]
-        if progress:
-            todo.append(callbacks.ProgressCallback(total_steps, recipe.epochs, evaluation))
+        if rank == 0:
+            report = tqdm.write if progress else print
+            # One rank evaluates: batch norm's statistics are its own on each, and the checkpoint has rank 0's.
+            evaluation = callbacks.EvaluateCallback(model, test_dataset(recipe), run.history_file, report)
+            todo += [
+                callbacks.PerformanceCallback(recipe.data.batch_size, ranks, report),
+                evaluation,
+                callbacks.CheckpointCallback(run, recipe.checkpoint_steps),
+            ]
+            if progress:
+                todo.append(callbacks.ProgressCallback(total_steps, recipe.epochs, evaluation))
         if step < total_steps:
             model.train(
                 recipe.epochs, dataset, todo, dataset_sink_mode=recipe.sink, initial_epoch=step // steps_per_epoch
             )
-        runs.write_summary(run)
+        if rank == 0:
+            runs.write_summary(run)
+        runtime.wait_for_all()
 
 
 def predict(net, dataset) -> tuple[np.ndarray, np.ndarray]:

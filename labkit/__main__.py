@@ -1,0 +1,5 @@
+"""`python -m labkit`: the command line, where its script is not on PATH."""
+
+from labkit.cli import main
+
+main(prog_name="labkit")

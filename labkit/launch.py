@@ -1,0 +1,272 @@
+"""Launch: the processes of one training on this machine, watched until all have ended or one has failed.
+
+MindSpore's msrun starts them: a scheduler, which only brings them together, and the workers, which train. On Ascend
+they may be started for the cards of a rank table instead. On Linux they end even where the launch itself is killed.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from labkit import runtime
+from labkit.runtime import LabkitError
+
+LOGS = ("worker_*.log", "worker_*.pid", "scheduler.log", "msrun.log")
+TAIL = 12  # lines of a failed worker's log to show
+POLL = 0.1  # seconds
+NOISE = ("[INFO]", "[WARNING]")  # how MindSpore's own lines begin that say nothing to a user
+MSRUN_FAILURE = re.compile(r"Worker process (\d+) exit with exception\. Error code: (-?\d+)")
+
+
+class LaunchError(LabkitError):
+    """Processes that cannot be started, or one that failed: what happened, and the last lines of its log."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """An Ascend device in a rank table."""
+
+    server: str
+    device: int
+    rank: int
+
+
+def launch(command, count: int, log_dir: Path | None = None, *, device=None, cards=None, show=None) -> None:
+    """Run `python COMMAND` in `count` processes that train together; return when all have ended well.
+
+    log_dir: where each leaves a log; without one a temporary folder, kept where a process fails.
+    device: "CPU", "GPU" or "Ascend"; cards: what `local_cards` gives, to start a process for each without msrun.
+    show: a function of text for what rank 0 writes (default: to standard output).
+    However it ends, no process stays behind. Raises LaunchError as soon as a process fails.
+    """
+    if log_dir is None:
+        folder = Path(tempfile.mkdtemp(prefix="labkit-launch-"))
+        launch(command, count, folder, device=device, cards=cards, show=show)
+        shutil.rmtree(folder)
+        return
+    log_dir = Path(log_dir).absolute()
+    log_dir.mkdir(parents=True, exist_ok=True)
+    with runtime.locked(log_dir, LaunchError(f"{log_dir}: another launch writes its logs there")), _free_port() as port:
+        for file in [file for pattern in LOGS for file in log_dir.glob(pattern)]:
+            file.unlink()
+        if count == 1:
+            cards = cards or [{"RANK_ID": "0", "RANK_SIZE": "1"}]
+        if cards:
+            starts = [(f"worker_{card['RANK_ID']}.log", card, [sys.executable, *command]) for card in cards]
+        else:
+            starts = [("msrun.log", {}, _msrun(command, count, port, log_dir))]
+        env, processes = _environment(log_dir, device), {}
+        try:
+            for log, own, start in starts:
+                processes[log_dir / log] = _start(start, {**env, **own}, log_dir / log)
+            _watch(processes, log_dir, show or _show)
+        finally:
+            _end(processes.values(), log_dir)
+            for file in log_dir.glob("*.pid"):
+                file.unlink()
+
+
+def read_rank_table(path: Path) -> list[Card]:
+    """Cards of an Ascend rank table (JSON, version 1.0), by rank. Raises LaunchError, naming the file and the key."""
+    try:
+        table = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise LaunchError(f"{path}: cannot be read ({error.strerror})") from None
+    except ValueError as error:
+        raise LaunchError(f"{path}: not a rank table: not valid JSON ({error})") from None
+    cards = []
+    try:
+        if table["version"] != "1.0":
+            raise LaunchError(f"{path}: version: must be '1.0', not {table['version']!r}")
+        if table.get("status", "completed") != "completed":
+            raise LaunchError(f"{path}: status: must be 'completed', not {table['status']!r}")
+        for server in table["server_list"]:
+            for card in server["device"]:
+                cards.append(Card(server["server_id"], int(card["device_id"]), int(card["rank_id"])))
+        servers, devices = len(table["server_list"]), len({(card.server, card.device) for card in cards})
+        if int(table.get("server_count", servers)) != servers:
+            raise LaunchError(f"{path}: server_count: {table['server_count']}, but server_list has {servers}")
+    except KeyError as error:
+        raise LaunchError(f"{path}: {error.args[0]}: missing") from None
+    except (TypeError, AttributeError, ValueError) as error:
+        raise LaunchError(f"{path}: not a rank table of version 1.0 ({error})") from None
+    cards.sort(key=lambda card: card.rank)
+    if not cards or [card.rank for card in cards] != list(range(len(cards))):
+        raise LaunchError(f"{path}: rank_id: must count from 0 without a gap, not {[card.rank for card in cards]}")
+    if devices != len(cards):
+        raise LaunchError(f"{path}: device_id: a server has one of them twice")
+    return cards
+
+
+def local_cards(rank_table: Path, count: int) -> list[dict]:
+    """What the process of each of this server's cards gets into its environment; the table must list `count` cards.
+
+    Raises LaunchError.
+    """
+    path = Path(rank_table)
+    cards = read_rank_table(path)
+    if len(cards) != count:
+        raise LaunchError(f"{path}: lists {len(cards)} devices, not {count}")
+    servers = {card.server for card in cards}
+    if len(servers) > 1:
+        servers &= {address.address for found in psutil.net_if_addrs().values() for address in found}
+    if len(servers) != 1:
+        raise LaunchError(f"{path}: server_id: none of its servers has an address of this machine")
+    size, table = str(len(cards)), str(path.absolute())
+    return [
+        {"RANK_TABLE_FILE": table, "RANK_SIZE": size, "RANK_ID": str(card.rank), "DEVICE_ID": str(card.device)}
+        for card in cards
+        if card.server in servers
+    ]
+
+
+def _environment(log_dir, device):
+    """Environment that all processes share."""
+    env = dict(os.environ)
+    env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
+    env["PYTHONUNBUFFERED"] = "1"  # so that a log holds what was printed before a process was killed
+    env["GLOG_v"] = min(env["GLOG_v"], "3")  # msrun tells of a failed worker as an error
+    env.setdefault("MS_OM_PATH", str(log_dir))  # where MindSpore leaves the graph of a failed compilation
+    env[runtime.LAUNCH_LOGS] = str(log_dir)
+    if device:
+        env[runtime.DEVICE] = device
+    if sys.stdout.isatty():
+        env[runtime.TERMINAL] = "1"
+        env["COLUMNS"] = str(shutil.get_terminal_size().columns)
+    return env
+
+
+def _python():
+    """This interpreter by a name that msrun takes for one; its folder is first on PATH."""
+    return "python" if (Path(sys.executable).parent / "python").exists() else "python3"
+
+
+def _msrun(command, count, port, log_dir):
+    """Command line of msrun. `tail_worker_log` names no worker, so that msrun starts no `tail` of its own."""
+    return (
+        sys.executable, "-m", "mindspore.parallel.cluster.run", "--join=True", f"--worker_num={count}",
+        f"--local_worker_num={count}", f"--master_port={port}", f"--log_dir={log_dir}", f"--tail_worker_log={count}",
+        _python(), *command,
+    )  # fmt: skip
+
+
+@contextmanager
+def _free_port():
+    """A free TCP port, held until the end: no other program is given it, but the scheduler may still listen on it."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        yield holder.getsockname()[1]
+
+
+def _start(command, env, log):
+    """Start a process in a session of its own, out of reach of the terminal's Ctrl-C, which is for this process."""
+    with open(log, "w", encoding="utf-8") as output:
+        return subprocess.Popen(
+            command, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            start_new_session=True, preexec_fn=runtime.die_with_parent,
+        )  # fmt: skip
+
+
+def _watch(processes, log_dir, show):
+    """Show rank 0's output until all processes (by their logs) have ended; raise LaunchError as soon as one fails."""
+    output = _Follower(log_dir / "worker_0.log")
+    while True:
+        ended = all(process.poll() is not None for process in processes.values())
+        show(output.read(rest=ended))
+        for log, process in processes.items():
+            _check(log, process)
+        if ended:
+            return
+        time.sleep(POLL)
+
+
+def _check(log, process):
+    """Raise LaunchError where a process has failed: a worker, or msrun, or one that msrun started."""
+    if log.name == "msrun.log":
+        failed = MSRUN_FAILURE.search(log.read_text(encoding="utf-8", errors="replace"))
+        if failed:
+            raise _failure(_log_of(failed[1], log.parent), int(failed[2]))
+        scheduler = log.with_name("scheduler.log")  # msrun looks at its scheduler last of all
+        if scheduler.exists() and "Traceback" in scheduler.read_text(encoding="utf-8", errors="replace"):
+            raise _failure(scheduler, 1)
+    if process.poll():
+        raise _failure(log, process.returncode)
+
+
+def _log_of(pid, log_dir):
+    """Log of the worker with a process id; a worker that failed before it left its id is one without."""
+    logs = sorted(log_dir.glob("worker_*.log"))
+    for log in logs:
+        note = log.with_suffix(".pid")
+        if not note.exists() or note.read_text() == pid:
+            return log
+    return log_dir / "msrun.log"
+
+
+def _failure(log, status):
+    """LaunchError that says how the process of a log ended, with the last lines of the log."""
+    how = f"was killed ({signal.Signals(-status).name})" if status < 0 else f"ended with exit status {status}"
+    text = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n")
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith(NOISE)]
+    if lines and lines[-1].startswith("Error: "):  # one of labkit's own, which says it all
+        return LaunchError(f"{log.stem}: {lines[-1].removeprefix('Error: ')}")
+    end = "".join(f"\n    {line}" for line in lines[-TAIL:]) or " (empty)"
+    return LaunchError(f"{log.stem} {how}; the end of {log}:{end}")
+
+
+def _end(processes, log_dir):
+    """Kill processes and all that they started, known by what is in their environment; return when they are gone."""
+    while family := [process for process in psutil.process_iter() if _belongs(process, log_dir)]:
+        for process in family:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(family, timeout=1)
+        for process in processes:
+            process.poll()  # one that nobody asks after stays, as a zombie
+
+
+def _belongs(process, log_dir):
+    try:
+        return process.environ().get(runtime.LAUNCH_LOGS) == str(log_dir)
+    except psutil.Error:  # somebody else's, or gone meanwhile
+        return False
+
+
+class _Follower:
+    """Reads what is added to a file, in whole lines; a progress bar's line ends with a carriage return."""
+
+    def __init__(self, file):
+        self.file, self.place, self.begun = file, 0, b""
+
+    def read(self, rest=False) -> str:
+        """What was added since, without MindSpore's own lines; with `rest` also the last line, if it has no end."""
+        if not self.file.exists():
+            return ""
+        with open(self.file, "rb") as file:
+            file.seek(self.place)
+            added = file.read()
+        self.place += len(added)
+        *lines, self.begun = re.split(rb"(?<=[\r\n])", self.begun + added)
+        if rest:
+            lines, self.begun = [*lines, self.begun], b""
+        texts = [line.decode("utf-8", errors="replace") for line in lines]
+        return "".join(text for text in texts if not text.startswith(NOISE))
+
+
+def _show(text):
+    if text:
+        sys.stdout.write(text)
+        sys.stdout.flush()

@@ -1,0 +1,52 @@
+"""A start file for the tests: trains into OUT as the CIFAR-10 lab does; one rank may do something bad after a step.
+
+python job.py OUT DATA [RANK STEP raise|die|kill|interrupt]: raise an error, be killed, kill or interrupt the launch
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import psutil
+
+from labkit import callbacks, recipe, runtime, training
+
+SETTINGS = ("data.batch_size=20", "data.flip=0.5", "epochs=2", "checkpoint_steps=3", "all_reduce_fusion=[20,40]")
+
+
+def launcher():
+    """Process id of `labkit launch`, which started msrun, which started this."""
+    return psutil.Process().parents()[1].pid
+
+
+ACTIONS = {
+    "die": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "kill": lambda: os.kill(launcher(), signal.SIGKILL),
+    "interrupt": lambda: os.kill(launcher(), signal.SIGTERM),
+}
+
+
+def act(rank, step, action):
+    """Have `action` happen in one rank, after a step."""
+    measured = callbacks.HistoryCallback.measured
+
+    def measured_then_act(self, run_context, *arguments):
+        measured(self, run_context, *arguments)
+        if (runtime.ranks()[0], run_context.original_args().cur_step_num) == (rank, step):
+            if action == "raise":
+                raise ArithmeticError("planted")
+            ACTIONS[action]()
+
+    callbacks.HistoryCallback.measured = measured_then_act
+
+
+if __name__ == "__main__":
+    out, data, *bad = sys.argv[1:]
+    if bad:
+        act(int(bad[0]), int(bad[1]), bad[2])
+    path = recipe.find("cifar10")
+    asked = recipe.load(path, "sample", (f"data.folder={data}", *SETTINGS))
+    run = training.start(Path(out), asked, ("lab", "profile", "data.folder"))
+    print(f"job of rank {runtime.ranks()[0]}", flush=True)
+    training.train(run, progress=False)

@@ -1,0 +1,419 @@
+"""`labkit launch` and the scripts of the ImageNet lab: arguments, environment, ports, rank tables. No training.
+
+Ascend and GPUs cannot be had here: what their processes would be given is printed by real processes.
+"""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from labkit import launch
+from labkit.launch import Card, LaunchError
+
+# What a started process is: its arguments and the environment that matters.
+PRINT = """
+import json, os, sys
+names = ("RANK_ID", "RANK_SIZE", "DEVICE_ID", "RANK_TABLE_FILE", "LABKIT_DEVICE", "MS_ROLE", "OMPI_COMM_WORLD_RANK")
+print(json.dumps({"file": sys.argv[0], "arguments": sys.argv[1:], **{n: os.environ.get(n) for n in names}}))
+"""
+
+
+def table(*servers, **changes):
+    """A rank table; each server is an address and its device ids."""
+    rank = iter(range(100))
+    listed = [
+        {
+            "server_id": address,
+            "device": [
+                {"device_id": str(d), "device_ip": f"192.168.100.{d + 1}", "rank_id": str(next(rank))} for d in devices
+            ],
+            "host_nic_ip": "reserve",
+        }
+        for address, devices in servers
+    ]
+    return {"version": "1.0", "server_count": str(len(listed)), "server_list": listed, "status": "completed", **changes}
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Function that writes a rank table, or any text, and returns its path."""
+
+    def write(content):
+        file = tmp_path / "hccl_2p.json"
+        file.write_text(content if isinstance(content, str) else json.dumps(content))
+        return file
+
+    return write
+
+
+# -- Rank tables ----------------------------------------------------------------------------------
+
+
+def test_rank_table(write):
+    found = launch.read_rank_table(write(table(("10.0.0.1", [4, 5]), ("10.0.0.2", [0, 1]))))
+    assert found == [Card("10.0.0.1", 4, 0), Card("10.0.0.1", 5, 1), Card("10.0.0.2", 0, 2), Card("10.0.0.2", 1, 3)]
+
+
+def test_rank_table_in_any_order(write):
+    content = table(("10.0.0.1", [0, 1, 2]))
+    content["server_list"][0]["device"].reverse()
+    assert [card.rank for card in launch.read_rank_table(write(content))] == [0, 1, 2]
+
+
+ONE = ("10.0.0.1", [0, 1])
+
+
+def without(key, content=None):
+    content = content or table(ONE)
+    return {name: value for name, value in content.items() if name != key}
+
+
+def with_device(**changes):
+    content = table(ONE)
+    content["server_list"][0]["device"][1].update(changes)
+    return content
+
+
+@pytest.mark.parametrize(
+    "content, named",
+    [
+        ("", "not valid JSON"),
+        ("{", "not valid JSON"),
+        ("[]", "rank table"),
+        ("3", "rank table"),
+        (without("version"), "version: missing"),
+        (table(ONE, version="0.1"), "version: must be '1.0', not '0.1'"),
+        (table(ONE, status="initializing"), "status: must be 'completed'"),
+        (without("server_list"), "server_list: missing"),
+        (table(ONE, server_list=None), "rank table"),
+        (table(ONE, server_list=[]), "server_count: 1, but server_list has 0"),
+        (table(ONE, server_count="2"), "server_count: 2, but server_list has 1"),
+        (table(ONE, server_count="0", server_list=[]), "rank_id"),
+        (table(ONE, server_list=[without("device", table(ONE)["server_list"][0])]), "device: missing"),
+        (table(ONE, server_list=[without("server_id", table(ONE)["server_list"][0])]), "server_id: missing"),
+        (with_device(rank_id="2"), r"rank_id: must count from 0 without a gap, not \[0, 2\]"),
+        (with_device(rank_id="0"), r"rank_id: must count from 0 without a gap, not \[0, 0\]"),
+        (with_device(rank_id="one"), "rank table.*'one'"),
+        (with_device(device_id="0"), "device_id"),
+        (with_device(device_id=None), "rank table"),
+    ],
+)
+def test_rank_table_that_is_wrong(write, content, named):
+    file = write(content)
+    with pytest.raises(LaunchError, match=rf"^{file}: .*{named}") as caught:
+        launch.read_rank_table(file)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_rank_table_that_is_missing(tmp_path):
+    with pytest.raises(LaunchError, match="nothing.json: cannot be read"):
+        launch.read_rank_table(tmp_path / "nothing.json")
+    with pytest.raises(LaunchError, match="cannot be read"):
+        launch.read_rank_table(tmp_path)
+
+
+def test_cards_of_this_server(write):
+    """Of several servers the one that has an address of this machine; loopback is one."""
+    file = write(table(("10.254.254.1", [0, 1]), ("127.0.0.1", [6, 7])))
+    found = launch.local_cards(file, 4)
+    assert [(card["RANK_ID"], card["RANK_SIZE"], card["DEVICE_ID"]) for card in found] == [
+        ("2", "4", "6"), ("3", "4", "7")
+    ]  # fmt: skip
+    assert {card["RANK_TABLE_FILE"] for card in found} == {str(file)}
+
+
+@pytest.mark.parametrize("servers, count, named", [
+    ([ONE], 8, "lists 2 devices, not 8"),
+    ([ONE, ("10.254.254.2", [0, 1])], 4, "server_id: none of its servers"),
+])  # fmt: skip
+def test_cards_that_do_not_fit(write, servers, count, named):
+    with pytest.raises(LaunchError, match=named):
+        launch.local_cards(write(table(*servers)), count)
+
+
+# -- Processes without MindSpore --------------------------------------------------------------------
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Function that writes a Python file and returns its path."""
+
+    def script(text):
+        file = tmp_path / "script.py"
+        file.write_text(text)
+        return file
+
+    return script
+
+
+def printed(logs):
+    """What PRINT printed, by rank."""
+    return [json.loads(log.read_text()) for log in sorted(logs.glob("worker_*.log"))]
+
+
+def test_one_process_for_each_card(labkit, script, write, tmp_path):
+    file = write(table(("10.0.0.1", [4, 5, 6])))
+    done = labkit.run(
+        "launch", "-n", 3, "--device-target", "Ascend", "--rank-table", file, "--log-dir", tmp_path / "logs",
+        script(PRINT), "--data_url", "d", "-n", "7", "--help",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = printed(tmp_path / "logs")
+    assert [(p["RANK_ID"], p["RANK_SIZE"], p["DEVICE_ID"]) for p in found] == [
+        ("0", "3", "4"), ("1", "3", "5"), ("2", "3", "6")
+    ]  # fmt: skip
+    for process in found:
+        assert process["arguments"] == ["--data_url", "d", "-n", "7", "--help"]  # none is taken for the launch's own
+        assert (process["RANK_TABLE_FILE"], process["LABKIT_DEVICE"]) == (str(file), "Ascend")
+        assert process["MS_ROLE"] is None
+    assert json.loads(done.stdout) == found[0]  # only rank 0's output is shown
+
+
+def test_one_process_alone(labkit, script):
+    done = labkit.run("launch", "-n", 1, script(PRINT), "x")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["RANK_ID"], found["RANK_SIZE"], found["LABKIT_DEVICE"]) == (0, "0", "1", None)
+
+
+def test_output_without_an_end_of_line_and_in_pieces(labkit, script):
+    text = "import time\nfor piece in ('ä\\rhalf', ' a line\\n', '[INFO] not for users\\n', 'end'):\n"
+    text += "    print(piece, end='', flush=True)\n    time.sleep(0.3)\n"
+    done = labkit.run("launch", "-n", 1, script(text), PYTHONIOENCODING="utf-8")
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["ä", "half a line", "end"])
+
+
+FAILING = """
+import os, signal, sys, time
+print("rank", os.environ["RANK_ID"], flush=True)
+if os.environ["RANK_ID"] == "1":
+    {}
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("action, how", [
+    ("os.kill(os.getpid(), signal.SIGKILL)", "was killed (SIGKILL)"),
+    ("sys.exit(3)", "ended with exit status 3"),
+])  # fmt: skip
+def test_a_failure_ends_all_at_once(labkit, script, write, tmp_path, action, how):
+    done = labkit.run(
+        "launch", "-n", 3, "--rank-table", write(table(("10.0.0.1", [0, 1, 2]))), "--log-dir", tmp_path / "logs",
+        script(FAILING.format(action)),
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == f"Error: worker_1 {how}; the end of {tmp_path}/logs/worker_1.log:\n    rank 1\n"
+    assert labkit.left() == []
+
+
+def test_children_of_a_failed_process_do_not_stay(labkit, script):
+    """Such as the workers of a data pipeline; even one that has left its family."""
+    child = "import subprocess, sys; subprocess.Popen(['sleep', '600'], start_new_session=True); sys.exit(3)"
+    done = labkit.run("launch", "-n", 1, script(child))
+    assert "ended with exit status 3" in done.stderr
+    assert labkit.left() == []
+
+
+def test_logs_of_an_earlier_launch_go(labkit, script, tmp_path):
+    (tmp_path / "logs").mkdir()
+    for name in ("worker_7.log", "mine.log"):
+        (tmp_path / "logs" / name).write_text("old")
+    labkit.run("launch", "-n", 1, "--log-dir", tmp_path / "logs", script(PRINT))
+    assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == ["mine.log", "worker_0.log"]
+
+
+def test_logs_of_a_launch_under_way(labkit, script, tmp_path):
+    (tmp_path / "logs").mkdir()
+    nested = "import os, sys; os.environ.pop('RANK_SIZE'); os.execv(sys.executable, [sys.executable, '-m', 'labkit', "
+    nested += f"'launch', '-n', '1', '--log-dir', {str(tmp_path / 'logs')!r}, sys.argv[0]])"
+    done = labkit.run("launch", "-n", 1, "--log-dir", tmp_path / "logs", script(nested))
+    assert done.returncode == 1
+    assert done.stderr == f"Error: worker_0: {tmp_path}/logs: another launch writes its logs there\n"
+
+
+# -- Mistakes: one line, and nothing is started -------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments, named", [
+    (("-n", "2", "train", "nolab"), "nolab"),
+    (("-n", "2", "train", "cifar10", "--profile", "none"), "profile"),
+    (("-n", "2", "train", "cifar10", "--set", "epohcs=1"), "epohcs"),
+    (("-n", "2", "train", "cifar10", "--set", "all_reduce_fusion=[3,2]"), "all_reduce_fusion"),
+    (("-n", "2", "train", "cifar10", "--set", "data.folder=nowhere"), "nowhere"),
+    (("-n", "2", "train", "cifar10", "--set", "data.folder={place}/data", "--set", "data.batch_size=101"),
+     "200 images, 100 for each of 2 processes"),
+    (("-n", "2", "nothing.py"), "nothing.py"),
+    (("-n", "2", "--rank-table", "nothing.json", "train", "cifar10"), "nothing.json"),
+])  # fmt: skip
+def test_mistakes(labkit, place, arguments, named):
+    before = set(place.iterdir())
+    done = labkit.run("launch", *(argument.format(place=place) for argument in arguments))
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: ") and named in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert set(place.iterdir()) == before
+
+
+@pytest.mark.parametrize("arguments", [
+    ("-n", "0", "train", "cifar10"), ("train", "cifar10"), ("-n", "2"), ("-n", "2", "train"),
+    ("-n", "2", "train", "cifar10", "--no-such-option"), ("-n", "2", "--device-target", "TPU", "train", "cifar10"),
+])  # fmt: skip
+def test_wrong_usage(labkit, arguments):
+    done = labkit.run("launch", *arguments)
+    assert (done.returncode, "Usage: " in done.stderr, "Traceback" in done.stderr) == (2, True, False)
+
+
+def test_no_launch_in_one_of_several_processes(labkit, script):
+    """As where ModelArts starts the boot file once for each card."""
+    done = labkit.run("launch", "-n", 2, script(PRINT), RANK_SIZE="8", RANK_ID="3")
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: RANK_SIZE is 8") and len(done.stderr.splitlines()) == 1
+
+
+def test_help_shows_both_forms(labkit):
+    done = labkit.run("launch", "--help")
+    assert "labkit launch -n 2 train cifar10 --profile sample" in done.stdout
+    assert "train.py --data_url" in done.stdout
+
+
+def test_help_imports_no_mindspore(labkit, repo_root):
+    watch = "import sys, labkit.launch, labkit.cli; print([m for m in sys.modules if m.startswith('mindspore')])"
+    done = subprocess.run([sys.executable, "-c", watch], env=labkit.env, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+# -- Ports ----------------------------------------------------------------------------------------
+
+
+def test_a_port_is_held_but_can_be_listened_on():
+    with launch._free_port() as port:
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+        with socket.socket() as scheduler:  # MindSpore's sets this option
+            scheduler.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            scheduler.bind(("127.0.0.1", port))
+            scheduler.listen()
+
+
+def test_launches_at_the_same_time_get_ports_of_their_own():
+    held = [launch._free_port() for _ in range(200)]
+    ports = [port.__enter__() for port in held]
+    for port in held:
+        port.__exit__(None, None, None)
+    assert len(set(ports)) == 200
+
+
+@pytest.mark.slow
+def test_a_port_that_is_taken_ends_the_launch(tmp_path, monkeypatch, labkit):
+    """Should it happen all the same: the scheduler cannot listen, and the workers would wait for minutes."""
+    for name, value in labkit.env.items():
+        monkeypatch.setenv(name, value)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        monkeypatch.setattr(launch, "_msrun", lambda *a: original(a[0], a[1], taken.getsockname()[1], a[3]))
+        with pytest.raises(LaunchError, match=r"scheduler .*scheduler\.log:(.|\n)*MS_SCHED_PORT is occupied"):
+            launch.launch(["-c", "from labkit import runtime; runtime.setup(1)"], 2, tmp_path)
+    assert labkit.left() == []
+
+
+original = launch._msrun
+
+
+# -- Scripts ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scripts(tmp_path, repo_root):
+    """A copy of the lab's scripts, with start files that print what they are given; and a `mpirun` for one machine."""
+    shutil.copytree(repo_root / "labs" / "imagenet" / "scripts", tmp_path / "lab" / "scripts")
+    for name in ("train.py", "eval.py"):
+        (tmp_path / "lab" / name).write_text(PRINT)
+    mpirun = tmp_path / "bin" / "mpirun"
+    mpirun.parent.mkdir()
+    mpirun.write_text('#!/bin/sh\nprintf '%s ' "$@" >mpirun.txt\nwhile [ "$1" != python ]; do shift; done\nexec "$@"\n')
+    mpirun.chmod(0o755)
+    return tmp_path / "lab" / "scripts"
+
+
+@pytest.fixture
+def sh(scripts, labkit, tmp_path):
+    """Function that runs a script as the seeds do, by `sh`, in an empty folder."""
+    work = tmp_path / "work"
+    work.mkdir()
+    path = os.pathsep.join([str(tmp_path / "bin"), os.path.dirname(sys.executable), os.defpath])
+
+    def sh(name, *arguments, **env):
+        return subprocess.run(
+            ["sh", scripts / name, *map(str, arguments)], cwd=work, env={**labkit.env, "PATH": path, **env},
+            capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+
+    return sh
+
+
+def found(done):
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("suffix, device", [("", "Ascend"), ("_gpu", "GPU")])
+def test_run_standalone_train(sh, suffix, device):
+    process = found(sh(f"run_standalone_train{suffix}.sh", "my data", "--num_epochs", "1", DEVICE_ID="3"))
+    assert os.path.basename(process["file"]) == "train.py" and process["DEVICE_ID"] == "3"
+    pairs = list(zip(process["arguments"][::2], process["arguments"][1::2]))
+    assert dict(pairs) == {
+        "--data_url": "my data", "--train_url": "train", "--device_target": device, "--num_epochs": "1"
+    }  # fmt: skip
+    assert found(sh(f"run_standalone_train{suffix}.sh", "d"))["DEVICE_ID"] == "0"
+
+
+@pytest.mark.parametrize("suffix, device", [("", "Ascend"), ("_gpu", "GPU")])
+def test_run_eval(sh, suffix, device):
+    process = found(sh(f"run_eval{suffix}.sh", "my data", "train/checkpoints/latest.ckpt"))
+    assert os.path.basename(process["file"]) == "eval.py" and process["DEVICE_ID"] == "0"
+    pairs = dict(zip(process["arguments"][::2], process["arguments"][1::2]))
+    assert pairs == {
+        "--data_url": "my data", "--checkpoint_path": "train/checkpoints/latest.ckpt", "--device_target": device
+    }  # fmt: skip
+
+
+def test_run_distribute_train(sh, write, tmp_path):
+    file = write(table(("10.0.0.1", [0, 1])))
+    process = found(sh("run_distribute_train.sh", file, "my data", 2, "--profile", "full"))
+    every = printed(tmp_path / "work" / "train_parallel" / "logs")
+    assert every[0] == process and len(every) == 2
+    for rank, process in enumerate(every):
+        assert (process["RANK_ID"], process["DEVICE_ID"], process["RANK_SIZE"]) == (str(rank), str(rank), "2")
+        assert (process["RANK_TABLE_FILE"], process["LABKIT_DEVICE"]) == (str(file), "Ascend")
+        assert process["arguments"] == [
+            "--data_url", "my data", "--train_url", "train_parallel/run", "--profile", "full"
+        ]  # fmt: skip
+
+
+def test_run_distribute_train_on_gpus(sh, tmp_path):
+    process = found(sh("run_distribute_train_gpu.sh", "data", 8))
+    assert process["arguments"] == [
+        "--data_url", "data", "--train_url", "train_parallel/run", "--device_target", "GPU"
+    ]  # fmt: skip
+    assert (tmp_path / "work" / "mpirun.txt").read_text().startswith("-n 8 --output-filename train_parallel/logs ")
+
+
+@pytest.mark.parametrize("name, few", [
+    ("run_standalone_train", 0), ("run_standalone_train_gpu", 0), ("run_distribute_train", 2),
+    ("run_distribute_train_gpu", 1), ("run_eval", 1), ("run_eval_gpu", 1),
+])  # fmt: skip
+def test_script_without_its_arguments(sh, name, few):
+    done = sh(f"{name}.sh", *["x"] * few)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"usage: sh {name}.sh ") and len(done.stderr.splitlines()) == 1
+
+
+def test_run_distribute_train_with_a_wrong_table(sh, write):
+    done = sh("run_distribute_train.sh", write(table(ONE)), "data", 8)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.endswith("hccl_2p.json: lists 2 devices, not 8\n") and len(done.stderr.splitlines()) == 1

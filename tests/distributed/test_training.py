@@ -1,0 +1,137 @@
+"""Trainings of two processes: what a Run of them holds, and how they end when something goes wrong."""
+
+import json
+import re
+
+import mindspore as ms
+import numpy as np
+import pytest
+
+from labkit import run as runs
+from labkit import training
+
+pytestmark = pytest.mark.slow
+SETTINGS = ("data.batch_size=20", "data.flip=0.5", "epochs=2", "checkpoint_steps=3", "all_reduce_fusion=[20,40]")
+STEPS = 10  # 200 images, 2 x 20 at a time, in 2 epochs
+
+
+@pytest.fixture(scope="module")
+def trained(labkit, place):
+    """A Run that two processes trained without a disturbance, and what the launch printed."""
+    settings = [f"--set={setting}" for setting in (f"data.folder={place / 'data'}", *SETTINGS)]
+    done = labkit.run("launch", "-n", 2, "--device-target", "CPU", "train", "cifar10", "--out", "trained", *settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return runs.open_run(place / "trained"), done
+
+
+@pytest.fixture(scope="module")
+def job(labkit, here, place):
+    """Function that launches job.py in two processes: the Run's name, and what goes wrong where."""
+
+    def job(out, *bad):
+        logs = place / f"{out}-logs"
+        return labkit.run("launch", "-n", 2, "--log-dir", logs, here / "job.py", out, place / "data", *bad)
+
+    return job
+
+
+def test_run_of_two_processes(trained, labkit):
+    run, done = trained
+    assert {path.name for path in run.path.iterdir()} == {
+        "recipe.yaml", "history.jsonl", "provenance.json", "summary.json", "checkpoints", "logs",
+    }  # fmt: skip
+    assert [record["step"] for record in run.steps()] == list(range(1, STEPS + 1))
+    assert [record["epoch"] for record in run.evaluations()] == [1, 2]
+    assert run.processes == 2
+    rate = run.summary["images_per_second"]
+    assert rate == pytest.approx(2 * 20_000 / run.summary["step_ms"], rel=0.01)
+    assert f"accuracy {run.summary['accuracy']:.2%} after epoch 2," in done.stdout
+    assert done.stdout.splitlines()[-1] == str(run.path.name)
+    assert "10/10" in done.stdout  # rank 0's bar
+    assert done.stdout.count("epoch 2 accuracy") == 1
+    assert labkit.left() == []
+
+
+def test_logs_are_in_the_run_and_nowhere_else(trained, place):
+    run, _ = trained
+    assert {path.name for path in (run.path / "logs").iterdir()} >= {"worker_0.log", "worker_1.log", "scheduler.log"}
+    assert not list((run.path / "logs").glob("*.pid"))
+    assert "epoch 2 accuracy" in (run.path / "logs" / "worker_0.log").read_text()
+    assert "accuracy" not in (run.path / "logs" / "worker_1.log").read_text()
+    assert [path.name for path in place.iterdir() if re.match("msrun|rank_|kernel|worker|sched|om$", path.name)] == []
+
+
+def test_evaluation_is_that_of_the_checkpoint(trained):
+    """On every test image once, by one process now and by rank 0 then."""
+    run, _ = trained
+    result = training.evaluate(run)
+    assert (result["images"], result["accuracy"]) == (50, run.summary["accuracy"])
+
+
+def test_interrupted_then_killed_then_resumed(trained, job, labkit, place):
+    """The launch gets SIGTERM after step 4 and SIGKILL after step 8; in the end nothing of it is to be seen."""
+    run, _ = trained
+    interrupted = job("again", 1, 4, "interrupt")
+    assert interrupted.returncode == 130, interrupted.stderr
+    assert interrupted.stderr.splitlines()[-1] == "stopped"
+    assert labkit.left() == []
+    assert len(runs.open_run(place / "again").steps()) == 4
+
+    killed = job("again", 1, 8, "kill")
+    assert killed.returncode == -9
+    assert labkit.left(seconds=60) == []  # the system tells each that its parent is gone
+    assert not runs.open_run(place / "again").complete
+
+    resumed = labkit.run("launch", "-n", 2, "train", "cifar10", "--resume", "--out", "again")
+    assert resumed.returncode == 0, resumed.stderr
+    again = runs.open_run(place / "again")
+    assert again.evaluations() == run.evaluations()
+    assert [r["step"] for r in again.steps()] == [r["step"] for r in run.steps()]
+    assert [r["loss"] for r in again.steps()] == [r["loss"] for r in run.steps()]
+    expected, found = (ms.load_checkpoint(str(one.checkpoint)) for one in (run, again))
+    assert expected.keys() == found.keys()
+    for name in expected.keys() - {"history_bytes"}:  # the history tells the seconds of each step too
+        np.testing.assert_array_equal(found[name].asnumpy(), expected[name].asnumpy(), err_msg=name)
+
+
+def test_worker_that_raises(job, labkit, place):
+    done = job("raised", 1, 2, "raise")
+    assert done.returncode == 1
+    first, *rest = done.stderr.splitlines()
+    assert first.startswith("Error: worker_1 ended with exit status 1; the end of ") and "worker_1.log" in first
+    assert rest[-1].strip() == "ArithmeticError: planted"
+    assert "worker_0" not in done.stderr and "job of rank 1" not in done.stdout
+    assert "job of rank 0" in done.stdout
+    assert labkit.left() == []
+    assert len(runs.open_run(place / "raised").steps()) == 2
+
+
+def test_worker_that_is_killed(job, labkit):
+    done = job("killed", 1, 2, "die")
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: worker_1 was killed (SIGKILL); the end of ")
+    assert "    job of rank 1" in done.stderr.splitlines()
+    assert "Traceback" not in done.stderr
+    assert labkit.left() == []
+
+
+def test_other_number_of_processes(trained, labkit, place):
+    """A Run of two goes on in two."""
+    half = place / "half"
+    half.mkdir()
+    run, _ = trained
+    for name in ("recipe.yaml", "provenance.json", "history.jsonl"):
+        (half / name).write_bytes((run.path / name).read_bytes())
+    done = labkit.run("train", "cifar10", "--resume", "--out", "half")
+    assert done.returncode == 1
+    assert done.stderr == "Error: half: number of processes: began with 2, cannot go on with 1\n"
+    assert json.loads((half / "provenance.json").read_text())["processes"] == 2
+
+
+def test_error_of_a_start_file_is_one_line(labkit, repo_root):
+    """Every rank finds the same mistake; one tells it."""
+    start = repo_root / "labs" / "cifar10" / "train.py"
+    done = labkit.run("launch", "-n", 2, start, "--data_url", "nowhere", "--train_url", "never", "--profile", "sample")
+    assert done.returncode == 1
+    assert re.fullmatch(r"Error: worker_0: \S*/nowhere: .*\n", done.stderr)
+    assert labkit.left() == []
