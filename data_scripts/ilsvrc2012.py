@@ -154,6 +154,10 @@ class Archive:
                 if entry.offset_data + entry.size > self.size:
                     raise DataError(f"{self.shown}: {entry.name}: the archive is cut short; download it again")
                 yield entry
+            # A damaged header ends tarfile's iteration as the end of the archive does, which is blocks of zeros.
+            self.file.seek(self.tar.offset)
+            if self.file.read(512).strip(b"\0"):
+                raise DataError(f"{self.shown}: damaged after {self.tar.offset:,} bytes; download it again")
 
     def match(self, entry, pattern):
         """The part in brackets of an entry's name, which must be a plain file's."""

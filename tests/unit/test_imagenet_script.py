@@ -258,6 +258,14 @@ def test_names_that_are_not_imagenets(archives, tmp_path, name):
     bad(archives, tmp_path, TRAIN, tar({name: b"x", **outer}), repr(name), "not unpacked")
 
 
+def test_damaged_header_inside(archives, tmp_path):
+    """tarfile takes it for the end of the archive."""
+    contents = {f"{wnid}.tar": tar(IMAGES[wnid]) for wnid in WNIDS}
+    hurt = bytearray(contents["n01440764.tar"])
+    hurt[hurt.index(b"n01440764_7.JPEG")] ^= 1
+    bad(archives, tmp_path, TRAIN, tar({**contents, "n01440764.tar": bytes(hurt)}), "n01440764.tar: damaged after")
+
+
 def test_links_in_an_archive(archives, tmp_path):
     (tmp_path / "secret").write_bytes(jpeg())
     for target in (tmp_path / "secret", tmp_path):
