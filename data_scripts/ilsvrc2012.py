@@ -9,6 +9,7 @@ import shutil
 import tarfile
 from pathlib import Path, PurePosixPath
 
+import numpy as np
 from tqdm import tqdm
 
 from data_scripts.shared import BAD_ARCHIVE, Failure, damaged, file_md5
@@ -63,7 +64,7 @@ def read_devkit(archive: Path) -> tuple[dict[str, str], list[str]]:
             raise DataError(f"{archive}: holds no {name}")
     meta, truth = wanted.values()
     try:
-        synsets = loadmat(io.BytesIO(meta), squeeze_me=True)["synsets"]
+        synsets = np.atleast_1d(loadmat(io.BytesIO(meta), squeeze_me=True)["synsets"])
         # Leaves of the tree are the classes; the rest groups them.
         leaves = [row for row in synsets if row["num_children"] == 0]
         wnids = {int(row["ILSVRC2012_ID"]): str(row["WNID"]) for row in leaves}
