@@ -355,17 +355,17 @@ def test_crop_and_flip_draw_independently(route, seed):
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_ranks_augment_differently(tmp_path, route):
-    """One image 40 times over two ranks: with one seed for both, their batches would be equal."""
+def test_ranks_and_epochs_augment_differently(tmp_path, route):
+    """One image 40 times over two ranks, twice: with one seed for both ranks, their batches would be equal."""
     image = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
     for split in ("train", "val"):
         (tmp_path / split / "a").mkdir(parents=True)
         for number in range(40):
             Image.fromarray(image).save(tmp_path / split / "a" / f"{number}.png")
     for options in ({}, {"num_workers": 2}):
-        ranks = [stream(training(tmp_path, route=route, rank=rank, ranks=2, **options))[0] for rank in (0, 1)]
-        every = {image.tobytes() for epoch in ranks for image in images_of(epoch)}
-        assert len(every) == 40
+        ranks = [stream(training(tmp_path, route=route, rank=rank, ranks=2, **options), 2) for rank in (0, 1)]
+        every = {image.tobytes() for epochs in ranks for epoch in epochs for image in images_of(epoch)}
+        assert len(every) == 80
 
 
 @pytest.mark.parametrize("route", ROUTES)
