@@ -428,6 +428,15 @@ def test_mindrecord_of_bad_images(folder, tmp_path):
     assert len(rows(tmp_path / "r", "train")) == 8
 
 
+def test_image_that_mindrecord_refuses(folder, tmp_path):
+    """MindRecord's page has 32 MB."""
+    large = np.random.default_rng(0).integers(0, 256, (3400, 3400, 3), np.uint8)
+    Image.fromarray(large).save(folder / "val" / WNIDS[0] / "large.png", compress_level=0)
+    first = files.listing(folder, "test")[0][0]
+    failed(run("mindrecord", folder, "--out", tmp_path / "r"), first, "Page size")
+    assert not (tmp_path / "r").exists()
+
+
 def test_mindrecord_spares_other_data(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "other")
     (tmp_path / "other/notes.txt").write_text("mine")
