@@ -15,6 +15,7 @@ from mindspore.dataset import transforms, vision
 from PIL import Image
 
 from labkit.data import imagenet_files
+from labkit.data.files import DataError
 from labkit.runtime import workers
 
 # Per channel (R, G, B) over ImageNet, in units of 0..1 (both seeds, and torchvision's).
@@ -170,6 +171,7 @@ def create_dataset(
     MindData's seed is global: read one training pipeline before you make the next with another seed.
     Raises DataError for bad images unless bad_images is "skip"; ValueError.
     """
+    imagenet_files.require_split(split)
     training = split == "train"
     if not 0 <= rank < ranks:
         raise ValueError(f"rank {rank} is none of {ranks} ranks")
@@ -178,11 +180,14 @@ def create_dataset(
     parallel = workers(num_workers)
     folder = Path(folder)
     held = imagenet_files.records(folder)
+    paths, labels = ([], []) if held else imagenet_files.listing(folder, split, bad_images)
+    images = held[split]["images"] if held else len(paths)
+    if ranks > images:
+        raise DataError(f"{folder}: {images} {split} images are too few for {ranks} ranks")
     if held:
         data = _from_records(folder, held, split, rank, ranks, parallel)
     else:
-        paths, labels = imagenet_files.listing(folder, split, bad_images)
-        sampler = EpochOrder(len(paths), seed, rank, ranks) if training else list(range(rank, len(paths), ranks))
+        sampler = EpochOrder(images, seed, rank, ranks) if training else list(range(rank, images, ranks))
         data = ds.GeneratorDataset(
             Files(paths, labels), ["image", "label"], sampler=sampler, num_parallel_workers=parallel,
             python_multiprocessing=False,
