@@ -27,6 +27,7 @@ LOGS = ("worker_*.log", "worker_*.pid", "scheduler.log", "msrun.log")
 TAIL = 12  # lines of a failed worker's log to show
 POLL = 0.1  # seconds
 NOISE = ("[INFO]", "[WARNING]")  # how MindSpore's own lines begin that say nothing to a user
+ERROR = re.compile("^(Traceback|Error: )", re.MULTILINE)
 MSRUN_FAILURE = re.compile(r"Worker process (\d+) exit with exception\. Error code: (-?\d+)")
 
 
@@ -200,7 +201,7 @@ def _check(log, process):
         if failed:
             raise _failure(_log_of(failed[1], log.parent), int(failed[2]))
         scheduler = log.with_name("scheduler.log")  # msrun looks at its scheduler last of all
-        if scheduler.exists() and "Traceback" in scheduler.read_text(encoding="utf-8", errors="replace"):
+        if scheduler.exists() and ERROR.search(scheduler.read_text(encoding="utf-8", errors="replace")):
             raise _failure(scheduler, 1)
     if process.poll():
         raise _failure(log, process.returncode)

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, ValidationError
+from pydantic_core import PydanticCustomError
 
 from labkit.runtime import REPO, LabkitError, data_root
 
@@ -27,7 +28,7 @@ def _exponent(value):
 
 def _increasing(numbers):
     if not numbers or sorted(set(numbers)) != numbers:
-        raise ValueError("must be numbers that increase, such as [85, 160]")
+        raise PydanticCustomError("increasing", "must be numbers that increase, such as [85, 160]")
     return numbers
 
 

@@ -191,8 +191,10 @@ def _join_others():
     try:
         communication.init()
     except RuntimeError as error:
-        reason = str(error).splitlines()[0]
-        raise LabkitError(f"rank {ranks()[0]} of {ranks()[1]} does not find the other processes: {reason}") from None
+        scheduler = os.environ.get("MS_ROLE") == "MS_SCHED"  # the reason that it will have is a port in use
+        who = "msrun's scheduler" if scheduler else f"rank {ranks()[0]} of {ranks()[1]}"
+        reason = str(error).splitlines()[0].split(". ")[0]
+        raise LabkitError(f"{who} does not find the other processes: {reason}") from None
 
 
 def mean_over_ranks(value: float) -> float:

@@ -56,6 +56,8 @@ def create_dataset(
         shard_id=rank if ranks > 1 else None,
         num_parallel_workers=1,
     )
+    if training:  # all ranks shuffle alike, which is settled now, but each crops and flips in its own way
+        ds.config.set_seed(seed + rank)
     data = data.map(image_transforms, "image", num_parallel_workers=parallel)
     data = data.map(transforms.TypeCast(ms.int32), "label", num_parallel_workers=parallel)
     return data.batch(batch_size, drop_remainder=training, num_parallel_workers=parallel)

@@ -78,6 +78,17 @@ def labkit(place, repo_root):
 
 
 @pytest.fixture(scope="session")
+def together(place, repo_root, here):
+    """together.py in two processes, and its folder: under way, because it waits for half a minute on purpose."""
+    folder = place / "together"
+    folder.mkdir()
+    process = Launcher(place, repo_root).start("launch", "-n", 2, here / "together.py", folder, place / "data")
+    yield process, folder
+    process.kill()
+    process.communicate()
+
+
+@pytest.fixture(scope="session")
 def here():
     """Folder of these tests."""
     return HERE

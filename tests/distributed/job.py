@@ -1,18 +1,20 @@
-"""A start file for the tests: trains into OUT as the CIFAR-10 lab does; one rank may do something bad after a step.
+"""A start file for the tests: trains a small network into OUT; one rank may do something bad after a step.
 
-python job.py OUT DATA [RANK STEP raise|die|kill|interrupt]: raise an error, be killed, kill or interrupt the launch
+python job.py OUT DATA [RANK STEP raise|die|kill]: raise an error, be killed, kill the launch
 """
 
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import psutil
+from mindspore import nn
 
 from labkit import callbacks, recipe, runtime, training
 
-SETTINGS = ("data.batch_size=20", "data.flip=0.5", "epochs=2", "checkpoint_steps=3", "all_reduce_fusion=[20,40]")
+SETTINGS = ("data.batch_size=20", "data.flip=0.5", "epochs=2", "checkpoint_steps=3", "all_reduce_fusion=[1,3]")
 
 
 def launcher():
@@ -23,8 +25,14 @@ def launcher():
 ACTIONS = {
     "die": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "kill": lambda: os.kill(launcher(), signal.SIGKILL),
-    "interrupt": lambda: os.kill(launcher(), signal.SIGTERM),
 }
+
+
+def small_network(recipe):
+    """Batch norm as well, whose statistics differ between the ranks; compiles in a second."""
+    return nn.SequentialCell(
+        nn.Conv2d(3, 4, 3, stride=4), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dense(4 * 8 * 8, 10)
+    )
 
 
 def act(rank, step, action):
@@ -37,16 +45,17 @@ def act(rank, step, action):
             if action == "raise":
                 raise ArithmeticError("planted")
             ACTIONS[action]()
+            time.sleep(600)  # until the end reaches this process as well
 
     callbacks.HistoryCallback.measured = measured_then_act
 
 
 if __name__ == "__main__":
+    training.create_network = small_network
     out, data, *bad = sys.argv[1:]
     if bad:
         act(int(bad[0]), int(bad[1]), bad[2])
-    path = recipe.find("cifar10")
-    asked = recipe.load(path, "sample", (f"data.folder={data}", *SETTINGS))
+    asked = recipe.load(recipe.find("cifar10"), "sample", (f"data.folder={data}", *SETTINGS))
     run = training.start(Path(out), asked, ("lab", "profile", "data.folder"))
     print(f"job of rank {runtime.ranks()[0]}", flush=True)
     training.train(run, progress=False)

@@ -5,10 +5,13 @@ Ascend and GPUs cannot be had here: what their processes would be given is print
 
 import json
 import os
+import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 
@@ -210,6 +213,29 @@ def test_a_failure_ends_all_at_once(labkit, script, write, tmp_path, action, how
     assert labkit.left() == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_interrupted_launch_leaves_nothing(labkit, script, write, number):
+    """The first interrupts it; SIGINT is what Ctrl-C sends."""
+    stop = f"import os, time\nif os.environ['RANK_ID'] == '1': os.kill(os.getppid(), {number.value})\ntime.sleep(600)"
+    done = labkit.run("launch", "-n", 2, "--rank-table", write(table(("10.0.0.1", [0, 1]))), script(stop))
+    assert (done.returncode, done.stderr) == (130, "\nstopped\n")
+    assert labkit.left() == []
+
+
+def test_a_killed_launch_leaves_nothing(labkit, script, write):
+    kill = "import labkit, os, signal, time\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(600)"
+    done = labkit.run("launch", "-n", 2, "--rank-table", write(table(("10.0.0.1", [0, 1]))), script(kill))
+    assert done.returncode == -signal.SIGKILL
+    assert labkit.left(seconds=60) == []
+
+
+def test_error_of_a_start_file_is_one_line(labkit, repo_root):
+    start = repo_root / "labs" / "cifar10" / "train.py"
+    done = labkit.run("launch", "-n", 1, start, "--data_url", "nowhere", "--train_url", "never", "--profile", "sample")
+    assert done.returncode == 1
+    assert re.fullmatch(r"Error: worker_0: \S*/nowhere: .*\n", done.stderr)
+
+
 def test_children_of_a_failed_process_do_not_stay(labkit, script):
     """Such as the workers of a data pipeline; even one that has left its family."""
     child = "import subprocess, sys; subprocess.Popen(['sleep', '600'], start_new_session=True); sys.exit(3)"
@@ -308,20 +334,24 @@ def test_launches_at_the_same_time_get_ports_of_their_own():
 
 
 @pytest.mark.slow
-def test_a_port_that_is_taken_ends_the_launch(tmp_path, monkeypatch, labkit):
+def test_a_port_that_is_taken_ends_the_launch(tmp_path, monkeypatch, labkit, repo_root):
     """Should it happen all the same: the scheduler cannot listen, and the workers would wait for minutes."""
     for name, value in labkit.env.items():
         monkeypatch.setenv(name, value)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        monkeypatch.setattr(launch, "_msrun", lambda *a: original(a[0], a[1], taken.getsockname()[1], a[3]))
-        with pytest.raises(LaunchError, match=r"scheduler .*scheduler\.log:(.|\n)*MS_SCHED_PORT is occupied"):
-            launch.launch(["-c", "from labkit import runtime; runtime.setup(1)"], 2, tmp_path)
+        monkeypatch.setattr(launch, "_free_port", lambda: nullcontext(taken.getsockname()[1]))
+        start = [
+            repo_root / "labs" / "cifar10" / "train.py",
+            "--data_url",
+            "nowhere",
+            "--train_url",
+            tmp_path / "never",
+        ]
+        with pytest.raises(LaunchError, match="^scheduler: msrun's scheduler does not find the other processes: .*$"):
+            launch.launch(start, 2, tmp_path)
     assert labkit.left() == []
-
-
-original = launch._msrun
 
 
 # -- Scripts ----------------------------------------------------------------------------------------
@@ -335,7 +365,7 @@ def scripts(tmp_path, repo_root):
         (tmp_path / "lab" / name).write_text(PRINT)
     mpirun = tmp_path / "bin" / "mpirun"
     mpirun.parent.mkdir()
-    mpirun.write_text('#!/bin/sh\nprintf '%s ' "$@" >mpirun.txt\nwhile [ "$1" != python ]; do shift; done\nexec "$@"\n')
+    mpirun.write_text('#!/bin/sh\nprintf "%s " "$@" >mpirun.txt\nwhile [ "$1" != python ]; do shift; done\nexec "$@"\n')
     mpirun.chmod(0o755)
     return tmp_path / "lab" / "scripts"
 

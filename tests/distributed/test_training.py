@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 
 import mindspore as ms
 import numpy as np
@@ -16,7 +17,7 @@ STEPS = 10  # 200 images, 2 x 20 at a time, in 2 epochs
 
 
 @pytest.fixture(scope="module")
-def trained(labkit, place):
+def trained(labkit, place, together):
     """A Run that two processes trained without a disturbance, and what the launch printed."""
     settings = [f"--set={setting}" for setting in (f"data.folder={place / 'data'}", *SETTINGS)]
     done = labkit.run("launch", "-n", 2, "--device-target", "CPU", "train", "cifar10", "--out", "trained", *settings)
@@ -68,25 +69,20 @@ def test_evaluation_is_that_of_the_checkpoint(trained):
     assert (result["images"], result["accuracy"]) == (50, run.summary["accuracy"])
 
 
-def test_interrupted_then_killed_then_resumed(trained, job, labkit, place):
-    """The launch gets SIGTERM after step 4 and SIGKILL after step 8; in the end nothing of it is to be seen."""
-    run, _ = trained
-    interrupted = job("again", 1, 4, "interrupt")
-    assert interrupted.returncode == 130, interrupted.stderr
-    assert interrupted.stderr.splitlines()[-1] == "stopped"
-    assert labkit.left() == []
-    assert len(runs.open_run(place / "again").steps()) == 4
-
+def test_a_killed_launch_that_goes_on(job, labkit, place):
+    """It is killed in one go after step 8; in the end nothing of it is to be seen."""
+    whole = job("whole")
+    assert whole.returncode == 0, whole.stderr
+    assert whole.stdout.startswith("job of rank 0\n") and "job of rank 1" not in whole.stdout
     killed = job("again", 1, 8, "kill")
-    assert killed.returncode == -9
+    assert killed.returncode == -signal.SIGKILL
     assert labkit.left(seconds=60) == []  # the system tells each that its parent is gone
-    assert not runs.open_run(place / "again").complete
-
-    resumed = labkit.run("launch", "-n", 2, "train", "cifar10", "--resume", "--out", "again")
+    run, again = (runs.open_run(place / name) for name in ("whole", "again"))
+    assert not again.complete and len(again.steps()) in (7, 8)  # rank 0 may not have written its last line yet
+    resumed = job("again")
     assert resumed.returncode == 0, resumed.stderr
-    again = runs.open_run(place / "again")
     assert again.evaluations() == run.evaluations()
-    assert [r["step"] for r in again.steps()] == [r["step"] for r in run.steps()]
+    assert [r["step"] for r in again.steps()] == [r["step"] for r in run.steps()] == list(range(1, STEPS + 1))
     assert [r["loss"] for r in again.steps()] == [r["loss"] for r in run.steps()]
     expected, found = (ms.load_checkpoint(str(one.checkpoint)) for one in (run, again))
     assert expected.keys() == found.keys()
@@ -100,10 +96,9 @@ def test_worker_that_raises(job, labkit, place):
     first, *rest = done.stderr.splitlines()
     assert first.startswith("Error: worker_1 ended with exit status 1; the end of ") and "worker_1.log" in first
     assert rest[-1].strip() == "ArithmeticError: planted"
-    assert "worker_0" not in done.stderr and "job of rank 1" not in done.stdout
-    assert "job of rank 0" in done.stdout
+    assert "worker_0" not in done.stderr
     assert labkit.left() == []
-    assert len(runs.open_run(place / "raised").steps()) == 2
+    assert len(runs.open_run(place / "raised").steps()) in (1, 2)
 
 
 def test_worker_that_is_killed(job, labkit):
@@ -126,12 +121,3 @@ def test_other_number_of_processes(trained, labkit, place):
     assert done.returncode == 1
     assert done.stderr == "Error: half: number of processes: began with 2, cannot go on with 1\n"
     assert json.loads((half / "provenance.json").read_text())["processes"] == 2
-
-
-def test_error_of_a_start_file_is_one_line(labkit, repo_root):
-    """Every rank finds the same mistake; one tells it."""
-    start = repo_root / "labs" / "cifar10" / "train.py"
-    done = labkit.run("launch", "-n", 2, start, "--data_url", "nowhere", "--train_url", "never", "--profile", "sample")
-    assert done.returncode == 1
-    assert re.fullmatch(r"Error: worker_0: \S*/nowhere: .*\n", done.stderr)
-    assert labkit.left() == []
