@@ -246,7 +246,7 @@ def plot(run, out):
 
 @main.command()
 @click.argument("network")
-@click.option("--data", type=click.Path(path_type=Path), help="Image folder. Default: the sample's.")
+@click.option("--data", type=click.Path(path_type=Path), help="Image folder. Default: tiles of two photographs.")
 @click.option("--image-size", type=click.IntRange(32), default=64, show_default=True, help="In pixels.")
 @click.option("--batch", type=click.IntRange(2), default=8, show_default=True, help="Images a step.")
 @click.option("--steps", type=click.IntRange(0), default=20, show_default=True, help="Steps of the short training.")
@@ -262,12 +262,11 @@ def parity(network, data, image_size, batch, steps, weights, seed, report):
     Example:  labkit parity resnet50 --report runs/parity
     """
     from labkit import parity as comparison
-    from labkit.data import imagenet_files
     from labkit.runtime import data_root
 
-    folder = data or data_root() / "sample" / imagenet_files.FOLDER
+    folder = data or data_root() / "sample" / "photographs"
     if data is None and not folder.exists():
-        imagenet_files.write_sample(folder)
+        comparison.write_photographs(folder)
     setting = comparison.Setting(
         network, folder, image_size=image_size, batch_size=batch, steps=steps, seed=seed, weights=weights
     )
