@@ -11,7 +11,7 @@ import mindspore as ms
 from mindspore.train import Callback
 from tqdm import tqdm
 
-from labkit.run import RunError
+from labkit.run import RunError, require_checkpoint
 from labkit.runtime import LabkitError
 
 
@@ -205,8 +205,7 @@ def load_checkpoint(run, network) -> dict:
     Raises RunError where it is missing, damaged or does not fill the network.
     """
     file = run.checkpoint
-    if not file.exists():
-        raise RunError(f"{file}: missing (a recorded Run has no checkpoint: train it again to get one)")
+    require_checkpoint(run)
     try:
         params = ms.load_checkpoint(str(file))
         place = {key: int(params.pop(key).asnumpy()) for key in ("step", "history_bytes")}

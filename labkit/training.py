@@ -151,6 +151,7 @@ def test_logits(run: Run) -> tuple[np.ndarray, np.ndarray]:
 
     Raises RunError, RecipeError, DataError; RunError where the data is not what the Run was trained on.
     """
+    runs.require_checkpoint(run)
     recipe = run.recipe
     runs.require_same_data(run, check_data(recipe))
     runtime.setup(recipe.seed)
@@ -165,8 +166,8 @@ def evaluate(run: Run) -> dict:
     Top-1 accuracy (0 to 1): {accuracy, correct, images, classes: [name and the same], confusion: K x K counts,
     true class by row}. Raises as `test_logits` does.
     """
-    names = check_data(run.recipe).classes
     logits, labels = test_logits(run)
+    names = check_data(run.recipe).classes
     confusion = np.zeros((len(names), len(names)), int)
     np.add.at(confusion, (labels, logits.argmax(axis=1)), 1)
 
