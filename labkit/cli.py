@@ -26,7 +26,7 @@ class Commands(click.Group):
             raise click.ClickException(f"{error.filename or 'file system'}: {error.strerror or error}") from None
 
 
-@click.group(cls=Commands)
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(labkit.__version__)
 def main():
     """Train, evaluate and compare the networks of the course.
@@ -47,7 +47,7 @@ def train(lab, profile, settings, out, resume):
     """Train LAB and keep the result as a Run.
 
     \b
-    Example:  labkit train cifar10 --profile laptop --set epochs=20 --out runs/mine
+    Example:  labkit train cifar10 --profile laptop --set schedule.lr_max=0.1 --out runs/mine
               labkit train cifar10 --resume --out runs/mine
     """
     from labkit import runtime
@@ -93,6 +93,8 @@ def _begin(lab, profile, settings, out, resume, processes=1):
         f"{'resuming' if resume else 'training'} {recipe.network.name} by {path}, profile {recipe.profile}, "
         f"epochs: {recipe.epochs}, " + (f"processes: {processes}, " if processes > 1 else "") + f"into {run.path}"
     )
+    if resume and not run.checkpoint.exists():
+        click.echo("it was stopped before its first checkpoint, so it begins again")
     return run
 
 
@@ -240,7 +242,7 @@ def plot(run, out):
     try:
         figure.savefig(out)
     except (OSError, ValueError) as error:
-        raise LabkitError(f"{out}: {error}") from None
+        raise LabkitError(f"{out}: {getattr(error, 'strerror', None) or error}") from None
     click.echo(out)
 
 

@@ -3,6 +3,7 @@
 A `recipe.yaml` holds `lab`, `base` and `profiles`; a profile overrides keys of the base, `--set` overrides both.
 """
 
+import difflib
 import json
 import re
 from pathlib import Path
@@ -245,6 +246,17 @@ def _flatten(tree, prefix=""):
     return flat
 
 
+def _suggestion(key):
+    """", did you mean schedule.lr_max?" where a known key ends alike."""
+    known = list(Recipe.model_fields)
+    for name, field in Recipe.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Part):
+            known += [f"{name}.{inner}" for inner in field.annotation.model_fields]
+    by_end = {name.rpartition(".")[2]: name for name in known}
+    found = difflib.get_close_matches(key.rpartition(".")[2], by_end, n=1, cutoff=0.8)
+    return f", did you mean {by_end[found[0]]}?" if found else ""
+
+
 def _validate(tree, path, settings):
     try:
         recipe = Recipe.model_validate(tree)
@@ -258,6 +270,8 @@ def _validate(tree, path, settings):
             first["type"], first["msg"].replace("Input should be", "must be")
         )
         given = "" if what in ("unknown key", "missing") else f", not {first['input']!r}"
+        if what == "unknown key":
+            given = _suggestion(key)
         for setting in settings:
             if f"{key}.".startswith(setting.partition("=")[0] + "."):
                 raise RecipeError(f"--set {setting}: {key}: {what}{given}") from None

@@ -129,8 +129,16 @@ def open_run(path: Path) -> Run:
     """Open an existing Run; raises RunError."""
     path = Path(path)
     if not (path / "recipe.yaml").is_file():
-        raise RunError(f"{path}: not a Run (it has no recipe.yaml)")
+        reason = "it has no recipe.yaml" if path.exists() else "there is no such folder"
+        raise RunError(f"{path}: not a Run ({reason})")
     return Run(path)
+
+
+def require_checkpoint(run: Run) -> None:
+    """RunError where a Run has no checkpoint, as the recorded ones."""
+    if not run.checkpoint.exists():
+        kept = "; what was found is in its evaluation.json" if (run.path / "evaluation.json").exists() else ""
+        raise RunError(f"{run.checkpoint}: missing (a recorded Run has none: train it again to get one{kept})")
 
 
 def create(path: Path, recipe: recipes.Recipe) -> Run:

@@ -220,6 +220,7 @@ def test_logits(run: Run) -> tuple[np.ndarray, np.ndarray]:
 
     Raises RunError, RecipeError, DataError; RunError where the data is not what the Run was trained on.
     """
+    runs.require_checkpoint(run)
     runs.require_same_data(run, check_data(run.recipe))
     return checkpoint_logits(run.recipe, run.checkpoint)
 
@@ -237,6 +238,7 @@ def evaluate(run: Run) -> dict:
 
     Raises as `test_logits` does.
     """
+    runs.require_checkpoint(run)
     info = check_data(run.recipe)
     runs.require_same_data(run, info)
     result = score(*checkpoint_logits(run.recipe, run.checkpoint), info.classes)

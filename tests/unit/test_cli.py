@@ -394,6 +394,8 @@ def test_a_run_without_its_checkpoint(invoke, trained, place):
         (recorded / name).write_bytes((trained[0] / name).read_bytes())
     assert "latest.ckpt: missing" in refusal(invoke("eval", recorded))
     assert "latest.ckpt: missing" in refusal(invoke("export", recorded))
+    (recorded / "evaluation.json").write_text("{}")
+    assert "in its evaluation.json" in refusal(invoke("eval", recorded))
     assert invoke("plot", recorded).returncode == 0
 
 

@@ -515,3 +515,12 @@ def test_find_says_what_there_is(lab, tmp_path, monkeypatch):
     with pytest.raises(RecipeError, match="no lab .* labs here: .*cifar10") as caught:
         recipes.find(lab)
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "setting, meant",
+    [("lr_max=0.1", "schedule.lr_max"), ("schedule.lr_mx=0.1", "schedule.lr_max"), ("max_step=3", "max_steps")],
+)
+def test_an_unknown_key_that_is_nearly_a_known_one(recipe_file, setting, meant):
+    with pytest.raises(RecipeError, match=rf"unknown key, did you mean {meant}\?$"):
+        recipes.load(recipe_file(), "sample", (setting,))
