@@ -1,6 +1,6 @@
 """The ImageNet pipeline: image files or MindRecord -> batches of (N, 3, H, W) float32 images and (N,) int32 labels.
 
-Two routes lead there. `fast` is MindData's own C++ operations, as the seeds use them. `exact` decodes, crops and resizes
+Two routes lead there. `fast` is MindData's own C++ operations, as the seeds use them. `exact` decodes, crops, resizes
 with Pillow and gives torchvision's pixels. `compare_routes` shows where they part.
 """
 
@@ -34,7 +34,7 @@ def normalize_transforms():
 
 
 def train_transforms(image_size=224, route="fast", crop_scale=(0.08, 1.0), flip=0.5):
-    """Random part of the image (the THOR seed's shares and shapes), resized; flip with probability `flip`; normalise."""
+    """Random part of the image (the THOR seed's shares and shapes), resized; flip at probability `flip`; normalise."""
     _require_route(route)
     if route == "exact":
         return [RandomCropResizeFlip(image_size, crop_scale, flip), *normalize_transforms()]
@@ -171,7 +171,7 @@ def create_dataset(
 
     Training batches are whole, and every image is in the epoch once, over all ranks together: shuffled anew each epoch,
     shards equally long, so up to ranks - 1 images repeat. (From MindRecord a rank shuffles a part that stays its own.)
-    Test batches keep order and every image; rank r has images r, r + ranks, ..., none twice, so shards may differ by one.
+    Test batches keep order and every image; rank r has images r, r + ranks, ..., none twice: shards may differ by one.
     The stream is a function of seed, rank, ranks and num_workers: a pipeline made with the same repeats it, bit by bit.
     MindData's seed is global: read one training pipeline before you make the next with another seed.
     Raises DataError for bad images unless bad_images is "skip"; ValueError.

@@ -86,7 +86,7 @@ def listing(folder: str | Path, split: str, bad_images: str = "error") -> tuple[
 def records(folder: str | Path) -> dict | None:
     """What the MindRecord files of a folder hold; None for a folder with images. Raises DataError.
 
-    {classes: folder names, sha256: of the images they were made of, train, test: {images, files: [name, images, bytes]}}
+    {classes: folder names, sha256: of the images they are made of, train, test: {images, files: [name, images, bytes]}}
     """
     folder = Path(folder)
     if not folder.is_dir():

@@ -9,5 +9,6 @@ from labkit.parity.weights import Names, WeightsError, from_mindspore, read_stat
 
 __all__ = [
     "Difference", "Names", "Report", "Setting", "Side", "Tolerances", "WeightsError", "compare_resnets",
-    "compare_step",    "compare_trajectory", "from_mindspore", "read_state", "to_mindspore", "write_photographs", "write_state",
+    "compare_step", "compare_trajectory", "from_mindspore", "read_state", "to_mindspore", "write_photographs",
+    "write_state",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ from labkit.parity.measures import Difference, difference
 
 
 def probe_folder(folder, images=64, size=64) -> None:
-    """Write an image folder to see through a pipeline by: a class an image, dark on the left and bright on the right."""
+    """Write an image folder to see through a pipeline by: a class an image, dark on the left, bright on the right."""
     ramp = np.broadcast_to(np.linspace(20, 235, size), (size, size)).astype(np.uint8)
     for split in ("train", "val"):
         for number in range(images):
