@@ -69,6 +69,7 @@ lint: $(ENV_STAMP) ## check the style of all Python files
 
 lab: $(SAMPLE_STAMP) ## open the lab in JupyterLab
 	@echo "make lab: JupyterLab with labs/cifar10/lab.md open as a notebook. Ctrl-C twice ends it."
+	@echo "          Where no browser opens: put /tree/labs/cifar10/lab.md behind /lab in the address below, before the ?"
 	@$(BIN)/jupyter lab --notebook-dir=. $$([ "$$(id -u)" != 0 ] || echo --allow-root) $(ARGS) labs/cifar10/lab.md
 
 bench: $(TORCH_STAMP) $(SAMPLE_STAMP) ## measure speed beside PyTorch (installs torch)

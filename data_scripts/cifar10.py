@@ -182,6 +182,8 @@ def check(path):
     for number, folder in enumerate(folders):
         click.echo("\n" * bool(number), nl=False)
         show_table(files.check(folder))
+    if path is None and places[0] not in folders:
+        click.echo(f"\n{places[0]}: CIFAR-10 itself is not there; `download` gets it")
 
 
 def show_table(info: files.Info) -> None:

@@ -9,6 +9,7 @@ import shutil
 import tarfile
 from pathlib import Path, PurePosixPath
 
+import numpy as np
 from tqdm import tqdm
 
 from data_scripts.shared import BAD_ARCHIVE, Failure, damaged, file_md5
@@ -63,7 +64,7 @@ def read_devkit(archive: Path) -> tuple[dict[str, str], list[str]]:
             raise DataError(f"{archive}: holds no {name}")
     meta, truth = wanted.values()
     try:
-        synsets = loadmat(io.BytesIO(meta), squeeze_me=True)["synsets"]
+        synsets = np.atleast_1d(loadmat(io.BytesIO(meta), squeeze_me=True)["synsets"])
         # Leaves of the tree are the classes; the rest groups them.
         leaves = [row for row in synsets if row["num_children"] == 0]
         wnids = {int(row["ILSVRC2012_ID"]): str(row["WNID"]) for row in leaves}
@@ -154,6 +155,10 @@ class Archive:
                 if entry.offset_data + entry.size > self.size:
                     raise DataError(f"{self.shown}: {entry.name}: the archive is cut short; download it again")
                 yield entry
+            # A damaged header ends tarfile's iteration as the end of the archive does, which is blocks of zeros.
+            self.file.seek(self.tar.offset)
+            if self.file.read(512).strip(b"\0"):
+                raise DataError(f"{self.shown}: damaged after {self.tar.offset:,} bytes; download it again")
 
     def match(self, entry, pattern):
         """The part in brackets of an entry's name, which must be a plain file's."""

@@ -10,6 +10,7 @@ the three archives of ILSVRC2012. Data appears in its folder whole and checked, 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from functools import partial
@@ -192,10 +193,16 @@ def write_records(paths, labels, folder: Path, name: str, shard_bytes: int) -> l
             writer.add_schema({"image": {"type": "bytes"}, "label": {"type": "int32"}, "file": {"type": "string"}})
             for start in range(0, len(rows), BATCH):
                 batch = [(Path(paths[row]), int(labels[row])) for row in rows[start : start + BATCH]]
-                writer.write_raw_data([
+                content = [
                     {"image": path.read_bytes(), "label": label, "file": "/".join(path.parts[-2:])}
                     for path, label in batch
-                ])
+                ]
+                try:
+                    writer.write_raw_data(content)
+                except RuntimeError as error:  # a report of many lines, such as for an image of more than 32 MB
+                    found = re.search(r"\[ERROR\] (.*)", str(error))
+                    reason = found[1] if found else str(error).splitlines()[0]
+                    raise Failure(f"{batch[0][0]} and the {len(batch) - 1} after it: {reason}") from None
                 bar.update(len(batch))
             writer.commit()
             written.append((shard.name, len(rows), shard.stat().st_size))

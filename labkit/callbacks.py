@@ -153,7 +153,10 @@ def append_line(file: Path, record: dict) -> None:
 
 
 class EvaluateCallback(Callback):
-    """Evaluates after every epoch: a JSON line (epoch, accuracy) into the history; the last one in `accuracy`."""
+    """Evaluates after every epoch: a JSON line (epoch, the model's metrics) into the history.
+
+    The last top-1 accuracy is in `accuracy`.
+    """
 
     def __init__(self, model, dataset, file, report=print):
         super().__init__()
@@ -162,9 +165,11 @@ class EvaluateCallback(Callback):
 
     def on_train_epoch_end(self, run_context):
         epoch = run_context.original_args().cur_epoch_num
-        self.accuracy = float(self.model.eval(self.dataset, dataset_sink_mode=False)["accuracy"])
-        append_line(self.file, {"epoch": epoch, "accuracy": self.accuracy})
-        self.report(f"epoch {epoch} accuracy = {self.accuracy:.4f}")
+        metrics = self.model.eval(self.dataset, dataset_sink_mode=False)
+        found = {name: float(value) for name, value in metrics.items()}
+        self.accuracy = found["accuracy"]
+        append_line(self.file, {"epoch": epoch, **found})
+        self.report(f"epoch {epoch} " + ", ".join(f"{name} = {value:.4f}" for name, value in found.items()))
 
 
 class CheckpointCallback(Callback):
@@ -205,14 +210,24 @@ def save_checkpoint(run, train_network, step) -> None:
 def load_checkpoint(run, network) -> dict:
     """Load a Run's checkpoint into a network, or a train network; return its place {step, history_bytes}.
 
+    Raises RunError as `load_weights` does, and where it has no place.
+    """
+    place = load_weights(run.checkpoint, network)
+    if len(place) < 2:
+        raise RunError(f"{run.checkpoint}: damaged, or not of this recipe: it has no step or no history_bytes")
+    return place
+
+
+def load_weights(file, network) -> dict:
+    """Load a checkpoint file into a network, or a train network; return its place, empty where it is of no Run.
+
     Raises RunError where it is missing, damaged or does not fill the network.
     """
-    file = run.checkpoint
     if not file.exists():
         raise RunError(f"{file}: missing (a recorded Run has no checkpoint: train it again to get one)")
     try:
         params = ms.load_checkpoint(str(file))
-        place = {key: int(params.pop(key).asnumpy()) for key in ("step", "history_bytes")}
+        place = {key: int(params.pop(key).asnumpy()) for key in ("step", "history_bytes") if key in params}
         missing, _ = ms.load_param_into_net(network, params)
     except (ValueError, RuntimeError, KeyError) as error:
         raise RunError(f"{file}: damaged, or not of this recipe: {str(error).splitlines()[0]}") from None

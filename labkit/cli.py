@@ -26,7 +26,7 @@ class Commands(click.Group):
             raise click.ClickException(f"{error.filename or 'file system'}: {error.strerror or error}") from None
 
 
-@click.group(cls=Commands)
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(labkit.__version__)
 def main():
     """Train, evaluate and compare the networks of the course.
@@ -47,7 +47,7 @@ def train(lab, profile, settings, out, resume):
     """Train LAB and keep the result as a Run.
 
     \b
-    Example:  labkit train cifar10 --profile laptop --set epochs=20 --out runs/mine
+    Example:  labkit train cifar10 --profile laptop --set schedule.lr_max=0.1 --out runs/mine
               labkit train cifar10 --resume --out runs/mine
     """
     from labkit import runtime
@@ -93,6 +93,8 @@ def _begin(lab, profile, settings, out, resume, processes=1):
         f"{'resuming' if resume else 'training'} {recipe.network.name} by {path}, profile {recipe.profile}, "
         f"epochs: {recipe.epochs}, " + (f"processes: {processes}, " if processes > 1 else "") + f"into {run.path}"
     )
+    if resume and not run.checkpoint.exists():
+        click.echo("it was stopped before its first checkpoint, so it begins again")
     return run
 
 
@@ -184,10 +186,39 @@ def evaluate(run, as_json):
     if as_json:
         click.echo(json.dumps(result, indent=2))
         return
-    width = max(len(row["name"]) for row in result["classes"])
-    for row in [*result["classes"], {"name": "all", **result}]:
+    rows = [*result["classes"], {"name": "all", **result}]
+    if "top_5_accuracy" in result:
+        share, images = result["top_5_accuracy"], result["images"]
+        rows.append({"name": "top 5", "accuracy": share, "correct": round(share * images), "images": images})
+    width = max(len(row["name"]) for row in rows)
+    for row in rows:
         accuracy = "-" if row["accuracy"] is None else f"{row['accuracy']:.2%}"
         click.echo(f"{row['name']:{width}}  {row['correct']:6,} of {row['images']:6,}  {accuracy:>7}")
+
+
+@main.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--format", "file_format", type=click.Choice(["mindir", "onnx", "air"]), default="mindir", help="Default: mindir."
+)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File. Default: NETWORK.FORMAT in RUN.")
+@click.option("--batch-size", type=click.IntRange(min=1), default=1, help="Images at a time. Default: 1.")
+@click.option("--image-size", type=click.IntRange(min=1), help="Height and width in pixels. Default: the recipe's.")
+def export(run, file_format, out, batch_size, image_size):
+    """Write the network of RUN's checkpoint as one file for other programs: MINDIR, ONNX, or AIR (on Ascend).
+
+    \b
+    Example:  labkit export runs/imagenet-sample --format onnx
+    """
+    from labkit import run as runs
+
+    opened = runs.open_run(run)
+    recipe = opened.recipe
+    from labkit import export as exports
+
+    out = out or opened.path / f"{recipe.network.name}.{file_format}"
+    exports.export(recipe, opened.checkpoint, out, file_format, batch_size=batch_size, image_size=image_size)
+    click.echo(out)
 
 
 @main.command()
@@ -211,13 +242,13 @@ def plot(run, out):
     try:
         figure.savefig(out)
     except (OSError, ValueError) as error:
-        raise LabkitError(f"{out}: {error}") from None
+        raise LabkitError(f"{out}: {getattr(error, 'strerror', None) or error}") from None
     click.echo(out)
 
 
 @main.command()
 @click.argument("network")
-@click.option("--data", type=click.Path(path_type=Path), help="Image folder. Default: the sample's.")
+@click.option("--data", type=click.Path(path_type=Path), help="Image folder. Default: tiles of two photographs.")
 @click.option("--image-size", type=click.IntRange(32), default=64, show_default=True, help="In pixels.")
 @click.option("--batch", type=click.IntRange(2), default=8, show_default=True, help="Images a step.")
 @click.option("--steps", type=click.IntRange(0), default=20, show_default=True, help="Steps of the short training.")
@@ -233,12 +264,11 @@ def parity(network, data, image_size, batch, steps, weights, seed, report):
     Example:  labkit parity resnet50 --report runs/parity
     """
     from labkit import parity as comparison
-    from labkit.data import imagenet_files
     from labkit.runtime import data_root
 
-    folder = data or data_root() / "sample" / imagenet_files.FOLDER
+    folder = data or data_root() / "sample" / "photographs"
     if data is None and not folder.exists():
-        imagenet_files.write_sample(folder)
+        comparison.write_photographs(folder)
     setting = comparison.Setting(
         network, folder, image_size=image_size, batch_size=batch, steps=steps, seed=seed, weights=weights
     )

@@ -1,6 +1,6 @@
 """Optimizers."""
 
-from mindspore import Tensor, nn
+from mindspore import Tensor, nn, ops
 
 
 def decay_groups(params, weight_decay):
@@ -14,10 +14,28 @@ def decay_groups(params, weight_decay):
     return [*(group for group in groups if group["params"]), {"order_params": list(params)}]
 
 
-def momentum(net, lr, momentum=0.9, weight_decay=1e-4):
+class ClippedMomentum(nn.Momentum):
+    """`nn.Momentum` that first shortens all gradients, taken together as one vector, to `clip_norm` at most.
+
+    Gradients come in multiplied by the loss scale, and in data-parallel training already averaged. Weight decay is
+    added afterwards, as PyTorch's `clip_grad_norm_` before SGD has it.
+    """
+
+    def __init__(self, params, learning_rate, momentum, clip_norm, **options):
+        super().__init__(params, learning_rate, momentum, **options)
+        self.longest = clip_norm * self.loss_scale
+
+    def construct(self, gradients):
+        return super().construct(ops.clip_by_global_norm(gradients, self.longest))
+
+
+def momentum(net, lr, momentum=0.9, weight_decay=1e-4, clip_norm=None, loss_scale=1.0):
     """`nn.Momentum` over a network's trainable parameters; lr is an array with a value per step.
 
+    loss_scale: what the gradients come in multiplied by; weight decay is applied as if they did not.
     Without Nesterov's variant: on a CPU MindSpore 2.8 takes `use_nesterov=True` and ignores it.
     """
     groups = decay_groups(net.trainable_params(), weight_decay)
-    return nn.Momentum(groups, Tensor(lr), momentum)
+    if clip_norm is None:
+        return nn.Momentum(groups, Tensor(lr), momentum, loss_scale=loss_scale)
+    return ClippedMomentum(groups, Tensor(lr), momentum, clip_norm, loss_scale=loss_scale)

@@ -3,13 +3,14 @@
 A `recipe.yaml` holds `lab`, `base` and `profiles`; a profile overrides keys of the base, `--set` overrides both.
 """
 
+import difflib
 import json
 import re
 from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, ValidationError
 from pydantic_core import PydanticCustomError
 
 from labkit.runtime import REPO, LabkitError, data_root
@@ -35,6 +36,7 @@ def _increasing(numbers):
 Number = Annotated[float, BeforeValidator(_exponent)]
 Count = Annotated[int, Field(ge=1)]
 Probability = Annotated[Number, Field(ge=0, le=1)]
+Share = Annotated[Number, Field(gt=0, le=1)]
 Positive = Annotated[Number, Field(gt=0)]
 NotNegative = Annotated[Number, Field(ge=0)]
 
@@ -52,17 +54,43 @@ class Network(Part):
     name: Literal["resnet20", "resnet32", "resnet56", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]
     stem: Literal["cifar", "imagenet"] = "cifar"
     num_classes: Annotated[int, Field(ge=2)] = 10  # must be the data's; CIFAR-10's layout has ten
+    init: Literal["torchvision", "guide"] = "torchvision"  # first weights; see labkit.networks.initialise_as_guide
     fast_gradient: bool = False  # labkit's own gradient of 3x3 convolutions, for a CPU
 
 
 class Data(Part):
+    """Keys of every format; the format decides which others there are."""
+
+    format: Literal["cifar10", "image_folder"] = "cifar10"
     folder: str  # relative to the data root ($LABKIT_DATA or data/), or absolute
     batch_size: Count
     eval_batch_size: Count = 250
-    image_size: Count = 32
-    crop_padding: Annotated[int, Field(ge=0)] = 4
+    image_size: Count
     flip: Probability = 0.5
     workers: Count = 1  # part of the recipe: the stream depends on it; no more start than there are cores
+
+
+class Cifar10(Data):
+    """CIFAR-10's binary layout: images of 32x32 pixels."""
+
+    image_size: Count = 32
+    crop_padding: Annotated[int, Field(ge=0)] = 4
+
+
+class ImageFolder(Data):
+    """Folders train/ and val/ with a folder of images for each class, as ImageNet has them."""
+
+    image_size: Count = 224
+    resize: Count = 256  # shorter side before the centre crop, in evaluation
+    crop_scale: list[Share] = [0.08, 1.0]  # smallest and largest part of an image's area, in training
+    route: Literal["fast", "exact"] = "fast"  # MindData's operations in C++, or torchvision's pixels
+    bad_images: Literal["error", "skip"] = "error"
+
+
+def _format(data):
+    """Which of the two `data` is; an unknown format is for the first one to refuse."""
+    wanted = data.get("format") if isinstance(data, dict) else getattr(data, "format", None)
+    return "image_folder" if wanted == "image_folder" else "cifar10"
 
 
 class Loss(Part):
@@ -73,6 +101,7 @@ class Optimizer(Part):
     name: Literal["momentum"] = "momentum"
     momentum: Annotated[Number, Field(ge=0, lt=1)] = 0.9
     weight_decay: NotNegative = 1e-4
+    clip_norm: Positive | None = None  # longest gradient, all parameters taken together
 
 
 class Schedule(Part):
@@ -89,12 +118,16 @@ class Recipe(Part):
     lab: str
     profile: str
     network: Network
-    data: Data
+    data: Annotated[
+        Annotated[Cifar10, Tag("cifar10")] | Annotated[ImageFolder, Tag("image_folder")], Discriminator(_format)
+    ]
     loss: Loss = Loss()
     optimizer: Optimizer = Optimizer()
     schedule: Schedule
     epochs: Count
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
+    amp_level: Literal["O0", "O1", "O2", "O3"] = "O0"  # mixed precision: O0 is none, O2 all but batch norm in float16
+    loss_scale: Annotated[Number, Field(ge=1)] = 1.0  # keeps small gradients above float16's smallest number
     all_reduce_fusion: Annotated[list[Count], AfterValidator(_increasing)] | None = None  # see runtime.setup
     sink: bool = False  # feed whole epochs to the device (Ascend); on CPU MindSpore does without
     max_steps: Count | None = None  # end early (with sink: after that epoch) and evaluate; same schedule
@@ -199,9 +232,10 @@ def _parse_setting(setting):
 def require_same(run_recipe: Recipe, asked: Recipe, path: Path, keys: tuple[str, ...]) -> None:
     """A resumed Run keeps its recipe: RecipeError, naming the first of `keys` that was asked to differ."""
     kept, wanted = _flatten(run_recipe.model_dump()), _flatten(asked.model_dump())
-    for key in kept:
-        if kept[key] != wanted[key] and any(key == name or key.startswith(f"{name}.") for name in keys):
-            raise RecipeError(f"{path}: a resumed Run keeps its recipe: {key} is {kept[key]!r}, not {wanted[key]!r}")
+    for key, value in kept.items():
+        other = wanted.get(key)  # none where the data has another format
+        if value != other and any(key == name or key.startswith(f"{name}.") for name in keys):
+            raise RecipeError(f"{path}: a resumed Run keeps its recipe: {key} is {value!r}, not {other!r}")
 
 
 def _flatten(tree, prefix=""):
@@ -212,18 +246,34 @@ def _flatten(tree, prefix=""):
     return flat
 
 
+def _suggestion(key):
+    """", did you mean schedule.lr_max?" where a known key ends alike."""
+    known = list(Recipe.model_fields)
+    for name, field in Recipe.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Part):
+            known += [f"{name}.{inner}" for inner in field.annotation.model_fields]
+    by_end = {name.rpartition(".")[2]: name for name in known}
+    found = difflib.get_close_matches(key.rpartition(".")[2], by_end, n=1, cutoff=0.8)
+    return f", did you mean {by_end[found[0]]}?" if found else ""
+
+
 def _validate(tree, path, settings):
     try:
         recipe = Recipe.model_validate(tree)
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
+        place = first["loc"]
+        if place[0] == "data":  # pydantic puts the format, which chose the keys, behind it
+            place = (place[0], *place[2:])
+        key = ".".join(str(part) for part in place)
         what = {"extra_forbidden": "unknown key", "missing": "missing"}.get(
             first["type"], first["msg"].replace("Input should be", "must be")
         )
         given = "" if what in ("unknown key", "missing") else f", not {first['input']!r}"
+        if what == "unknown key":
+            given = _suggestion(key)
         for setting in settings:
-            if setting.partition("=")[0] == key:
+            if f"{key}.".startswith(setting.partition("=")[0] + "."):
                 raise RecipeError(f"--set {setting}: {key}: {what}{given}") from None
         raise RecipeError(f"{path}: {key}: {what}{given}") from None
     name, stem, warmup = recipe.network.name, recipe.network.stem, recipe.schedule.warmup_epochs
@@ -233,4 +283,10 @@ def _validate(tree, path, settings):
         raise RecipeError(
             f"{path}: schedule.warmup_epochs: {warmup:g} epochs of warm-up do not fit into {recipe.epochs} of training"
         )
+    if recipe.data.format == "image_folder":
+        scale, resize, size = recipe.data.crop_scale, recipe.data.resize, recipe.data.image_size
+        if len(scale) != 2 or scale[0] > scale[1]:
+            raise RecipeError(f"{path}: data.crop_scale: must be a smallest and a largest share, not {scale}")
+        if resize < size:
+            raise RecipeError(f"{path}: data.resize: must be at least data.image_size, {size}, not {resize}")
     return recipe

@@ -121,7 +121,7 @@ class Run:
         return [record for record in self.history() if "step" in record]
 
     def evaluations(self) -> list[dict]:
-        """History of evaluations: epoch, accuracy (top-1, 0 to 1)."""
+        """History of evaluations: epoch, accuracy (top-1, 0 to 1), top_5_accuracy where there are over five classes."""
         return [record for record in self.history() if "accuracy" in record]
 
 
@@ -129,8 +129,16 @@ def open_run(path: Path) -> Run:
     """Open an existing Run; raises RunError."""
     path = Path(path)
     if not (path / "recipe.yaml").is_file():
-        raise RunError(f"{path}: not a Run (it has no recipe.yaml)")
+        reason = "it has no recipe.yaml" if path.exists() else "there is no such folder"
+        raise RunError(f"{path}: not a Run ({reason})")
     return Run(path)
+
+
+def require_checkpoint(run: Run) -> None:
+    """RunError where a Run has no checkpoint, as the recorded ones."""
+    if not run.checkpoint.exists():
+        kept = "; what was found is in its evaluation.json" if (run.path / "evaluation.json").exists() else ""
+        raise RunError(f"{run.checkpoint}: missing (a recorded Run has none: train it again to get one{kept})")
 
 
 def create(path: Path, recipe: recipes.Recipe) -> Run:
@@ -239,7 +247,7 @@ def write_summary(run: Run) -> dict:
     # In sink mode a line stands for the steps since the line before it.
     counts = [after - before for before, after in itertools.pairwise([0, *(record["step"] for record in steps)])]
     summary = {
-        "accuracy": evaluations[-1]["accuracy"],
+        **{name: value for name, value in evaluations[-1].items() if name != "epoch"},  # accuracies
         "epochs": steps[-1]["epoch"],
         "steps": steps[-1]["step"],
         "train_seconds": round(sum(n * record["seconds"] for n, record in zip(counts, steps, strict=True)), 3),

@@ -9,29 +9,34 @@ from pathlib import Path
 import mindspore as ms
 import mindspore.dataset as ds
 import numpy as np
-from mindspore.train import Accuracy, Model
+from mindspore.amp import FixedLossScaleManager
+from mindspore.train import Accuracy, Model, Top5CategoricalAccuracy
 from tqdm import tqdm
 
 from labkit import callbacks, runtime
 from labkit import run as runs
-from labkit.data import cifar10, cifar10_files
+from labkit.data import cifar10, cifar10_files, imagenet, imagenet_files
+from labkit.data.files import Info
 from labkit.losses import CrossEntropySmooth
-from labkit.networks import create_resnet, use_fast_gradients
+from labkit.networks import create_resnet, initialise_as_guide, mixed_precision, use_fast_gradients
 from labkit.optimizers import momentum
 from labkit.recipe import Recipe, RecipeError, require_same
 from labkit.run import Run
 from labkit.schedules import SCHEDULES
 
 
-def check_data(recipe: Recipe, ranks=1) -> cifar10_files.Info:
+def check_data(recipe: Recipe, ranks=1) -> Info:
     """Check what must be there before a Run is made: the data, of which the sample is made where it is missing.
 
     Raises DataError, RecipeError, LabkitError.
     """
-    folder = recipe.data_folder()
-    if recipe.data.folder.startswith("sample/") and not folder.exists():
-        cifar10_files.write_sample(folder)
-    info = cifar10_files.check(folder)
+    folder, data = recipe.data_folder(), recipe.data
+    files, options = cifar10_files, {}
+    if data.format == "image_folder":
+        files, options = imagenet_files, {"bad_images": data.bad_images}
+    if data.folder.startswith("sample/") and not folder.exists():
+        files.write_sample(folder)
+    info = files.check(folder, **options)
     if len(info.classes) != recipe.network.num_classes:
         raise RecipeError(f"network.num_classes: {recipe.network.num_classes}, but {folder} has {len(info.classes)}")
     shard = -(-info.train_images // ranks)  # images for each process
@@ -45,33 +50,47 @@ def check_data(recipe: Recipe, ranks=1) -> cifar10_files.Info:
 
 
 def create_network(recipe: Recipe):
-    """The recipe's network, initialised from MindSpore's global seed. Raises RecipeError."""
+    """The recipe's network in its precision, initialised from MindSpore's global seed. Raises RecipeError."""
     net = create_resnet(recipe.network.name, recipe.network.num_classes, recipe.network.stem)
     last, count = (recipe.all_reduce_fusion or [0])[-1], len(net.trainable_params())
     if last >= count:
         raise RecipeError(f"all_reduce_fusion: {last}, but {recipe.network.name} has {count} parameters, from 0 on")
-    if recipe.network.fast_gradient and ms.get_context("device_target") == "CPU":
+    if recipe.network.init == "guide":
+        initialise_as_guide(net)
+    # labkit's gradient is for float32 on a CPU; elsewhere MindSpore's own gives the same values.
+    if recipe.network.fast_gradient and ms.get_context("device_target") == "CPU" and recipe.amp_level == "O0":
         use_fast_gradients(net)
-    return net
+    return mixed_precision(net, recipe.amp_level)
 
 
 def train_dataset(recipe: Recipe, rank=0, ranks=1):
     """Batches to train on, shuffled and augmented: those of process `rank` of `ranks`."""
     data = recipe.data
-    image_transforms = cifar10.train_transforms(data.image_size, data.crop_padding, data.flip)
-    return cifar10.create_dataset(
-        recipe.data_folder(), "train", data.batch_size, image_transforms=image_transforms,
-        seed=recipe.seed, rank=rank, ranks=ranks, num_workers=data.workers,
-    )  # fmt: skip
+    if data.format == "image_folder":
+        image_transforms = imagenet.train_transforms(data.image_size, data.route, data.crop_scale, data.flip)
+    else:
+        image_transforms = cifar10.train_transforms(data.image_size, data.crop_padding, data.flip)
+    return _dataset(recipe, "train", data.batch_size, image_transforms, rank, ranks)
 
 
 def test_dataset(recipe: Recipe):
     """Every test image once, in the order of the file."""
     data = recipe.data
-    image_transforms = cifar10.normalize_transforms(data.image_size)
-    return cifar10.create_dataset(
-        recipe.data_folder(), "test", data.eval_batch_size, image_transforms=image_transforms,
-        num_workers=data.workers,
+    if data.format == "image_folder":
+        image_transforms = imagenet.evaluation_transforms(data.image_size, data.resize, data.route)
+    else:
+        image_transforms = cifar10.normalize_transforms(data.image_size)
+    return _dataset(recipe, "test", data.eval_batch_size, image_transforms)
+
+
+def _dataset(recipe, split, batch_size, image_transforms, rank=0, ranks=1):
+    data = recipe.data
+    pipeline, options = cifar10, {}
+    if data.format == "image_folder":
+        pipeline, options = imagenet, {"bad_images": data.bad_images}
+    return pipeline.create_dataset(
+        recipe.data_folder(), split, batch_size, image_transforms=image_transforms, seed=recipe.seed,
+        rank=rank, ranks=ranks, num_workers=data.workers, **options,
     )  # fmt: skip
 
 
@@ -82,6 +101,21 @@ def learning_rates(recipe: Recipe, steps_per_epoch: int) -> np.ndarray:
         return SCHEDULES[schedule.pop("name")](recipe.epochs, steps_per_epoch, **schedule)
     except ValueError as error:
         raise RecipeError(f"schedule: {error}") from None
+
+
+def metrics(num_classes: int) -> dict:
+    """What is measured on the test images, 0 to 1: top-1 accuracy; top-5 where there are more than five classes."""
+    return {"accuracy": Accuracy()} | ({"top_5_accuracy": Top5CategoricalAccuracy()} if num_classes > 5 else {})
+
+
+def create_model(recipe: Recipe, lr: np.ndarray) -> Model:
+    """Network, loss, optimizer and metrics, put together; lr has a value per step."""
+    net = create_network(recipe)
+    loss = CrossEntropySmooth(recipe.network.num_classes, recipe.loss.smoothing)
+    options = recipe.optimizer.model_dump(exclude={"name"})
+    optimizer = momentum(net, lr, **options, loss_scale=recipe.loss_scale)
+    scale = FixedLossScaleManager(recipe.loss_scale, drop_overflow_update=False)
+    return Model(net, loss, optimizer, metrics(recipe.network.num_classes), loss_scale_manager=scale)
 
 
 def restore(run: Run, train_network) -> int:
@@ -138,13 +172,9 @@ def train(run: Run, *, progress=True) -> None:
         dataset = train_dataset(recipe, rank, ranks)
         steps_per_epoch = dataset.get_dataset_size()
         lr = learning_rates(recipe, steps_per_epoch)
-        net = create_network(recipe)
-        loss = CrossEntropySmooth(recipe.network.num_classes, recipe.loss.smoothing)
-        optimizer = momentum(net, lr, **recipe.optimizer.model_dump(exclude={"name"}))
-        model = Model(net, loss, optimizer, metrics={"accuracy": Accuracy()})
-
+        model = create_model(recipe, lr)
         step = restore(run, model.train_network)
-        runtime.share_weights(net.get_parameters())
+        runtime.share_weights(model.predict_network.get_parameters())
         # Replay the data stream up to `step`, augmentation included, instead of jumping (MindData's "fast" recovery).
         ds.config.set_fast_recovery(False)
         dataset.set_init_step(step)
@@ -190,32 +220,48 @@ def test_logits(run: Run) -> tuple[np.ndarray, np.ndarray]:
 
     Raises RunError, RecipeError, DataError; RunError where the data is not what the Run was trained on.
     """
-    recipe = run.recipe
-    runs.require_same_data(run, check_data(recipe))
+    runs.require_checkpoint(run)
+    runs.require_same_data(run, check_data(run.recipe))
+    return checkpoint_logits(run.recipe, run.checkpoint)
+
+
+def checkpoint_logits(recipe: Recipe, file: Path) -> tuple[np.ndarray, np.ndarray]:
+    """The same under any checkpoint file that holds the recipe's network, of data already checked."""
     runtime.setup(recipe.seed)
     net = create_network(recipe)
-    callbacks.load_checkpoint(run, net)
+    callbacks.load_weights(file, net)
     return predict(net, test_dataset(recipe))
 
 
 def evaluate(run: Run) -> dict:
-    """Test the Run's checkpoint and keep the result in its evaluation.json.
+    """Test the Run's checkpoint and keep the result, as `score` gives it, in its evaluation.json.
 
-    Top-1 accuracy (0 to 1): {accuracy, correct, images, classes: [name and the same], confusion: K x K counts,
-    true class by row}. Raises as `test_logits` does.
+    Raises as `test_logits` does.
     """
-    names = check_data(run.recipe).classes
-    logits, labels = test_logits(run)
+    runs.require_checkpoint(run)
+    info = check_data(run.recipe)
+    runs.require_same_data(run, info)
+    result = score(*checkpoint_logits(run.recipe, run.checkpoint), info.classes)
+    runs.write_whole(run.path / "evaluation.json", json.dumps(result, indent=1) + "\n")
+    return result
+
+
+def score(logits, labels, names) -> dict:
+    """Top-1 and top-5 accuracy (0 to 1) of logits (N, K) for labels (N,) and the K classes' names.
+
+    {accuracy, correct, images, top_5_accuracy (more than five classes), classes: [name, accuracy, correct, images],
+    confusion: K x K counts, true class by row}.
+    """
     confusion = np.zeros((len(names), len(names)), int)
     np.add.at(confusion, (labels, logits.argmax(axis=1)), 1)
 
-    def score(correct, images):
+    def share(correct, images):
         return {"accuracy": float(correct / images) if images else None, "correct": int(correct), "images": int(images)}
 
-    result = {
-        **score(confusion.trace(), confusion.sum()),
-        "classes": [{"name": n, **score(row[i], row.sum())} for i, (n, row) in enumerate(zip(names, confusion))],
+    in_top_5 = (np.argsort(-logits, axis=1)[:, :5] == labels[:, None]).any(axis=1)
+    return {
+        **share(confusion.trace(), confusion.sum()),
+        **({"top_5_accuracy": float(in_top_5.mean())} if len(names) > 5 else {}),
+        "classes": [{"name": n, **share(row[i], row.sum())} for i, (n, row) in enumerate(zip(names, confusion))],
         "confusion": confusion.tolist(),
     }
-    runs.write_whole(run.path / "evaluation.json", json.dumps(result, indent=1) + "\n")
-    return result

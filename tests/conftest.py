@@ -16,7 +16,9 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
 # What MindSpore or a training run leaves in the working directory of a careless test.
-LITTER = ("rank_*", "kernel_meta", "*.ckpt", "*.mindir", "*.onnx", "*.air", "profiler*", "msrun_log")
+LITTER = (
+    "rank_*", "kernel_meta", "*.ckpt", "*.mindir", "*.onnx", "*.air", "profiler*", "msrun_log", "rewritten_network",
+)  # fmt: skip
 UNWATCHED = {".git", ".venv", "_build", "data", "runs", "__pycache__"}
 
 

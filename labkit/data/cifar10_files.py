@@ -24,7 +24,7 @@ CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 SAMPLE_SOURCE = "scikit-learn digits, 32x32, in CIFAR-10's binary layout"
 SAMPLE_CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 UNKNOWN_SOURCE = "CIFAR-10 layout, source unknown"
-GET_DATA = "`python data_scripts/cifar10.py download` (or `sample`, which needs no network)"
+GET_DATA = "`python data_scripts/cifar10.py download` or `import PATH` (only the profile sample needs neither)"
 
 
 def check(folder: str | Path) -> Info:

@@ -1,6 +1,6 @@
 """The ImageNet pipeline: image files or MindRecord -> batches of (N, 3, H, W) float32 images and (N,) int32 labels.
 
-Two routes lead there. `fast` is MindData's own C++ operations, as the seeds use them. `exact` decodes, crops and resizes
+Two routes lead there. `fast` is MindData's own C++ operations, as the seeds use them. `exact` decodes, crops, resizes
 with Pillow and gives torchvision's pixels. `compare_routes` shows where they part.
 """
 
@@ -15,6 +15,7 @@ from mindspore.dataset import transforms, vision
 from PIL import Image
 
 from labkit.data import imagenet_files
+from labkit.data.files import DataError
 from labkit.runtime import workers
 
 # Per channel (R, G, B) over ImageNet, in units of 0..1 (both seeds, and torchvision's).
@@ -33,7 +34,7 @@ def normalize_transforms():
 
 
 def train_transforms(image_size=224, route="fast", crop_scale=(0.08, 1.0), flip=0.5):
-    """Random part of the image (the THOR seed's shares and shapes), resized; flip with probability `flip`; normalise."""
+    """Random part of the image (the THOR seed's shares and shapes), resized; flip at probability `flip`; normalise."""
     _require_route(route)
     if route == "exact":
         return [RandomCropResizeFlip(image_size, crop_scale, flip), *normalize_transforms()]
@@ -132,7 +133,7 @@ def _require_route(route):
 
 
 class Files:
-    """Bytes and label of each image file, by number."""
+    """Path and label of each image file, by number."""
 
     def __init__(self, paths, labels):
         self.paths, self.labels = paths, labels
@@ -141,7 +142,12 @@ class Files:
         return len(self.paths)
 
     def __getitem__(self, number):
-        return np.fromfile(self.paths[number], np.uint8), self.labels[number]
+        return self.paths[number], self.labels[number]
+
+
+def read(path):
+    """Bytes of a file, (N,) uint8."""
+    return np.fromfile(str(path), np.uint8)
 
 
 class EpochOrder(ds.Sampler):
@@ -165,11 +171,12 @@ def create_dataset(
 
     Training batches are whole, and every image is in the epoch once, over all ranks together: shuffled anew each epoch,
     shards equally long, so up to ranks - 1 images repeat. (From MindRecord a rank shuffles a part that stays its own.)
-    Test batches keep order and every image; rank r has images r, r + ranks, ..., none twice, so shards may differ by one.
+    Test batches keep order and every image; rank r has images r, r + ranks, ..., none twice: shards may differ by one.
     The stream is a function of seed, rank, ranks and num_workers: a pipeline made with the same repeats it, bit by bit.
     MindData's seed is global: read one training pipeline before you make the next with another seed.
     Raises DataError for bad images unless bad_images is "skip"; ValueError.
     """
+    imagenet_files.require_split(split)
     training = split == "train"
     if not 0 <= rank < ranks:
         raise ValueError(f"rank {rank} is none of {ranks} ranks")
@@ -178,15 +185,17 @@ def create_dataset(
     parallel = workers(num_workers)
     folder = Path(folder)
     held = imagenet_files.records(folder)
+    paths, labels = ([], []) if held else imagenet_files.listing(folder, split, bad_images)
+    images = held[split]["images"] if held else len(paths)
+    if ranks > images:
+        raise DataError(f"{folder}: {images} {split} images are too few for {ranks} ranks")
     if held:
         data = _from_records(folder, held, split, rank, ranks, parallel)
     else:
-        paths, labels = imagenet_files.listing(folder, split, bad_images)
-        sampler = EpochOrder(len(paths), seed, rank, ranks) if training else list(range(rank, len(paths), ranks))
-        data = ds.GeneratorDataset(
-            Files(paths, labels), ["image", "label"], sampler=sampler, num_parallel_workers=parallel,
-            python_multiprocessing=False,
-        )  # fmt: skip
+        sampler = EpochOrder(images, seed, rank, ranks) if training else list(range(rank, images, ranks))
+        data = ds.GeneratorDataset(Files(paths, labels), ["image", "label"], sampler=sampler, num_parallel_workers=1)
+        # Files are read here, several at once: GeneratorDataset's own threads halve the speed of the whole pipeline.
+        data = data.map(read, "image", num_parallel_workers=parallel)
     columns = ["image"]
     if any(isinstance(step, RandomCropResizeFlip) for step in image_transforms):
         # A random number for each image, from MindData's own generator: it begins anew with each iterator.

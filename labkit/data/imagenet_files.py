@@ -76,8 +76,7 @@ def listing(folder: str | Path, split: str, bad_images: str = "error") -> tuple[
 
     Raises DataError as `check` does; ValueError for another split.
     """
-    if split not in SPLITS:
-        raise ValueError(f"split is 'train' or 'test', not {split!r}")
+    require_split(split)
     _require_choice(bad_images)
     folder = Path(folder)
     rows = _scan(folder, bad_images)[1][split]
@@ -87,7 +86,7 @@ def listing(folder: str | Path, split: str, bad_images: str = "error") -> tuple[
 def records(folder: str | Path) -> dict | None:
     """What the MindRecord files of a folder hold; None for a folder with images. Raises DataError.
 
-    {classes: folder names, sha256: of the images they were made of, train, test: {images, files: [name, images, bytes]}}
+    {classes: folder names, sha256: of the images they are made of, train, test: {images, files: [name, images, bytes]}}
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -104,7 +103,8 @@ def records(folder: str | Path) -> dict | None:
         raise DataError(f"{held}: missing, so {shards[0]} may be half-written; convert the images again")
     try:
         content = json.loads(held.read_text(encoding="utf-8"))
-        wanted = [tuple(row) for split in SPLITS for row in content[split]["files"]]
+        wanted = [(name, count, size) for split in SPLITS for name, count, size in content[split]["files"]]
+        _ = content["classes"], content["sha256"], [content[split]["images"] for split in SPLITS]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{held}: cannot be read ({error}); convert the images again") from None
     for name, _, size in wanted:
@@ -178,6 +178,12 @@ def write_sample(folder: str | Path, force: bool = False) -> Info:
 def publish(staged: Path, folder: str | Path, force: bool = False) -> bool:
     """`labkit.data.files.publish` of an image folder or of MindRecord files."""
     return files.publish(staged, folder, check, force)
+
+
+def require_split(split: str) -> None:
+    """ValueError for what is no split."""
+    if split not in SPLITS:
+        raise ValueError(f"split is 'train' or 'test', not {split!r}")
 
 
 def _require_choice(bad_images):

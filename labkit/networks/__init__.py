@@ -1,6 +1,16 @@
 """Networks, each as plain MindSpore cells."""
 
 from labkit.networks.convolution import use_fast_gradients
-from labkit.networks.resnet import NAMES, BasicBlock, Bottleneck, ResNet, create_resnet
+from labkit.networks.precision import mixed_precision
+from labkit.networks.resnet import NAMES, BasicBlock, Bottleneck, ResNet, create_resnet, initialise_as_guide
 
-__all__ = ["NAMES", "BasicBlock", "Bottleneck", "ResNet", "create_resnet", "use_fast_gradients"]
+__all__ = [
+    "NAMES",
+    "BasicBlock",
+    "Bottleneck",
+    "ResNet",
+    "create_resnet",
+    "initialise_as_guide",
+    "mixed_precision",
+    "use_fast_gradients",
+]

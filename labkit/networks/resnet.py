@@ -4,7 +4,7 @@ Layout "v1.5": a bottleneck carries its stride on the 3x3 convolution, padding i
 """
 
 from mindspore import nn, ops
-from mindspore.common.initializer import HeNormal, HeUniform
+from mindspore.common.initializer import HeNormal, HeUniform, TruncatedNormal, XavierUniform, initializer
 
 STEMS = ("imagenet", "cifar")
 
@@ -158,3 +158,22 @@ def create_resnet(name, num_classes=10, stem="cifar"):
         blocks = (CIFAR_LAYOUTS[name],) * 3
         return ResNet(BasicBlock, blocks, num_classes, stem, widths=(16, 32, 64), projection=False)
     raise ValueError(f"unknown network {name!r}; known: {', '.join(NAMES)}")
+
+
+def initialise_as_guide(net):
+    """Draw the first weights as the migration guide does: Xavier for convolutions, a truncated normal for dense layers.
+
+    `TruncatedNormal()` cut at two standard deviations in MindSpore 1.7, for which the guide was written; since then its
+    bounds are absolute, and the default of 2 would cut nothing. A dense layer's bias began at zero then.
+    """
+    for cell in net.cells():
+        initialise_as_guide(cell)
+        if isinstance(cell, nn.Conv2d):
+            _draw(cell.weight, XavierUniform())
+        elif isinstance(cell, nn.Dense):
+            _draw(cell.weight, TruncatedNormal(sigma=0.01, a=-0.02, b=0.02))
+            _draw(cell.bias, "zeros")
+
+
+def _draw(parameter, init):
+    parameter.set_data(initializer(init, parameter.shape, parameter.dtype))

@@ -31,7 +31,7 @@ def convert(network, source, target, num_classes=1000, stem="imagenet") -> None:
 
 
 def load(file, net) -> None:
-    """Load a MindSpore checkpoint, that of a training as well, into a network: every weight of it. Raises WeightsError."""
+    """Load a MindSpore checkpoint, that of a training as well, into a network, whole. Raises WeightsError."""
     if not Path(file).is_file():
         raise WeightsError(f"{file}: no such file")
     try:

@@ -42,8 +42,14 @@ class Difference:
         return _finite(asdict(self))
 
 
-def difference(name, reference, candidate, tolerance, by="max_rel") -> Difference:
-    """Compare two arrays; other shapes or a value that is not finite are as different as can be."""
+NOISE = 1e-6  # of the largest gradient: a smaller one may be rounding alone, as that of a bias before a batch norm
+
+
+def difference(name, reference, candidate, tolerance, by="max_rel", floor=0.0) -> Difference:
+    """Compare two arrays; other shapes or a value that is not finite are as different as can be.
+
+    floor: an absolute error that counts as none.
+    """
     reference, candidate = np.asarray(reference, np.float64), np.asarray(candidate, np.float64)
     if reference.shape != candidate.shape or not (np.isfinite(reference).all() and np.isfinite(candidate).all()):
         return Difference(name, np.inf, np.inf, 0.0, tolerance, False, by)
@@ -54,20 +60,23 @@ def difference(name, reference, candidate, tolerance, by="max_rel") -> Differenc
     # Two zero vectors point the same way; a zero and another one do not.
     cosine = float((reference * candidate).sum() / lengths) if lengths else float(max_abs == 0)
     ok = max_rel <= tolerance if by == "max_rel" else cosine >= tolerance
-    return Difference(name, max_abs, max_rel, cosine, tolerance, bool(ok), by)
+    return Difference(name, max_abs, max_rel, cosine, tolerance, bool(ok or max_abs <= floor), by)
 
 
 def differences(name, reference: dict, candidate: dict, tolerance, by="max_rel") -> Difference:
     """Compare arrays of the same names: the worst one speaks for all. A name on one side only is a difference."""
     each = []
+    largest = max((float(np.abs(value).max(initial=0.0)) for value in reference.values()), default=0.0)
+    floor = NOISE * largest if by == "cosine" else 0.0
     for key in dict.fromkeys([*reference, *candidate]):
         if key in reference and key in candidate:
-            each.append(difference(key, reference[key], candidate[key], tolerance, by))
+            each.append(difference(key, reference[key], candidate[key], tolerance, by, floor))
         else:
             each.append(Difference(key, np.inf, np.inf, 0.0, tolerance, False, by))
     if not each:
         return Difference(name, 0.0, 0.0, 1.0, tolerance, True, by)
-    worst = min(each, key=lambda d: d.cosine) if by == "cosine" else max(each, key=lambda d: d.max_rel)
+    # What is wrong comes first, then what is worst.
+    worst = min(each, key=lambda d: (d.ok, d.cosine if by == "cosine" else -d.max_rel))
     return Difference(
         name, max(d.max_abs for d in each), max(d.max_rel for d in each), min(d.cosine for d in each), tolerance,
         all(d.ok for d in each), by, worst.name, each,

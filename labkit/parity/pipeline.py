@@ -10,12 +10,13 @@ from labkit.parity.measures import Difference, difference
 
 
 def probe_folder(folder, images=64, size=64) -> None:
-    """Write an image folder to see through a pipeline by: a class an image, dark on the left and bright on the right."""
+    """Write an image folder to see through a pipeline by: a class an image, dark on the left, bright on the right."""
     ramp = np.broadcast_to(np.linspace(20, 235, size), (size, size)).astype(np.uint8)
-    for number in range(images):
-        place = Path(folder) / "train" / f"{number:04}"
-        place.mkdir(parents=True)
-        Image.fromarray(ramp).convert("RGB").save(place / "ramp.png")
+    for split in ("train", "val"):
+        for number in range(images):
+            place = Path(folder) / split / f"{number:04}"
+            place.mkdir(parents=True)
+            Image.fromarray(ramp).convert("RGB").save(place / "ramp.png")
 
 
 def compare_pipeline(create, flip=0.5, ranks=2, images=64, epochs=8) -> list[Difference]:

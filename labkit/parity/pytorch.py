@@ -1,6 +1,7 @@
 """PyTorch and torchvision, imported where they are needed and only there."""
 
 import sys
+import warnings
 
 from labkit.runtime import LabkitError
 
@@ -29,16 +30,18 @@ def torchvision():
     """
     global _library
     library = torch().library
-    try:
-        import torchvision
-    except ImportError:
-        raise NoTorchError(f"torchvision is not installed: {INSTALL}") from None
-    except RuntimeError as error:
-        if "torchvision::nms does not exist" not in str(error):
-            raise NoTorchError(f"torchvision cannot be imported: {str(error).splitlines()[0]}") from None
-        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
-            del sys.modules[name]  # half imported
-        _library = library.Library("torchvision", "DEF")
-        _library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        import torchvision
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Failed to load image Python extension")  # reads files; Pillow does that here
+        try:
+            import torchvision
+        except ImportError:
+            raise NoTorchError(f"torchvision is not installed: {INSTALL}") from None
+        except RuntimeError as error:
+            if "torchvision::nms does not exist" not in str(error):
+                raise NoTorchError(f"torchvision cannot be imported: {str(error).splitlines()[0]}") from None
+            for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+                del sys.modules[name]  # half imported
+            _library = library.Library("torchvision", "DEF")
+            _library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+            import torchvision
     return torchvision

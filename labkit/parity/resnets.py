@@ -8,7 +8,7 @@ import numpy as np
 
 import labkit
 from labkit import runtime
-from labkit.data import imagenet, imagenet_files
+from labkit.data import files, imagenet, imagenet_files
 from labkit.losses import CrossEntropySmooth
 from labkit.networks import create_resnet
 from labkit.optimizers import momentum
@@ -42,6 +42,29 @@ class Setting:
     lr: float = GENTLE_RATE
     seed: int = 1
     weights: Path | None = None
+
+
+def write_photographs(folder, tile=128, step=96, classes=10) -> None:
+    """Write tiles of scikit-learn's two photographs as an image folder, classes by turns: what to compare on.
+
+    Photographs and not the sample's digits: in flat images whole channels hardly vary, batch norm magnifies their
+    rounding, and ReLUs switch on one side only.
+    """
+    from PIL import Image
+
+    number = 0
+    with files.staging(folder) as staged:
+        for path in imagenet_files.photographs():
+            with Image.open(path) as photograph:
+                for top in range(0, photograph.height - tile + 1, step):
+                    for left in range(0, photograph.width - tile + 1, step):
+                        for split in ("train", "val"):
+                            place = staged / split / str(number % classes)
+                            place.mkdir(parents=True, exist_ok=True)
+                            photograph.crop((left, top, left + tile, top + tile)).save(place / f"{number:03}.png")
+                        number += 1
+        files.write_source(staged, "tiles of scikit-learn's two photographs")
+        files.publish(staged, folder, imagenet_files.check)
 
 
 def torch_batches(setting, count) -> list:

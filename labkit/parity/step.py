@@ -110,6 +110,8 @@ def mindspore_step(side: Side, names: Names) -> Step:
             calls[name].append(step.add(name, output.asnumpy()))
 
         def backward(cell, gradient_on, gradient_in):
+            if not calls[name]:  # a cell with a bprop of its own: MindSpore calls no forward hook
+                return
             layer = calls[name].pop()  # the last call comes first
             layer.gradient_in, layer.gradient_on = _first(gradient_in), _first(gradient_on)
 

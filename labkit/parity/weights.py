@@ -107,7 +107,8 @@ def read_state(path) -> dict[str, np.ndarray]:
     except pickle.UnpicklingError:
         raise WeightsError(f"{path}: holds more than tensors, or is no PyTorch file; not unpickled") from None
     except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        raise WeightsError(f"{path}: not a whole PyTorch file ({str(error).splitlines()[0]})") from None
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise WeightsError(f"{path}: not a whole PyTorch file ({reason})") from None
     tensor = torch().Tensor
     if not isinstance(state, dict) or not state:
         raise WeightsError(f"{path}: not a state dict, but a {type(state).__name__}")

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 DATA = "uniform random pixels: speed does not depend on what they show"
+PHOTOGRAPHS = "scikit-learn's two photographs, 640x427 JPEG, 64 times each"
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,19 @@ def _steps(network, title, batch):
     )
 
 
+def _images(split, title, work, peers):
+    return Case(
+        f"ImageNet input pipeline, {title}",
+        f"32 JPEG files: {work}, normalise, batch",
+        32,
+        "PyTorch DataLoader, 2 workers",
+        {
+            "PyTorch DataLoader, 2 workers": ("torch-images", split, "2"),
+            **{name: ("labkit-images", split, *arguments) for name, arguments in peers.items()},
+        },
+    )
+
+
 GROUPS = {
     "steps": [_steps("resnet20", "ResNet-20", 128), _steps("resnet50", "ResNet-50 (CIFAR stem)", 32)],
     "pipeline": [
@@ -46,5 +60,27 @@ GROUPS = {
                 "MindSpore Cifar10Dataset, 1 worker": ("mindspore-data", "1"),
             },
         )
+    ],
+    "imagenet": [
+        _images(
+            "train",
+            "training",
+            "decode, random part, resize to 224, flip",
+            {
+                "labkit fast, 2 workers": ("fast", "2", "files"),
+                "labkit fast, 1 worker": ("fast", "1", "files"),
+                "labkit fast, 2 workers, MindRecord": ("fast", "2", "records"),
+                "labkit exact, 2 workers": ("exact", "2", "files"),
+            },
+        ),
+        _images(
+            "test",
+            "evaluation",
+            "decode, shorter side to 256, middle 224",
+            {
+                "labkit fast, 2 workers": ("fast", "2", "files"),
+                "labkit exact, 2 workers": ("exact", "2", "files"),
+            },
+        ),
     ],
 }

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -82,17 +83,17 @@ def torch_step(network, batch):
     return {"version": torch.__version__, "parameters": parameters}, steps(step)
 
 
-def batches(iterable):
-    """A turn: seconds a batch, over BATCHES batches of an endless iterator."""
+def batches(iterable, queued=QUEUED, measured=BATCHES):
+    """A turn: seconds a batch, over `measured` batches of an endless iterator."""
     iterator = iter(iterable)
 
     def turn():
-        for _ in range(QUEUED):  # made while the others took their turns
+        for _ in range(queued):  # made while the others took their turns
             next(iterator)
         start = time.perf_counter()
-        for _ in range(BATCHES):
+        for _ in range(measured):
             next(iterator)
-        return (time.perf_counter() - start) / BATCHES
+        return (time.perf_counter() - start) / measured
 
     return turn
 
@@ -164,12 +165,78 @@ def torch_data(workers):
     return {"version": torch.__version__}, batches(itertools.chain.from_iterable(itertools.repeat(loader)))
 
 
+def image_folder():
+    """An image folder, in a temporary folder that ends with the process: one class, links to photographs, each in both
+    splits. The photographs are those of the folder $LABKIT_BENCH_IMAGES, or scikit-learn's two, 64 times."""
+    from labkit.data import imagenet_files
+
+    given = os.environ.get("LABKIT_BENCH_IMAGES")
+    paths = sorted(path for path in Path(given).rglob("*") if path.is_file()) if given else []
+    paths = paths[: len(paths) // 32 * 32] or [path for path in imagenet_files.photographs() for _ in range(64)]
+    folder = tempfile.TemporaryDirectory()
+    for split in imagenet_files.SPLITS.values():
+        place = Path(folder.name) / "images" / split / "a"
+        place.mkdir(parents=True)
+        for number, path in enumerate(paths):
+            (place / f"{number:06}.JPEG").symlink_to(path.resolve())
+    return folder
+
+
+IMAGES = {"queued": 24, "measured": 24}  # batches of 32; MindData's queues hold up to 16
+
+
+def labkit_images(split, route, workers, form):
+    import mindspore as ms
+
+    from labkit.data import imagenet
+
+    place = image_folder()
+    folder = Path(place.name) / "images"
+    if form == "records":
+        script = Path(__file__).parents[2] / "data_scripts" / "imagenet.py"
+        subprocess.run([sys.executable, script, "mindrecord", folder], check=True)
+        folder = folder.with_name("images-mindrecord")
+    make = imagenet.train_transforms if split == "train" else imagenet.evaluation_transforms
+    data = imagenet.create_dataset(
+        folder, split, 32, image_transforms=make(route=route), num_workers=int(workers), bad_images="skip"
+    )
+    turn = batches(data.repeat().create_tuple_iterator(output_numpy=True), **IMAGES)
+    return {"version": ms.__version__}, lambda: (place, turn())[1]
+
+
+def torch_images(split, workers):
+    import torch
+
+    from tests.peer import import_torchvision
+
+    torchvision, place = import_torchvision(), image_folder()
+    steps = torchvision.transforms
+    if split == "train":
+        first = [steps.RandomResizedCrop(224, (0.08, 1.0), (0.75, 1.333)), steps.RandomHorizontalFlip()]
+    else:
+        first = [steps.Resize(256), steps.CenterCrop(224)]
+    preprocess = steps.Compose(
+        [*first, steps.ToTensor(), steps.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))]
+    )
+    name = {"train": "train", "test": "val"}[split]
+    images = torchvision.datasets.ImageFolder(Path(place.name) / "images" / name, preprocess)
+    loader = torch.utils.data.DataLoader(
+        images, 32, shuffle=split == "train", drop_last=split == "train", num_workers=int(workers),
+        persistent_workers=True,
+    )  # fmt: skip
+    turn = batches(itertools.chain.from_iterable(itertools.repeat(loader)), **IMAGES)
+    version = f"{torch.__version__}, torchvision {torchvision.__version__}"
+    return {"version": version}, lambda: (place, turn())[1]
+
+
 PEERS = {
     "mindspore-step": mindspore_step,
     "torch-step": torch_step,
     "labkit-data": labkit_data,
     "mindspore-data": mindspore_data,
     "torch-data": torch_data,
+    "labkit-images": labkit_images,
+    "torch-images": torch_images,
 }
 
 if __name__ == "__main__":

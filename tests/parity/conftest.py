@@ -2,23 +2,22 @@
 
 import pytest
 
-from labkit.data import imagenet_files
-from labkit.parity import Setting, compare_resnets
+from labkit.parity import Setting, compare_resnets, write_photographs
 
 
 @pytest.fixture(scope="session")
-def digits(tmp_path_factory):
-    """The sample image folder."""
-    folder = tmp_path_factory.mktemp("digits") / "imagenet"
-    imagenet_files.write_sample(folder)
+def photographs(tmp_path_factory):
+    """Tiles of two photographs as an image folder."""
+    folder = tmp_path_factory.mktemp("photographs") / "tiles"
+    write_photographs(folder)
     return folder
 
 
 @pytest.fixture(scope="session")
-def compare(digits):
+def compare(photographs):
     """Function: the report of a setting, with what is planted; 32 x 32 pixels, 8 images, no training unless told."""
 
     def compare(network, plant=None, **options):
-        return compare_resnets(Setting(network, digits, **{"image_size": 32, "steps": 0, **options}), plant)
+        return compare_resnets(Setting(network, photographs, **{"image_size": 32, "steps": 0, **options}), plant)
 
     return compare

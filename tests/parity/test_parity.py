@@ -172,8 +172,8 @@ def parity(*arguments):
 
 
 @pytest.mark.slow
-def test_command_and_report(digits, tmp_path):
-    done = parity("resnet18", "--data", digits, "--image-size", 32, "--steps", 2, "--report", tmp_path / "r")
+def test_command_and_report(photographs, tmp_path):
+    done = parity("resnet18", "--data", photographs, "--image-size", 32, "--steps", 2, "--report", tmp_path / "r")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "DIFFERS" not in done.stdout and "losses of 2 steps" in done.stdout
     report = json.loads((tmp_path / "r" / "report.json").read_text())
@@ -185,14 +185,14 @@ def test_command_and_report(digits, tmp_path):
 
 
 @pytest.mark.slow
-def test_command_on_networks_that_differ(digits, tmp_path, monkeypatch):
+def test_command_on_networks_that_differ(photographs, tmp_path, monkeypatch):
     """A file of weights that PyTorch has not begun with is one thing; another epsilon in labkit is a difference."""
     program = (
         "import labkit.networks.resnet as r; from mindspore import nn;"
         "r.batch_norm = lambda channels: nn.BatchNorm2d(channels, eps=1e-3, momentum=0.9);"
         "from labkit.cli import main; main()"
     )
-    command = [sys.executable, "-c", program, "parity", "resnet18", "--data", str(digits), "--image-size", "32",
+    command = [sys.executable, "-c", program, "parity", "resnet18", "--data", str(photographs), "--image-size", "32",
                "--steps", "0", "--report", str(tmp_path / "r")]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1 and "DIFFERS" in done.stdout, done.stderr

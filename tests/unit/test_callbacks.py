@@ -12,7 +12,7 @@ import mindspore.dataset as ds
 import numpy as np
 import pytest
 from mindspore import nn
-from mindspore.train import Accuracy, Callback, Model, RunContext
+from mindspore.train import Accuracy, Callback, Model, RunContext, TopKCategoricalAccuracy
 from mindspore.train.callback import _InternalCallbackParam
 
 from labkit import callbacks, training
@@ -274,6 +274,20 @@ def test_evaluation_after_every_epoch(tmp_path):
     assert [line["epoch"] for line in history] == [1, 2]
     assert history[1]["accuracy"] == evaluation.accuracy == pytest.approx(right)
     assert lines[1] == f"epoch 2 accuracy = {right:.4f}"
+
+
+def test_evaluation_by_several_metrics(tmp_path):
+    """Each is a field of the history's line, in the model's order; the progress bar shows `accuracy`."""
+    file, lines, net = tmp_path / "history.jsonl", [], nn.Dense(6, 3)
+    loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")
+    metrics = {"accuracy": Accuracy(), "top_2": TopKCategoricalAccuracy(2)}
+    work = Model(net, loss, nn.SGD(net.trainable_params(), 0.1), metrics)
+    evaluation = EvaluateCallback(work, images(), file, lines.append)
+    work.train(1, images(), [evaluation], dataset_sink_mode=False)
+    record = json.loads(file.read_text())
+    assert list(record) == ["epoch", "accuracy", "top_2"] and record["accuracy"] <= record["top_2"] <= 1
+    assert evaluation.accuracy == record["accuracy"]
+    assert lines == [f"epoch 1 accuracy = {record['accuracy']:.4f}, top_2 = {record['top_2']:.4f}"]
 
 
 def columns():

@@ -559,6 +559,7 @@ def test_sample_then_check(tmp_path, monkeypatch):
     assert result.exit_code == 0 and "1,437 + 360 images" in result.stdout
     assert "already there" in run("sample").stdout
     info = files.check(tmp_path / "sample" / files.FOLDER)
+    assert "CIFAR-10 itself is not there" in run("check").stdout
     for args in (["check"], ["check", tmp_path / "sample"], ["check", info.folder]):
         lines = run(*args).stdout.splitlines()
         assert lines[0] == f"{info.folder}: {info.name}"

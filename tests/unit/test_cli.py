@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import numpy as np
+import onnxruntime
 import pytest
 from click.testing import CliRunner
 from PIL import Image
@@ -20,7 +21,7 @@ from labkit.run import RunError, create, open_run
 LABKIT = [sys.executable, "-c", "from labkit.cli import main; main(prog_name='labkit')"]
 # Prints the modules that were imported, last of all on stderr.
 WATCH = "import sys, atexit; atexit.register(lambda: print(sorted(sys.modules), file=sys.stderr)); "
-COMMANDS = ("train", "eval", "plot", "doctor")
+COMMANDS = ("train", "eval", "export", "plot", "doctor")
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +140,9 @@ def test_top_help_says_how_to_start(invoke):
         ["train"],
         ["train", "cifar10", "--fast"],
         ["eval"],
+        ["export"],
+        ["export", "run", "--format", "pth"],
+        ["export", "run", "--batch-size", "0"],
         ["plot"],
         ["train", "cifar10", "--profile"],
         ["--x"],
@@ -165,6 +169,7 @@ def test_wrong_usage(invoke, arguments):
         (["train", "cifar10", "--resume"], "no unfinished Run"),
         (["train", "cifar10", "--resume", "--out", "nowhere"], "nowhere: not a Run"),
         (["eval", "nowhere"], "nowhere: not a Run"),
+        (["export", "nowhere"], "nowhere: not a Run"),
         (["plot", "nowhere"], "nowhere: not a Run"),
     ],
 )
@@ -262,10 +267,36 @@ def test_eval_as_a_table(invoke, trained, monkeypatch):
     done = invoke("eval", run)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) == 11
-    assert lines[-1].split()[0] == "all" and lines[-1].split()[3] == "50"
-    accuracy = json.loads((run / "summary.json").read_text())["accuracy"]
-    assert lines[-1].endswith(f"{accuracy:.2%}")
+    assert len(lines) == 12
+    assert lines[-2].split()[0] == "all" and lines[-2].split()[3] == "50"
+    summary = json.loads((run / "summary.json").read_text())
+    assert lines[-2].endswith(f"{summary['accuracy']:.2%}")
+    assert lines[-1].startswith("top 5 ") and lines[-1].endswith(f"{summary['top_5_accuracy']:.2%}")
+    assert lines[-1].split()[2:5] == [str(round(50 * summary["top_5_accuracy"])), "of", "50"]
+    assert len({len(line) for line in lines}) == 1  # columns
+
+
+@pytest.mark.slow
+def test_eval_of_five_classes_or_fewer_has_no_top_5(invoke, trained, monkeypatch):
+    result = open_run(trained[0]).evaluation
+    del result["top_5_accuracy"]
+    monkeypatch.setattr(training, "evaluate", lambda run: result)
+    assert invoke("eval", trained[0]).stdout.splitlines()[-1].startswith("all ")
+
+
+@pytest.mark.slow
+def test_export_makes_a_file(invoke, trained, place):
+    """In the Run unless told otherwise; what is in it, tests/unit/test_export.py looks at."""
+    run, _ = trained
+    done = invoke("export", run)
+    assert done.stdout.strip() == str(run / "resnet20.mindir"), done.stderr
+    assert (run / "resnet20.mindir").stat().st_size > 1e6
+    done = invoke("export", run, "--format", "onnx", "--out", "mine.onnx", "--batch-size", 2, "--image-size", 40)
+    assert done.stdout.strip() == "mine.onnx", done.stderr
+    (given,) = onnxruntime.InferenceSession(str(place / "mine.onnx"), providers=["CPUExecutionProvider"]).get_inputs()
+    assert given.shape == [2, 3, 40, 40]
+    assert "only Ascend writes AIR" in refusal(invoke("export", run, "--format", "air"))
+    assert not list(place.rglob("part-*"))
 
 
 @pytest.mark.slow
@@ -362,6 +393,9 @@ def test_a_run_without_its_checkpoint(invoke, trained, place):
     for name in ("recipe.yaml", "history.jsonl", "summary.json"):
         (recorded / name).write_bytes((trained[0] / name).read_bytes())
     assert "latest.ckpt: missing" in refusal(invoke("eval", recorded))
+    assert "latest.ckpt: missing" in refusal(invoke("export", recorded))
+    (recorded / "evaluation.json").write_text("{}")
+    assert "in its evaluation.json" in refusal(invoke("eval", recorded))
     assert invoke("plot", recorded).returncode == 0
 
 

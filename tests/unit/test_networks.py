@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from mindspore import nn
 
-from labkit.networks import NAMES, BasicBlock, Bottleneck, ResNet, create_resnet, resnet
+from labkit.networks import NAMES, BasicBlock, Bottleneck, ResNet, create_resnet, initialise_as_guide, resnet
 from labkit.recipe import Network
 
 # torchvision's models, 1000 classes: trainable parameters.
@@ -256,6 +256,26 @@ def test_initial_weights_are_kaiming_fan_out(resnet50):
             assert (value == (1 if parameter.name.endswith("gamma") else 0)).all(), parameter.name
         else:
             assert 0.95 / 2048**0.5 < np.abs(value).max() <= 1.001 / 2048**0.5, parameter.name
+
+
+def test_initial_weights_as_the_guide_draws_them():
+    """Uniform within sqrt(6 / (in + out)) with the kernel's area counted in; dense: deviation 0.01, cut at 0.02."""
+    net = create_resnet("resnet18", 1000, "imagenet")
+    initialise_as_guide(net)
+    for parameter in net.trainable_params():
+        value = parameter.asnumpy()
+        if value.ndim == 4:
+            out, channels, k, _ = value.shape
+            bound = (6 / (k * k * (channels + out))) ** 0.5
+            assert 0.99 * bound < np.abs(value).max() <= bound * (1 + 1e-6), parameter.name
+            assert value.std() == pytest.approx(bound / 3**0.5, rel=0.03), parameter.name
+        elif parameter.name == "fc.weight":
+            assert 0.0199 < np.abs(value).max() <= 0.02
+            assert value.std() == pytest.approx(0.0088, rel=0.01)  # of a normal cut at two deviations
+        else:
+            assert (value == (1 if parameter.name.endswith("gamma") else 0)).all(), parameter.name
+    kernels = [p.asnumpy() for p in net.trainable_params() if p.shape == (512, 512, 3, 3)]
+    assert len(kernels) == 3 and not np.array_equal(kernels[0], kernels[1])
 
 
 def test_the_seed_decides_the_initial_weights():

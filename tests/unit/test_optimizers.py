@@ -63,29 +63,32 @@ def test_statistics_of_batch_norm_are_no_parameters(resnet20):
     assert not any("moving" in p.name for p in momentum(resnet20, RATES).parameters)
 
 
-def numpy_momentum(values, gradients, rates, mu, decay):
-    """v = mu v + g; w -= lr v; decay for matrices only."""
+def numpy_momentum(values, gradients, rates, mu, decay, clip_norm=np.inf):
+    """v = mu v + g; w -= lr v; decay for matrices only; all gradients of a step first shortened to clip_norm."""
     values = {name: value.astype(np.float64) for name, value in values.items()}
     velocity = {name: np.zeros_like(value) for name, value in values.items()}
     for step, rate in enumerate(rates):
+        norm = np.sqrt(sum((gradient.astype(np.float64) ** 2).sum() for gradient in gradients[step].values()))
         for name, value in values.items():
-            gradient = gradients[step][name] + (decay * value if value.ndim > 1 else 0)
+            gradient = gradients[step][name] * min(1, clip_norm / norm) + (decay * value if value.ndim > 1 else 0)
             velocity[name] = mu * velocity[name] + gradient
             values[name] = value - rate * velocity[name]
     return values
 
 
 @pytest.mark.parametrize("mu, decay", [(0.9, 0.05), (0.9, 0.0), (0.5, 0.2)])
-def test_steps_against_numpy(mu, decay):
+@pytest.mark.parametrize("clip_norm, loss_scale", [(None, 1.0), (None, 1024.0), (0.5, 1.0), (0.5, 1024.0), (100, 8.0)])
+def test_steps_against_numpy(mu, decay, clip_norm, loss_scale):
+    """Gradients of length 3 or so: 0.5 shortens each of them, 100 none; they come in multiplied by the loss scale."""
     net = Small()
-    optimizer = momentum(net, RATES, mu, decay)
+    optimizer = momentum(net, RATES, mu, decay, clip_norm, loss_scale)
     params = net.trainable_params()
     before = {p.name: p.asnumpy().copy() for p in params}
     rng = np.random.default_rng(0)
     gradients = [{p.name: rng.normal(size=p.shape).astype(np.float32) for p in params} for _ in RATES]
     for step in gradients:
-        optimizer(tuple(ms.Tensor(step[p.name]) for p in params))
-    expected = numpy_momentum(before, gradients, RATES, mu, decay)
+        optimizer(tuple(ms.Tensor(step[p.name] * loss_scale) for p in params))
+    expected = numpy_momentum(before, gradients, RATES, mu, decay, clip_norm or np.inf)
     assert len(expected) == 4
     for parameter in params:
         np.testing.assert_allclose(parameter.asnumpy(), expected[parameter.name], rtol=1e-5, atol=1e-6)
@@ -101,6 +104,26 @@ def test_without_gradient_only_weights_shrink():
             np.testing.assert_allclose(parameter.asnumpy(), before[parameter.name] * (1 - 0.1 * 0.5), rtol=1e-6)
         else:
             np.testing.assert_array_equal(parameter.asnumpy(), before[parameter.name])
+
+
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
+@pytest.mark.parametrize("loss_scale", [1.0, 1024.0])
+def test_clipping_in_a_train_step(mode, loss_scale):
+    """As `Model` builds it: one step moves all parameters together by rate times clip_norm, whatever the loss scale."""
+    ms.set_context(mode=mode)
+    try:
+        net = Small()
+        params = net.trainable_params()
+        before = [p.asnumpy().copy() for p in params]
+        loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")
+        optimizer = momentum(net, RATES, 0.9, 0.0, clip_norm=0.01, loss_scale=loss_scale)
+        step = nn.TrainOneStepCell(nn.WithLossCell(net, loss), optimizer, loss_scale).set_train()
+        x = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
+        step(ms.Tensor(x), ms.Tensor(np.arange(8) % 2, ms.int32))
+    finally:
+        ms.set_context(mode=ms.GRAPH_MODE)
+    moved = np.sqrt(sum(((p.asnumpy() - b) ** 2).sum() for p, b in zip(params, before)))
+    assert moved == pytest.approx(0.1 * 0.01, rel=1e-3)
 
 
 def test_defaults_are_he_et_al():
@@ -141,7 +164,7 @@ def test_network_with_weights_only_or_vectors_only(frozen):
     assert set(names(optimizer.parameters)) == {"dense.weight", "dense.bias", "norm.gamma", "norm.beta"} - set(frozen)
 
 
-@pytest.mark.parametrize("arguments", [{"momentum": -0.1}, {"weight_decay": -0.1}])
+@pytest.mark.parametrize("arguments", [{"momentum": -0.1}, {"weight_decay": -0.1}, {"loss_scale": 0.0}])
 def test_bad_values(arguments):
     with pytest.raises((ValueError, TypeError)):
         momentum(Small(), RATES, **arguments)

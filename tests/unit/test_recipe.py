@@ -1,5 +1,6 @@
 """labkit.recipe: what is accepted, and that every refusal is one line naming the key and the file."""
 
+import json
 import math
 from pathlib import Path
 
@@ -44,6 +45,12 @@ def recipe_file(tmp_path):
     return write
 
 
+@pytest.fixture
+def folder_file(recipe_file):
+    """As recipe_file, for data in an image folder."""
+    return lambda **changes: recipe_file(data__format="image_folder", **changes)
+
+
 def refusal(file, profile="sample", settings=()):
     """The message of the RecipeError that loading raises; it must be one line."""
     with pytest.raises(RecipeError) as caught:
@@ -73,10 +80,20 @@ def test_profile_over_base_and_setting_over_both(recipe_file):
 def test_defaults(recipe_file):
     recipe = recipes.load(recipe_file(), "sample")
     assert (recipe.network.stem, recipe.network.num_classes) == ("cifar", 10)
-    assert (recipe.data.crop_padding, recipe.data.flip, recipe.data.image_size) == (4, 0.5, 32)
-    assert (recipe.optimizer.momentum, recipe.optimizer.weight_decay) == (0.9, 1e-4)
+    assert (recipe.network.init, recipe.amp_level, recipe.loss_scale) == ("torchvision", "O0", 1.0)
+    assert (recipe.data.format, recipe.data.crop_padding, recipe.data.flip, recipe.data.image_size) == (
+        "cifar10", 4, 0.5, 32,
+    )  # fmt: skip
+    optimizer = recipe.optimizer
+    assert (optimizer.momentum, optimizer.weight_decay, optimizer.clip_norm) == (0.9, 1e-4, None)
     assert (recipe.loss.smoothing, recipe.schedule.name, recipe.schedule.lr_end) == (0.0, "quadratic", 0.0)
     assert (recipe.sink, recipe.checkpoint_steps) == (False, None)
+
+
+def test_defaults_of_an_image_folder(folder_file):
+    data = recipes.load(folder_file(), "sample").data
+    assert (data.image_size, data.resize, data.crop_scale, data.flip) == (224, 256, [0.08, 1.0], 0.5)
+    assert (data.route, data.bad_images, data.workers, data.eval_batch_size) == ("fast", "error", 1, 250)
 
 
 @pytest.mark.parametrize("text", ["1e-4", "1E-4", "+1e-4", "1.e-4", "0.1e-3"])
@@ -163,6 +180,23 @@ BAD_VALUES = [
     ("optimizer.weight_decay", "small", "number"),
     ("optimizer.weight_decay", "0x10", "number"),
     ("network.fast_gradient", "true", "boolean"),
+    ("optimizer.clip_norm", 0, "greater"),
+    ("optimizer.clip_norm", -1.0, "greater"),
+    ("optimizer.clip_norm", math.inf, "finite"),
+    ("optimizer.clip_norm", "short", "number"),
+    ("network.init", "he", "guide"),
+    ("amp_level", "O4", "O3"),
+    ("amp_level", 2, "O2"),
+    ("loss_scale", 0.5, "greater"),
+    ("loss_scale", True, "number"),
+    ("data", "cifar10", "dictionary"),
+    ("data", ["folder"], "dictionary"),
+    ("data.format", "tar", "image_folder"),
+    ("data.format", ["cifar10"], "image_folder"),
+    ("data.format", True, "image_folder"),
+    ("data.cifar10", {}, "unknown key"),
+    ("data.resize", 256, "unknown key"),
+    ("data.route", "exact", "unknown key"),
     ("schedule.name", "step", "cosine"),
     ("schedule.lr_max", 0, "greater"),
     ("schedule.lr_max", -0.1, "greater"),
@@ -184,6 +218,46 @@ def test_bad_value_in_the_file(recipe_file, key, value, says):
     assert says == "unknown key" or repr(value) in message or "1e999" in str(value)
 
 
+BAD_FOLDER_VALUES = [
+    ("data.crop_padding", 4, "unknown key"),
+    ("data.image_folder", {}, "unknown key"),
+    ("data.batch_size", 0, "greater"),
+    ("data.image_size", 0, "greater"),
+    ("data.resize", 0, "greater"),
+    ("data.flip", 2, "less"),
+    ("data.resize", 200, "at least data.image_size, 224"),
+    ("data.route", "slow", "exact"),
+    ("data.bad_images", "ignore", "skip"),
+    ("data.crop_scale", 0.5, "list"),
+    ("data.crop_scale", [0.5], "smallest"),
+    ("data.crop_scale", [0.1, 0.5, 1.0], "smallest"),
+    ("data.crop_scale", [1.0, 0.5], "smallest"),
+]
+
+
+@pytest.mark.parametrize("key, value, says", BAD_FOLDER_VALUES)
+def test_bad_value_of_an_image_folder(folder_file, key, value, says):
+    """The format, by which pydantic chooses the keys, stays out of the line."""
+    file = folder_file(**{key.replace(".", "__"): value})
+    message = refusal(file)
+    assert message.startswith(f"{file}: {key}: ")
+    assert says in message and (says == "unknown key" or repr(value) in message)
+
+
+@pytest.mark.parametrize("value, place", [([0.0, 1.0], 0), ([0.5, 1.5], 1), (["small", 1.0], 0)])
+def test_bad_share_of_a_crop(folder_file, value, place):
+    file = folder_file(data__crop_scale=value)
+    assert refusal(file).startswith(f"{file}: data.crop_scale.{place}: ")
+    setting = f"data.crop_scale={json.dumps(value)}"
+    assert refusal(folder_file(), settings=(setting,)).startswith(f"--set {setting}: data.crop_scale.{place}: ")
+
+
+@pytest.mark.parametrize("key", ["data.folder", "data.batch_size"])
+def test_missing_key_of_an_image_folder(folder_file, key):
+    file = folder_file(**{key.replace(".", "__"): None})
+    assert refusal(file) == f"{file}: {key}: missing"
+
+
 SETTINGS = [
     ("colour=red", "colour", "unknown key"),
     ("data.colour=red", "data.colour", "unknown key"),
@@ -196,6 +270,11 @@ SETTINGS = [
     ("schedule.lr_max=Infinity", "schedule.lr_max", "finite"),
     ("network.fast_gradient=yes", "network.fast_gradient", "boolean"),
     ("network=resnet50", "network", "dictionary"),
+    ('network={"name": "resnet51"}', "network.name", "resnet50"),
+    ("data.format=tar", "data.format", "image_folder"),
+    ("data.resize=256", "data.resize", "unknown key"),
+    ("optimizer.clip_norm=0", "optimizer.clip_norm", "greater"),
+    ("amp_level=fast", "amp_level", "O3"),
     ("seed=" + 5000 * "9", "seed", "integer"),  # more digits than Python reads
 ]
 
@@ -327,7 +406,29 @@ def test_dump_writes_every_key_out(recipe_file):
     recipe = recipes.load(recipe_file(), "sample")
     tree = yaml.safe_load(recipe.dump())
     assert set(tree) == set(recipes.Recipe.model_fields)
-    assert set(tree["data"]) == set(recipes.Data.model_fields)
+    assert set(tree["data"]) == set(recipes.Cifar10.model_fields)
+
+
+def test_image_folder_and_back(folder_file, tmp_path):
+    settings = ("data.crop_scale=[0.25, 1]", "optimizer.clip_norm=2", "amp_level=O2", "loss_scale=1024")
+    recipe = recipes.load(folder_file(), "sample", settings)
+    kept = tmp_path / "kept.yaml"
+    kept.write_text(recipe.dump())
+    assert recipes.read_resolved(kept) == recipe
+    assert (recipe.data.crop_scale, recipe.optimizer.clip_norm) == ([0.25, 1.0], 2.0)
+    assert set(yaml.safe_load(recipe.dump())["data"]) == set(recipes.ImageFolder.model_fields)
+
+
+def test_a_recipe_of_before_there_were_formats(recipe_file, tmp_path):
+    """A Run that was recorded then reads as one of CIFAR-10's layout, with today's defaults."""
+    recipe = recipes.load(recipe_file(), "sample")
+    tree = recipe.model_dump()
+    for part, key in (("data", "format"), ("network", "init"), ("optimizer", "clip_norm")):
+        del tree[part][key]
+    del tree["amp_level"], tree["loss_scale"]
+    kept = tmp_path / "kept.yaml"
+    kept.write_text(yaml.safe_dump(tree))
+    assert recipes.read_resolved(kept) == recipe
 
 
 def test_resolved_recipe_with_a_wrong_key(recipe_file, tmp_path):
@@ -346,6 +447,16 @@ def test_require_same_names_the_first_difference(recipe_file):
     for keys in (("schedule.lr_max",), ("epochs", "schedule")):  # in the recipe's order
         with pytest.raises(RecipeError, match=r"^run: .*schedule\.lr_max is 0\.1, not 0\.3$"):
             recipes.require_same(kept, other, Path("run"), keys)
+
+
+def test_require_same_with_another_format(recipe_file, folder_file):
+    """Its keys are other keys, too."""
+    kept = recipes.load(recipe_file(), "sample")
+    asked = recipes.load(folder_file(), "sample")
+    with pytest.raises(RecipeError, match="data.format is 'cifar10', not 'image_folder'"):
+        recipes.require_same(kept, asked, Path("run"), ("data",))
+    with pytest.raises(RecipeError, match="data.crop_padding is 4, not None"):
+        recipes.require_same(kept, asked, Path("run"), ("data.crop_padding",))
 
 
 def test_require_same_looks_at_what_was_asked_only(recipe_file):
@@ -404,3 +515,12 @@ def test_find_says_what_there_is(lab, tmp_path, monkeypatch):
     with pytest.raises(RecipeError, match="no lab .* labs here: .*cifar10") as caught:
         recipes.find(lab)
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "setting, meant",
+    [("lr_max=0.1", "schedule.lr_max"), ("schedule.lr_mx=0.1", "schedule.lr_max"), ("max_step=3", "max_steps")],
+)
+def test_an_unknown_key_that_is_nearly_a_known_one(recipe_file, setting, meant):
+    with pytest.raises(RecipeError, match=rf"unknown key, did you mean {meant}\?$"):
+        recipes.load(recipe_file(), "sample", (setting,))

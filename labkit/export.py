@@ -1,0 +1,42 @@
+"""Export: a trained network as one file that other programs run, without labkit."""
+
+import os
+from pathlib import Path
+
+import mindspore as ms
+import numpy as np
+from mindspore import nn
+
+from labkit import callbacks, runtime
+from labkit.networks import create_resnet
+from labkit.recipe import Recipe
+from labkit.runtime import LabkitError
+
+
+def export(recipe: Recipe, checkpoint: Path, out: Path, file_format="mindir", *, batch_size=1, image_size=None) -> None:
+    """Write the recipe's network with a checkpoint's weights: normalised images (N, 3, H, W) -> logits, in float32.
+
+    N is batch_size, H and W are image_size or else the recipe's: a file has fixed shapes. Batch norm uses its running
+    statistics. The file appears whole or not at all. Raises RunError as `callbacks.load_weights` does, LabkitError.
+    """
+    runtime.setup(recipe.seed)
+    if file_format == "air" and ms.get_context("device_target") != "Ascend":
+        raise LabkitError(f"{out}: only Ascend writes AIR; export MINDIR here, and AIR from the same Run there")
+    net = create_resnet(recipe.network.name, recipe.network.num_classes, recipe.network.stem).set_train(False)
+    callbacks.load_weights(checkpoint, net)
+    if file_format == "onnx" and recipe.network.stem == "imagenet":
+        # MindSpore 2.8 has no ONNX form of padded max-pooling. Behind ReLU zeros pad as well as minus infinity does.
+        edge = ((0, 0), (0, 0), (1, 1), (1, 1))
+        net.maxpool = nn.SequentialCell(nn.Pad(edge), nn.MaxPool2d(3, 2, pad_mode="valid"))
+    size = image_size or recipe.data.image_size
+    part = out.with_name(f"part-{out.stem}.{file_format}")  # MindSpore would add the ending itself
+    try:
+        images = ms.Tensor(np.zeros((batch_size, 3, size, size), np.float32))
+        ms.export(net, images, file_name=str(part), file_format=file_format.upper())
+        with open(part, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(part, out)
+    except (RuntimeError, ValueError) as error:
+        raise LabkitError(f"{out}: {str(error).splitlines()[0]}") from None
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,348 @@
+"""labkit.data.imagenet_files: what is a good image folder, what is a bad image, and the offline sample."""
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from labkit.data import imagenet_files as files
+from labkit.data.files import DataError
+
+RNG = np.random.default_rng(0)
+
+
+def encoded(image=None, form="JPEG", **options):
+    """An image file's bytes; without an image 40x30 random colours."""
+    image = image or Image.fromarray(RNG.integers(0, 256, (30, 40, 3), np.uint8))
+    raw = io.BytesIO()
+    image.save(raw, form, **options)
+    return raw.getvalue()
+
+
+JPEG, PNG = encoded(), encoded(form="PNG")
+GREY, CMYK = Image.open(io.BytesIO(PNG)).convert("L"), Image.open(io.BytesIO(PNG)).convert("CMYK")
+WORDS = {  # a bad file's content -> what is said of it
+    "empty": (b"", "empty"),
+    "text": (b"not an image, but long enough to be one", "not a JPEG or PNG image"),
+    "gif": (encoded(form="GIF"), "not a JPEG or PNG image"),
+    "half a jpeg": (JPEG[: len(JPEG) // 2], "truncated"),
+    "jpeg without its last bytes": (JPEG[:-20], "truncated"),
+    "jpeg without its end marker": (JPEG[:-2], "truncated"),
+    "jpeg header alone": (JPEG[:100], "Truncated"),
+    "half a png": (PNG[: len(PNG) // 2], "truncated"),
+    "16 bits": (encoded(Image.fromarray(np.arange(1200, dtype=np.uint16).reshape(30, 40)), "PNG"), "16 bits"),
+}
+
+
+def write(folder, contents):
+    for name, content in contents.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return folder
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Two classes; b's name sorts before a's in train, as written, and JPEG and PNG are mixed."""
+    return write(tmp_path / "d", {
+        "train/b/2.JPEG": JPEG, "train/b/1.png": PNG, "train/a/x.jpg": encoded(), "train/a/10.jpg": encoded(),
+        "train/a/9.jpg": encoded(), "val/b/v.JPEG": JPEG, "val/a/v.JPEG": encoded(),
+    })  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def torchvision():
+    pytest.importorskip("torch", reason="PyTorch is not installed: make bench installs it")
+    from peer import import_torchvision
+
+    return import_torchvision()
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sample") / files.FOLDER
+    files.write_sample(folder)
+    return folder
+
+
+# -- Good folders ---------------------------------------------------------------------------------
+
+
+def test_check_says_what_is_there(data):
+    write(data, {"SOURCE.txt": b"two random\n", "train/.hidden": b"", "train/a/.DS_Store": b"x", "notes.txt": b"x"})
+    info = files.check(data)
+    assert (info.folder, info.name, info.classes) == (data, "two random", ("a", "b"))
+    assert (info.train_images, info.test_images, info.files) == (5, 2, (("train", 5), ("val", 2)))
+    assert (info.note, info.skipped) == (None, ())
+
+
+def test_class_names_come_from_the_folder(data):
+    write(data, {"classes.txt": b"b\tbee, insect\nzzz\tnone\n"})
+    assert files.check(data).classes == ("a", "bee, insect")
+
+
+def test_listing_is_by_class_and_name(data):
+    paths, labels = files.listing(data, "train")
+    assert [str(Path(path).relative_to(data)) for path in paths] == [
+        "train/a/10.jpg", "train/a/9.jpg", "train/a/x.jpg", "train/b/1.png", "train/b/2.JPEG"
+    ]  # fmt: skip
+    assert labels.dtype == np.int32 and labels.tolist() == [0, 0, 0, 1, 1]
+    assert files.listing(data, "test")[1].tolist() == [0, 1]
+    with pytest.raises(ValueError, match="'train' or 'test'"):
+        files.listing(data, "val")
+
+
+def test_listing_is_image_folders(data, sample, torchvision):
+    for folder in (data, sample):
+        for split, name in files.SPLITS.items():
+            theirs = torchvision.datasets.ImageFolder(folder / name)
+            paths, labels = files.listing(folder, split)
+            assert list(zip(paths, labels.tolist())) == theirs.samples
+            assert len(theirs.classes) == len(files.check(folder).classes)
+
+
+def test_class_without_validation_images_keeps_the_numbers(data):
+    (data / "val/a/v.JPEG").unlink()
+    assert files.listing(data, "test")[1].tolist() == [1]
+    (data / "val/a").rmdir()
+    assert files.listing(data, "test")[1].tolist() == [1]
+
+
+def test_checksum_is_over_paths_and_sizes(data):
+    first = files.check(data).sha256
+    os.utime(data / "train/a/9.jpg", (0, 0))
+    assert files.check(data).sha256 == first
+    (data / "train/a/9.jpg").rename(data / "train/a/8.jpg")
+    second = files.check(data).sha256
+    write(data, {"train/a/8.jpg": JPEG + b"\0"})
+    assert len({first, second, files.check(data).sha256}) == 3
+
+
+def test_links_to_images_are_followed(data, tmp_path):
+    (data / "train/a/link.jpg").symlink_to("nowhere.JPEG")
+    (data / "train").rename(tmp_path / "elsewhere")
+    (data / "train").symlink_to(tmp_path / "elsewhere")
+    assert files.check(data, "skip").skipped == (("train/a/link.jpg", "No such file or directory"),)
+    (tmp_path / "elsewhere/a/link.jpg").unlink()
+    (tmp_path / "elsewhere/a/link.jpg").symlink_to("../b/2.JPEG")
+    assert files.check(data).train_images == 6
+
+
+# -- Bad folders and images -----------------------------------------------------------------------
+
+
+def test_missing_folders(data, tmp_path):
+    with pytest.raises(DataError, match=r"nowhere: there is no such folder; .*arrange"):
+        files.check(tmp_path / "nowhere")
+    with pytest.raises(DataError, match="x.jpg: is not a folder"):
+        files.check(data / "train/a/x.jpg")
+    (data / "val").rename(data / "validation")
+    with pytest.raises(DataError, match="val: there is no such folder"):
+        files.check(data)
+
+
+@pytest.mark.parametrize("bad_images", ["error", "skip"])
+def test_class_without_images(data, bad_images):
+    (data / "train/c").mkdir()
+    with pytest.raises(DataError, match="train/c: no image"):
+        files.check(data, bad_images)
+    (data / "train/c").rmdir()
+    (data / "val/c").mkdir()
+    with pytest.raises(DataError, match="val/c: .*train has no such class"):
+        files.check(data, bad_images)
+
+
+def test_no_classes(tmp_path):
+    for name in ("train", "val"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(DataError, match="train: no image"):
+        files.check(tmp_path)
+
+
+@pytest.mark.parametrize("content, words", WORDS.values(), ids=WORDS)
+def test_bad_image_is_named_or_skipped(data, content, words):
+    before = files.check(data)
+    write(data, {"train/b/3.JPEG": content})
+    for call in (lambda: files.check(data), lambda: files.listing(data, "train"), lambda: files.listing(data, "test")):
+        with pytest.raises(DataError, match=rf"train/b/3\.JPEG: .*{words}.*bad_images: skip") as caught:
+            call()
+        assert "\n" not in str(caught.value)
+    info = files.check(data, "skip")
+    assert (info.train_images, info.test_images, info.sha256) == (5, 2, before.sha256)
+    assert info.note == "1 of 8 images are bad and skipped"
+    ((path, what),) = info.skipped
+    assert path == "train/b/3.JPEG" and words in what
+    assert "train/b/3.JPEG" not in "".join(files.listing(data, "train", "skip")[0])
+    assert files.examine(data / path) == what
+
+
+def test_first_bad_image_is_named_and_the_rest_counted(data):
+    write(data, {"train/b/3.JPEG": b"", "val/a/w.JPEG": b"x", "train/a/sub/x.jpg": JPEG})
+    with pytest.raises(DataError, match=r"train/a/sub: a folder among the images \(2 more are bad\)"):
+        files.check(data)
+    assert [path for path, _ in files.check(data, "skip").skipped] == ["train/a/sub", "train/b/3.JPEG", "val/a/w.JPEG"]
+
+
+def test_a_class_of_bad_images_names_the_image_or_the_class(data):
+    write(data, {"train/c/1.jpg": b""})
+    with pytest.raises(DataError, match="train/c/1.jpg: empty"):
+        files.check(data)
+    with pytest.raises(DataError, match="train/c: no image"):
+        files.check(data, "skip")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        encoded(GREY), encoded(CMYK), encoded(progressive=True), encoded(quality=1), encoded(GREY, "PNG"),
+        encoded(GREY.convert("1"), "PNG"), encoded(GREY.convert("P"), "PNG"), encoded(GREY.convert("RGBA"), "PNG"),
+        JPEG + bytes(5000),
+    ],
+    ids=["grey", "cmyk", "progressive", "coarse", "grey png", "1 bit png", "palette png", "png with alpha", "rest"],
+)  # fmt: skip
+def test_unusual_images_are_good(tmp_path, content):
+    (tmp_path / "x").write_bytes(content)
+    assert files.examine(tmp_path / "x") is None
+    assert files.examine(tmp_path / "x", decode=True) is None
+
+
+def test_damage_in_the_middle_is_found_by_decoding(data):
+    hurt = bytearray(PNG)
+    hurt[len(PNG) // 2] ^= 1
+    write(data, {"train/b/1.png": bytes(hurt)})
+    assert files.check(data).skipped == ()
+    with pytest.raises(DataError, match="train/b/1.png: "):
+        files.check(data, decode=True)
+
+
+def test_photographs_are_good():
+    for path in files.photographs():
+        assert files.examine(path, decode=True) is None
+
+
+def test_unknown_choice(data):
+    for call in (lambda: files.check(data, "ignore"), lambda: files.listing(data, "train", "ignore")):
+        with pytest.raises(ValueError, match="'ignore'"):
+            call()
+
+
+# -- The stamp of a large folder ------------------------------------------------------------------
+
+
+@pytest.fixture
+def large(data, monkeypatch):
+    """A folder that counts as large, with a bad image, checked once."""
+    monkeypatch.setattr(files, "STAMP_FROM", 3)
+    write(data, {"val/a/w.JPEG": b""})
+    files.check(data, "skip")
+    return data
+
+
+@pytest.fixture
+def looked_at(monkeypatch):
+    """The files that have been examined since."""
+    seen, examine = [], files.examine
+    monkeypatch.setattr(files, "examine", lambda path, decode: (seen.append(path.name), examine(path, decode))[1])
+    return seen
+
+
+def test_large_folder_is_scanned_once(large, looked_at):
+    assert files.check(large, "skip").skipped == (("val/a/w.JPEG", "empty"),)
+    assert len(files.listing(large, "test", "skip")[0]) == 2
+    with pytest.raises(DataError, match="w.JPEG: empty"):
+        files.check(large)
+    assert looked_at == []
+    files.check(large, "skip", decode=True)
+    assert len(looked_at) == 8
+    files.check(large, "skip", decode=True)
+    files.check(large, "skip")
+    assert len(looked_at) == 8
+
+
+@pytest.mark.parametrize("change", ["added", "removed", "mended"])
+def test_change_in_a_large_folder_is_noticed(large, change, looked_at):
+    if change == "added":
+        write(large, {"train/a/new.jpg": b"x"})
+    elif change == "removed":
+        (large / "train/a/9.jpg").unlink()
+    else:
+        write(large, {"val/a/w.JPEG": JPEG})
+    assert len(files.check(large, "skip").skipped) == {"added": 2, "removed": 1, "mended": 0}[change]
+    assert looked_at
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"key": 1}'])
+def test_damaged_stamp_is_made_anew(large, content, looked_at):
+    (large / files.STAMP_FILE).write_text(content)
+    assert files.check(large, "skip").skipped == (("val/a/w.JPEG", "empty"),)
+    assert len(looked_at) == 8
+    files.check(large, "skip")
+    assert len(looked_at) == 8
+
+
+def test_stamp_that_cannot_be_written_is_noted(large):
+    (large / files.STAMP_FILE).unlink()
+    (large / files.STAMP_FILE).mkdir()  # as root every folder is writable, so stand in its way
+    note = files.check(large, "skip").note
+    assert files.STAMP_FILE in note and "1 of 8" in note
+
+
+# -- The sample -----------------------------------------------------------------------------------
+
+
+def test_sample_is_the_digits(sample):
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    info = files.check(sample, decode=True)
+    assert info.name == "scikit-learn digits, 64x64, as an image folder"
+    assert (info.train_images, info.test_images) == (400, 100)
+    assert info.classes[0] == "zero" and info.classes[9] == "nine"
+    numbers = []
+    for split, least in (("train", 38), ("test", 9)):
+        paths, labels = files.listing(sample, split)
+        assert np.bincount(labels).min() >= least
+        for path, label in zip(paths, labels):
+            number = int(Path(path).stem)
+            assert digits.target[number] == label
+            pixels = np.asarray(Image.open(path))
+            assert pixels.shape == (64, 64, 3)
+            small = pixels.mean(2).reshape(8, 8, 8, 8).mean((1, 3)) * (16 / 255)
+            assert np.abs(small - digits.images[number]).mean() < 1.5
+            numbers.append(number)
+    assert len(set(numbers)) == 500  # no image in both parts
+
+
+def test_sample_is_the_same_each_time(sample, tmp_path):
+    files.write_sample(tmp_path / "again")
+    # Recorded Runs name this checksum: paths, and sizes that follow from the pixels and from libjpeg.
+    known = "815d57e1c5d17cf22de0cdd822bbe2ab244f12b928928efd4f860135e043a245"
+    assert files.check(tmp_path / "again").sha256 == known
+    names = sorted(path.relative_to(sample) for path in sample.rglob("*"))
+    assert names == sorted(path.relative_to(tmp_path / "again") for path in (tmp_path / "again").rglob("*"))
+    for name in names:
+        if (sample / name).is_file():
+            assert (sample / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+    assert [path.name for path in tmp_path.iterdir()] == ["again"]
+
+
+def test_sample_spares_other_data_without_force(data):
+    before = files.check(data)
+    with pytest.raises(DataError, match="holds other data"):
+        files.write_sample(data)
+    assert files.check(data) == before
+    assert files.write_sample(data, force=True).train_images == 400
+    assert [path.name for path in data.parent.iterdir()] == [data.name]
+
+
+def test_import_needs_no_mindspore():
+    code = "import sys, labkit.data.imagenet_files; print([m for m in ('mindspore', 'sklearn') if m in sys.modules])"
+    repo = Path(files.__file__).resolve().parents[2]
+    run = subprocess.run([sys.executable, "-c", code], cwd=repo, capture_output=True, text=True)
+    assert run.stdout.strip() == "[]", run.stderr
