@@ -7,8 +7,12 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from labkit import plots
+from labkit.parity.measures import Difference
 from labkit.run import write_whole
+from labkit.runtime import LabkitError
 
 COLUMNS = f"{'stage':26} {'max abs':>9} {'max rel':>9} {'cosine':>11} {'tolerance':>19}"
 
@@ -23,6 +27,7 @@ class Report:
     unmatched: dict = field(default_factory=dict)  # layers that only one side has, by framework
     losses: dict = field(default_factory=dict)  # of the trajectory, by framework
     about: dict = field(default_factory=dict)  # network, batch, versions
+    provenance: dict = field(default_factory=dict)  # commit, machine; as in a Run
 
     @property
     def ok(self) -> bool:
@@ -41,6 +46,7 @@ class Report:
         return {
             "ok": self.ok,
             "about": self.about,
+            "provenance": self.provenance,
             "stages": [stage.as_dict() for stage in self.stages],
             "first_divergence": self.first_divergence,
             "layers": {
@@ -50,6 +56,21 @@ class Report:
             },
             "losses": self.losses,
         }
+
+    @classmethod
+    def load(cls, file) -> "Report":
+        """A report from its report.json, as on a machine without PyTorch; raises LabkitError."""
+        try:
+            found = json.loads(Path(file).read_text(encoding="utf-8"))
+            layers = found["layers"]
+            return cls(
+                *([_difference(d) for d in part] for part in (found["stages"], layers["forward"], layers["backward"])),
+                layers["unmatched"], found["losses"], found["about"], found["provenance"],
+            )  # fmt: skip
+        except FileNotFoundError:
+            raise LabkitError(f"{file}: no such file; `labkit parity NETWORK --report DIR` writes one") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise LabkitError(f"{file}: not a report ({error!r})") from None
 
     def table(self) -> str:
         """The stages as text, what differs named."""
@@ -130,6 +151,12 @@ class Report:
             verdict="equal" if self.ok else "not equal", about=about, rows=rows, images=images,
             forward=html.escape(found["forward"] or "none"), backward=html.escape(found["backward"] or "none"),
         )  # fmt: skip
+
+
+def _difference(found):
+    """A Difference from its dictionary, in which numbers that are not finite are None."""
+    numbers = {key: np.inf if found[key] is None else found[key] for key in ("max_abs", "max_rel")}
+    return Difference(**{**found, **numbers, "tensors": [_difference(tensor) for tensor in found["tensors"]]})
 
 
 def _png(figure, text):
