@@ -1,4 +1,4 @@
-"""Equality with PyTorch where `make test` has no time for it: all depths at 224 pixels; and what rounding does alone."""
+"""Equality with PyTorch where `make test` has no time for it: all depths at 224 pixels, and the rounding alone."""
 
 import copy
 import tempfile
