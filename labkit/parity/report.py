@@ -25,6 +25,7 @@ class Report:
     forward: list = field(default_factory=list)
     backward: list = field(default_factory=list)
     unmatched: dict = field(default_factory=dict)  # layers that only one side has, by framework
+    ties: dict = field(default_factory=dict)  # layer -> values of a ReLU that rounding decided
     losses: dict = field(default_factory=dict)  # of the trajectory, by framework
     about: dict = field(default_factory=dict)  # network, batch, versions
     provenance: dict = field(default_factory=dict)  # commit, machine; as in a Run
@@ -53,6 +54,7 @@ class Report:
                 "forward": [layer.as_dict() for layer in self.forward],
                 "backward": [layer.as_dict() for layer in self.backward],
                 "unmatched": self.unmatched,
+                "ties": self.ties,
             },
             "losses": self.losses,
         }
@@ -65,7 +67,7 @@ class Report:
             layers = found["layers"]
             return cls(
                 *([_difference(d) for d in part] for part in (found["stages"], layers["forward"], layers["backward"])),
-                layers["unmatched"], found["losses"], found["about"], found["provenance"],
+                layers["unmatched"], layers["ties"], found["losses"], found["about"], found["provenance"],
             )  # fmt: skip
         except FileNotFoundError:
             raise LabkitError(f"{file}: no such file; `labkit parity NETWORK --report DIR` writes one") from None
@@ -85,6 +87,9 @@ class Report:
             if wrong:
                 more = f" and {len(wrong) - 4} more of {len(stage.tensors)}" if len(wrong) > 4 else ""
                 lines.append(f"{'':26} {', '.join(wrong[:4])}{more}")
+        if self.ties:
+            where = ", ".join(self.ties)
+            lines.append(f"values of a ReLU that rounding decided: {sum(self.ties.values())}, in {where}")
         found = self.first_divergence
         for name in ("forward", "backward"):
             lines.append(f"first layer that differs, {name + ':':10} {found[name] or 'none'}")

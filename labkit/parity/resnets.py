@@ -26,6 +26,9 @@ MOMENTUM, WEIGHT_DECAY, LEARNING_RATE, SMOOTHING = 0.875, 1 / 32768, 0.256, 0.1 
 # 0 (torchvision's zero_init_residual), for which the blocks start as identities and the first steps are not chaotic;
 # the step cannot: no gradient would reach the blocks' inner layers.
 STEP_SCALE, TRAINING_SCALE = 0.1, 0.0
+# A ReLU whose input is zero but for rounding turns gradients and is luck; a defect is there in every batch. So where
+# only gradients differ and there were such values, the next batch is taken, up to this many.
+TRIES = 3
 TRAINING_RATE = 1e-4  # the guide's warm-up is there after some ten steps
 
 
@@ -148,18 +151,22 @@ def compare_resnets(setting: Setting, plant=None) -> Report:
     data = imagenet_files.check(setting.folder)
     classes = len(data.classes)
     state = None if setting.weights is None else read_state(setting.weights)
-    count = max(1, min(4, setting.steps))
+    count = max(TRIES, min(4, setting.steps))
     theirs, ours = torch_batches(setting, count), mindspore_batches(setting, count)
 
-    def pair(*options):
-        sides = create_sides(setting, theirs[0], ours[0], classes, state, *options)
+    def pair(batch=0, **options):
+        sides = create_sides(setting, theirs[batch], ours[batch], classes, state, **options)
         if plant:
             plant(*sides)
         return sides
 
-    report = compare_step(*pair())
+    for batch in range(TRIES):
+        report = compare_step(*pair(batch))
+        wrong = [stage.name for stage in report.stages if not stage.ok]
+        if not (report.ties and wrong == ["gradients"]):
+            break
     if setting.steps:
-        reference, candidate = pair(setting.lr, TRAINING_SCALE)
+        reference, candidate = pair(lr=setting.lr, scale=TRAINING_SCALE)
         batches = [theirs[step % count] for step in range(setting.steps)]
         stage, losses = compare_trajectory(reference, candidate, batches)
         report.stages.append(stage)
@@ -168,6 +175,7 @@ def compare_resnets(setting: Setting, plant=None) -> Report:
         "network": setting.network,
         "images": f"{setting.batch_size} x 3 x {setting.image_size} x {setting.image_size}",
         "seed": setting.seed,
+        "batch of the stream": batch + 1,
         "PyTorch": torch().__version__,
         "torchvision": torchvision().__version__,
         "MindSpore": ms.__version__,
