@@ -1,4 +1,4 @@
-"""Every name of MindSpore, PyTorch and labkit that the book uses exists in what is installed; what is called gone is gone.
+"""Names of MindSpore, PyTorch and labkit that the book uses exist in what is installed; a name called gone is gone.
 
 Code cells are parsed: imports, and dotted names that start with an imported one. In prose, inline code such as
 `nn.Momentum` is read with the customary short names. A cell of then-and-now.md lists the old names.
