@@ -9,7 +9,7 @@ from datetime import date
 
 import mindspore as ms
 import numpy as np
-from mindspore import nn
+from mindspore import nn, ops
 
 from labkit import runtime
 from labkit.networks import BasicBlock, Bottleneck, create_resnet
@@ -95,10 +95,17 @@ def compare_subnet(name, plant=None):
     return compare_step(reference, candidate)
 
 
+def same_padding(reference, candidate):
+    """A defect to plant: the strided convolution of a bottleneck padded by "same"."""
+    conv = candidate.net.conv2
+    conv.conv2d = ops.Conv2D(conv.out_channels, 3, pad_mode="same", stride=2)
+
+
 def compare_all() -> dict:
-    """What is worth a line of a table, of every part; raises NoTorchError."""
+    """What is worth a line of a table, of every part, and the table of a planted defect; raises NoTorchError."""
     about = {"date": date.today().isoformat(), "PyTorch": torch().__version__, "MindSpore": ms.__version__}
-    found = {"about": {**about, "machine": runtime.machine()}, "subnets": {}}
+    planted = compare_subnet("Bottleneck, stride 2", same_padding).table()
+    found = {"about": {**about, "machine": runtime.machine()}, "subnets": {}, "planted": planted}
     for name in SUBNETS:
         report = compare_subnet(name)
         stages = {stage.name: stage for stage in report.stages}
