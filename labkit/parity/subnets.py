@@ -24,14 +24,9 @@ from labkit.run import write_whole
 RECORD = runtime.REPO / "labs/imagenet/parity/subnets.json"
 
 
-def their_stem(resnet):
-    net = resnet.resnet50()
-    return torch().nn.Sequential(OrderedDict((name, getattr(net, name)) for name in ("conv1", "bn1", "relu", "maxpool")))
-
-
-def our_stem():
-    net = create_resnet("resnet50", 10, "imagenet")
-    return nn.SequentialCell(OrderedDict((name, getattr(net, name)) for name in ("conv1", "bn1", "relu", "maxpool")))
+def stem(net):
+    """The layers before the blocks, with their names."""
+    return OrderedDict((name, getattr(net, name)) for name in ("conv1", "bn1", "relu", "maxpool"))
 
 
 def their_shortcut(resnet, channels, out_channels, stride):
@@ -46,7 +41,11 @@ def our_shortcut(channels, out_channels, stride):
 SUBNETS = {
     "conv1x1": (lambda r: r.conv1x1(64, 256), lambda: conv(64, 256, 1), (4, 64, 14, 14)),
     "conv3x3, stride 2": (lambda r: r.conv3x3(64, 64, 2), lambda: conv(64, 64, 3, 2), (4, 64, 14, 14)),
-    "stem": (their_stem, our_stem, (4, 3, 64, 64)),
+    "stem": (
+        lambda r: torch().nn.Sequential(stem(r.resnet18())),
+        lambda: nn.SequentialCell(stem(create_resnet("resnet18", 10, "imagenet"))),
+        (4, 3, 64, 64),
+    ),
     "BasicBlock": (lambda r: r.BasicBlock(64, 64), lambda: BasicBlock(64, 64), (4, 64, 14, 14)),
     "BasicBlock, stride 2": (
         lambda r: r.BasicBlock(64, 128, 2, their_shortcut(r, 64, 128, 2)),
@@ -76,11 +75,11 @@ def compare_subnet(name, plant=None):
     state.update({k: random.uniform(0.5, 1.5, v.shape).astype(np.float32) for k, v in state.items() if v.ndim == 1})
     theirs.load_state_dict({k: torch().from_numpy(v.copy()) for k, v in state.items()})
     to_mindspore(state, ours)
+    images = random.normal(size=shape).astype(np.float32)
+    output = theirs.eval()(torch().from_numpy(images))
+    probe = random.uniform(0.5, 1.5, tuple(output.shape)).astype(np.float32)
     theirs.train()
     ours.set_train()
-    images = random.normal(size=shape).astype(np.float32)
-    probe = random.uniform(0.5, 1.5, tuple(theirs(torch().from_numpy(images)).shape)).astype(np.float32)
-    theirs.load_state_dict({k: torch().from_numpy(v.copy()) for k, v in state.items()})  # as before that look at the shape
 
     def loss(probe):
         """Every output counts, with a weight of its own."""
