@@ -140,14 +140,14 @@ OPERATORS = (
         lambda: torch().nn.Conv2d(3, 4, 3, 2, padding=1, bias=False),
         lambda: nn.Conv2d(3, 4, 3, 2, pad_mode="pad", padding=1),
         IMAGES, weights={"weight": KERNEL},
-        traps={"padding=1 carried over": lambda: nn.Conv2d(3, 4, 3, 2, padding=1),
-               "padding left out": lambda: nn.Conv2d(3, 4, 3, 2)},
+        traps={"`padding=1` carried over": lambda: nn.Conv2d(3, 4, 3, 2, padding=1),
+               "`padding` left out": lambda: nn.Conv2d(3, 4, 3, 2)},
         arguments="padding:padding :pad_mode bias:has_bias",
     ),
     Row(
         "torch.nn.BatchNorm2d", "mindspore.nn.BatchNorm2d", their_norm, our_norm,
-        {"momentum=0.1 carried over": partial(our_norm, momentum=0.1),
-         "set_train() forgotten": partial(our_norm, training=False)},
+        {"`momentum=0.1` carried over": partial(our_norm, momentum=0.1),
+         "`set_train()` forgotten": partial(our_norm, training=False)},
         "eps:eps momentum:momentum",
     ),
     layer("torch.nn.ReLU", "mindspore.nn.ReLU", lambda: torch().nn.ReLU(), nn.ReLU, IMAGES),
@@ -157,9 +157,9 @@ OPERATORS = (
         lambda: torch().nn.MaxPool2d(3, 2, padding=1),
         lambda: nn.MaxPool2d(3, 2, pad_mode="pad", padding=1),
         IMAGES,
-        traps={"padding=1 carried over": lambda: nn.MaxPool2d(3, 2, padding=1),
-               "pad_mode='same'": lambda: nn.MaxPool2d(3, 2, pad_mode="same"),
-               "padding left out": lambda: nn.MaxPool2d(3, 2)},
+        traps={"`padding=1` carried over": lambda: nn.MaxPool2d(3, 2, padding=1),
+               "`pad_mode='same'`": lambda: nn.MaxPool2d(3, 2, pad_mode="same"),
+               "`padding` left out": lambda: nn.MaxPool2d(3, 2)},
         arguments="stride:stride padding:padding :pad_mode",
     ),
     layer(
@@ -169,7 +169,7 @@ OPERATORS = (
     layer(
         "torch.flatten", "mindspore.ops.flatten",
         lambda: partial(torch().flatten, start_dim=1), lambda: partial(ops.flatten, start_dim=1), IMAGES,
-        traps={"flatten(x, 1) carried over": lambda: lambda x: ops.flatten(x, 1)},
+        traps={"`flatten(x, 1)` carried over": lambda: lambda x: ops.flatten(x, 1)},
         arguments=":start_dim",
     ),
     layer(
@@ -187,7 +187,7 @@ OPERATORS = (
     layer(
         "torch.logsumexp", "mindspore.ops.logsumexp",
         lambda: partial(torch().logsumexp, dim=1), lambda: partial(ops.logsumexp, dim=1), 100 * FEATURES,
-        traps={"log(sum(exp(x)))": lambda: lambda x: ops.log(ops.exp(x).sum(1))},
+        traps={"`log(sum(exp(x)))`": lambda: lambda x: ops.log(ops.exp(x).sum(1))},
     ),
 )  # fmt: skip
 
@@ -195,7 +195,7 @@ FUNCTIONS = (
     Row(
         "torch.nn.Module", "mindspore.nn.Cell",
         lambda: _training(torch().nn.Module()), lambda: _training(nn.Cell().set_train()),
-        {"set_train() left out": lambda: _training(nn.Cell())}, "", "in training mode",
+        {"`set_train()` left out": lambda: _training(nn.Cell())}, "", "in training mode",
     ),
     layer(
         "torch.nn.Sequential", "mindspore.nn.SequentialCell",
@@ -207,7 +207,7 @@ FUNCTIONS = (
         "torch.nn.init.kaiming_normal_", "mindspore.common.initializer.HeNormal",
         partial(their_draw, "kaiming_normal_", mode="fan_out", nonlinearity="relu"),
         lambda: our_draw(HeNormal(mode="fan_out", nonlinearity="relu")),
-        {"'HeNormal', the guide's table": lambda: our_draw("HeNormal")},
+        {"`'HeNormal'`, the guide's": lambda: our_draw("HeNormal")},
         "mode:mode nonlinearity:nonlinearity a:negative_slope", "deviation", 0.01,
     ),
     Row(
@@ -220,20 +220,20 @@ FUNCTIONS = (
         "torch.nn.init.constant_", "mindspore.common.initializer.Constant",
         lambda: torch().nn.init.constant_(torch().empty(3), 0.5).numpy(),
         lambda: initializer(Constant(0.5), (3,)).init_data().asnumpy(),
-        {"'Constant', the guide's table": lambda: initializer("Constant", (3,)).init_data().asnumpy()},
+        {"`'Constant'`, the guide's": lambda: initializer("Constant", (3,)).init_data().asnumpy()},
     ),
     Row(
         "torch.nn.Linear", "mindspore.nn.Dense",
         lambda: torch().nn.Linear(512, 256).weight.std().detach().numpy(),
         lambda: nn.Dense(512, 256).weight.asnumpy().std(),
-        {"TruncatedNormal(), the guide's": lambda: our_draw(TruncatedNormal(), (256, 512))},
+        {"`TruncatedNormal()`, the guide's": lambda: our_draw(TruncatedNormal(), (256, 512))},
         "", "first weights, deviation", 0.01,
     ),
     Row(
         "torch.optim.SGD", "mindspore.nn.Momentum",
         partial(their_steps, momentum=0.875, weight_decay=0.1),
         lambda: our_steps(lambda p: nn.Momentum([{"params": p, "weight_decay": 0.1}], 0.1, 0.875)),
-        {"no groups, a parameter called gamma": lambda: our_steps(
+        {"no groups, a name with `gamma`": lambda: our_steps(
             lambda p: nn.Momentum(p, 0.1, 0.875, weight_decay=0.1))},
         "weight_decay:weight_decay nesterov:use_nesterov", "with weight decay",
     ),
@@ -241,7 +241,7 @@ FUNCTIONS = (
         "torch.optim.SGD", "mindspore.nn.SGD",
         partial(their_steps, momentum=0.875, nesterov=True),
         lambda: our_steps(lambda p: nn.SGD(p, 0.1, 0.875, nesterov=True)),
-        {"nn.Momentum(use_nesterov=True)": lambda: our_steps(
+        {"`nn.Momentum(use_nesterov=True)`": lambda: our_steps(
             lambda p: nn.Momentum(p, 0.1, 0.875, use_nesterov=True))},
         "lr:learning_rate momentum:momentum dampening:dampening nesterov:nesterov", "Nesterov's",
     ),
@@ -252,7 +252,7 @@ FUNCTIONS = (
     ),
     Row(
         "torch.optim.lr_scheduler.CosineAnnealingLR", "mindspore.nn.cosine_decay_lr",
-        their_rates, partial(our_rates, 10), {"decay_epoch=1, the guide's": partial(our_rates, 1)},
+        their_rates, partial(our_rates, 10), {"`decay_epoch=1`, the guide's": partial(our_rates, 1)},
     ),
     Row(
         "torch.nn.utils.clip_grad_norm_", "mindspore.ops.clip_by_global_norm",

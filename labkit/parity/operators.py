@@ -7,6 +7,7 @@ import ast
 import importlib
 import inspect
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -172,25 +173,30 @@ def recorded() -> dict:
 
 
 def table(rows) -> str:
-    """Rows of `examine` as text: names, the largest error, defaults that differ, and what traps lead to."""
-    lines = []
+    """Rows of `examine` as a table in Markdown: names, the largest error, defaults that differ, what traps lead to."""
+    lines = ["| PyTorch | MindSpore | error | look out for |", "| --- | --- | --- | --- |"]
     for row in rows:
-        ours = f"{row['mindspore']} ({row['what']})" if row["what"] else row["mindspore"]
-        lines += [row["pytorch"], f"  {ours}: {_verdict(row)}"]
-        lines += [
-            f"    default: {theirs or 'nothing'} there, {ours or 'nothing'} here" for theirs, ours in row["defaults"]
-        ]
+        ours = f"`{_short(row['mindspore'])}`" + (f" ({row['what']})" if row["what"] else "")
+        notes = [f"default {_code(there)} there, {_code(here)} here" for there, here in row["defaults"]]
         for how, outcome in row["traps"].items():
-            lines.append(f"    trap: {how}: {outcome if isinstance(outcome, str) else f'{100 * outcome:.3g}% off'}")
+            notes.append(f"{how}: **{outcome if isinstance(outcome, str) else f'{100 * outcome:.3g}% off'}**")
+        lines.append(f"| `{_short(row['pytorch'])}` | {ours} | {_verdict(row)} | {'<br>'.join(notes)} |")
     return "\n".join(lines)
+
+
+def _short(name):
+    return re.sub(r"^(torch|mindspore(\.common)?)\.", "", name)
+
+
+def _code(default):
+    return f"`{default}`" if default else "nothing"
 
 
 def _verdict(row):
     if row["error"] is None:
-        return "exists, not run"
-    if isinstance(row["error"], str):
-        return f"DIFFERS: {row['error']}"
-    return f"{'equal' if row['equal'] else 'DIFFERS'}, error {row['error']:.0e}"
+        return "not run"
+    error = row["error"] if isinstance(row["error"], str) else f"{row['error']:.0e}"
+    return error if row["equal"] else f"DIFFERS: {error}"
 
 
 if __name__ == "__main__":
