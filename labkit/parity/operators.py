@@ -4,6 +4,7 @@
 """
 
 import ast
+import html
 import importlib
 import inspect
 import json
@@ -173,15 +174,23 @@ def recorded() -> dict:
 
 
 def table(rows) -> str:
-    """Rows of `examine` as a table in Markdown: names, the largest error, defaults that differ, what traps lead to."""
-    lines = ["| PyTorch | MindSpore | error | look out for |", "| --- | --- | --- | --- |"]
+    """Rows of `examine` as a table in HTML: names, the largest error, defaults that differ, what traps lead to."""
+    head = "".join(f"<th>{title}</th>" for title in ("PyTorch", "MindSpore", "error", "look out for"))
+    lines = []
     for row in rows:
         ours = f"`{_short(row['mindspore'])}`" + (f" ({row['what']})" if row["what"] else "")
-        notes = [f"default {_code(there)} there, {_code(here)} here" for there, here in row["defaults"]]
+        notes = [f"default: {_code(there)}, here {_code(here)}" for there, here in row["defaults"]]
         for how, outcome in row["traps"].items():
             notes.append(f"{how}: **{outcome if isinstance(outcome, str) else f'{100 * outcome:.3g}% off'}**")
-        lines.append(f"| `{_short(row['pytorch'])}` | {ours} | {_verdict(row)} | {'<br>'.join(notes)} |")
-    return "\n".join(lines)
+        cells = [f"`{_short(row['pytorch'])}`", ours, _verdict(row), "\n".join(notes)]
+        lines.append("<tr>" + "".join(f"<td>{_html(cell)}</td>" for cell in cells) + "</tr>")
+    body = "\n".join(lines)
+    return f'<div style="overflow-x: auto"><table class="table"><tr>{head}</tr>\n{body}</table></div>'
+
+
+def _html(text):
+    text = html.escape(text, quote=False).replace("\n", "<br>")
+    return re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", re.sub(r"`(.+?)`", r"<code>\1</code>", text))
 
 
 def _short(name):
