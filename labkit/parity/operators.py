@@ -174,38 +174,37 @@ def recorded() -> dict:
 
 
 def table(rows) -> str:
-    """Rows of `examine` as a table in HTML: names, the largest error, defaults that differ, what traps lead to."""
-    head = "".join(f"<th>{title}</th>" for title in ("PyTorch", "MindSpore", "error", "look out for"))
+    """Rows of `examine` as a table in HTML: names, defaults that differ, what traps lead to, the largest error."""
     lines = []
     for row in rows:
-        ours = f"`{_short(row['mindspore'])}`" + (f" ({row['what']})" if row["what"] else "")
-        notes = [f"default: {_code(there)}, here {_code(here)}" for there, here in row["defaults"]]
+        notes = []
+        for there, here in row["defaults"]:
+            notes.append(f"default `{here}`, not `{there}`" if there else f"default `{here}`")
         for how, outcome in row["traps"].items():
             notes.append(f"{how}: **{outcome if isinstance(outcome, str) else f'{100 * outcome:.3g}% off'}**")
-        cells = [f"`{_short(row['pytorch'])}`", ours, _verdict(row), "\n".join(notes)]
+        ours = f"`{_short(row['mindspore'])}`" + (f", {row['what']}" if row["what"] else "")
+        cells = f"`{_short(row['pytorch'])}`", "\n".join([ours, *notes]), _verdict(row)
         lines.append("<tr>" + "".join(f"<td>{_html(cell)}</td>" for cell in cells) + "</tr>")
-    body = "\n".join(lines)
-    return f'<div style="overflow-x: auto"><table class="table"><tr>{head}</tr>\n{body}</table></div>'
-
-
-def _html(text):
-    text = html.escape(text, quote=False).replace("\n", "<br>")
-    return re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", re.sub(r"`(.+?)`", r"<code>\1</code>", text))
+    head = "<tr><th>PyTorch</th><th>MindSpore, and what to look out for</th><th>error</th></tr>"
+    return "\n".join(['<table class="table" style="width: 100%">', head, *lines, "</table>"])
 
 
 def _short(name):
     return re.sub(r"^(torch|mindspore(\.common)?)\.", "", name)
 
 
-def _code(default):
-    return f"`{default}`" if default else "nothing"
+def _html(text):
+    """`code`, **strong** and line ends as HTML; code may break behind a dot or an underscore."""
+    text = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", html.escape(text, quote=False).replace("\n", "<br>"))
+    code = '<code style="white-space: normal">{}</code>'
+    return re.sub(r"`(.+?)`", lambda match: code.format(re.sub(r"([._])", r"\1<wbr>", match[1])), text)
 
 
 def _verdict(row):
     if row["error"] is None:
         return "not run"
-    error = row["error"] if isinstance(row["error"], str) else f"{row['error']:.0e}"
-    return error if row["equal"] else f"DIFFERS: {error}"
+    error = row["error"] if isinstance(row["error"], str) else f"{row['error']:.0e}".replace("0e+00", "0")
+    return error if row["equal"] else f"**DIFFERS**: {error}"
 
 
 if __name__ == "__main__":

@@ -22,10 +22,10 @@ def forgotten_relu(reference, candidate):
     candidate.net.relu = nn.Identity()
 
 
-@pytest.mark.parametrize(
-    "plant, layer",
-    [(subnets.same_padding, "conv2"), (wrong_epsilon, "downsample.1"), (forgotten_relu, "relu")],
-)
+LAYERS = {subnets.same_padding: "conv2", wrong_epsilon: "downsample.1", forgotten_relu: "relu"}
+
+
+@pytest.mark.parametrize("plant, layer", LAYERS.items())
 def test_a_defect_of_a_subnet_is_located(plant, layer):
     report = subnets.compare_subnet("Bottleneck, stride 2", plant)
     assert not report.ok and report.first_divergence["forward"] == layer
