@@ -184,7 +184,7 @@ def table(rows) -> str:
             notes.append(f"{how}: **{outcome if isinstance(outcome, str) else f'{100 * outcome:.3g}% off'}**")
         ours = f"`{_short(row['mindspore'])}`" + (f", {row['what']}" if row["what"] else "")
         cells = f"`{_short(row['pytorch'])}`", "\n".join([ours, *notes]), _verdict(row)
-        lines.append("<tr>" + "".join(f"<td>{_html(cell)}</td>" for cell in cells) + "</tr>")
+        lines.append("<tr><td>{}</td><td>{}</td><td nowrap>{}</td></tr>".format(*map(_html, cells)))
     head = "<tr><th>PyTorch</th><th>MindSpore, and what to look out for</th><th>error</th></tr>"
     return "\n".join(['<table class="table" style="width: 100%">', head, *lines, "</table>"])
 
@@ -194,10 +194,10 @@ def _short(name):
 
 
 def _html(text):
-    """`code`, **strong** and line ends as HTML; code may break behind a dot or an underscore."""
+    """`code`, **strong** and line ends as HTML; code may break behind the dot of a name."""
     text = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", html.escape(text, quote=False).replace("\n", "<br>"))
     code = '<code style="white-space: normal">{}</code>'
-    return re.sub(r"`(.+?)`", lambda match: code.format(re.sub(r"([._])", r"\1<wbr>", match[1])), text)
+    return re.sub(r"`(.+?)`", lambda match: code.format(re.sub(r"\.(?=[a-zA-Z])", ".<wbr>", match[1])), text)
 
 
 def _verdict(row):

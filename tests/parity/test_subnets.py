@@ -22,7 +22,11 @@ def forgotten_relu(reference, candidate):
     candidate.net.relu = nn.Identity()
 
 
-LAYERS = {subnets.same_padding: "conv2", wrong_epsilon: "downsample.1", forgotten_relu: "relu"}
+LAYERS = {
+    subnets.same_padding: "conv2",
+    wrong_epsilon: "downsample.1",
+    forgotten_relu: "relu",
+}
 
 
 @pytest.mark.parametrize("plant, layer", LAYERS.items())
