@@ -3,6 +3,7 @@
 import ctypes
 import fcntl
 import importlib.metadata
+import logging
 import os
 import platform
 import signal
@@ -74,7 +75,11 @@ def prepare_environment() -> None:
     """Set what MindSpore reads at import; a value that the user has set stays."""
     if onednn_trap():
         os.environ.setdefault(ONEDNN_CAP, "AVX2")
-    os.environ.setdefault("GLOG_v", "3")  # errors only: its warnings are for MindSpore's own developers
+    if "GLOG_v" not in os.environ:  # errors only: its warnings are for MindSpore's own developers
+        os.environ["GLOG_v"] = "3"
+        for name in list(logging.root.manager.loggerDict):  # where MindSpore was imported first, and has read its level
+            if name.startswith("ME.mindspore"):
+                logging.getLogger(name).setLevel(logging.ERROR)
     _follow_launcher()
 
 
