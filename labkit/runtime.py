@@ -75,9 +75,9 @@ def prepare_environment() -> None:
     """Set what MindSpore reads at import; a value that the user has set stays."""
     if onednn_trap():
         os.environ.setdefault(ONEDNN_CAP, "AVX2")
-    if "GLOG_v" not in os.environ:  # errors only: its warnings are for MindSpore's own developers
-        os.environ["GLOG_v"] = "3"
-        for name in list(logging.root.manager.loggerDict):  # where MindSpore was imported first, and has read its level
+    # Errors only: its warnings are for MindSpore's own developers. Imported before, it has read its level already.
+    if os.environ.setdefault("GLOG_v", "3") == "3":
+        for name in list(logging.root.manager.loggerDict):
             if name.startswith("ME.mindspore"):
                 logging.getLogger(name).setLevel(logging.ERROR)
     _follow_launcher()

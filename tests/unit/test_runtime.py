@@ -48,7 +48,8 @@ def test_what_the_user_has_set_stays(machine):
 @pytest.mark.parametrize("wanted, heard", [(None, False), ("2", True)])
 def test_mindspores_warnings(imports, wanted, heard):
     """Not heard, in whichever order the two are imported, unless the user asks for them."""
-    env = {name: value for name, value in os.environ.items() if name != "GLOG_v"} | ({"GLOG_v": wanted} if wanted else {})
+    env = {name: value for name, value in os.environ.items() if name != "GLOG_v"}
+    env |= {"GLOG_v": wanted} if wanted else {}
     warn = f"{imports}\nmindspore.log.warning('for developers')\nmindspore.log.error('for users')"
     done = subprocess.run([sys.executable, "-c", warn], env=env, text=True, capture_output=True, check=True)
     assert "for users" in done.stderr
