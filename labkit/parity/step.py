@@ -165,7 +165,9 @@ def compare_step(reference: Side, candidate: Side, names=None, tolerances=None) 
         differences("buffers after the step", theirs.buffers, ours.buffers, allowed.buffers),
     ]
     forward, backward, unmatched = compare_layers(theirs, ours, allowed)
-    return Report(stages=stages, forward=forward, backward=backward, unmatched=unmatched)
+    return Report(
+        stages=stages, forward=forward, backward=backward, unmatched=unmatched, ties=_ties(theirs.layers, ours.layers)
+    )
 
 
 def compare_layers(theirs: Step, ours: Step, allowed: Tolerances):
@@ -190,6 +192,18 @@ def compare_layers(theirs: Step, ours: Step, allowed: Tolerances):
         own = differences(name, _gradients_of(name, theirs), _gradients_of(name, ours), allowed.cosine, by="cosine")
         backward.append(own if arrived.ok else arrived)
     return forward, backward, unmatched
+
+
+def _ties(theirs, ours) -> dict:
+    """Layers that end in a ReLU -> number of values that are zero on one side only: rounding decided them.
+
+    The gradient goes on there on one side only, which is no defect and can turn the gradients of a small layer.
+    """
+    outputs = {name: (theirs[name].output, ours[name].output) for name in theirs if name in ours}
+    counts = {
+        name: int(((a > 0) != (b > 0)).sum()) for name, (a, b) in outputs.items() if a.shape == b.shape and a.min() == 0
+    }
+    return {name: count for name, count in counts.items() if count}
 
 
 def _gradients_of(name, step):
