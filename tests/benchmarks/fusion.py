@@ -1,7 +1,7 @@
 """Graph-kernel fusion on a CPU: the same computation with and without, in processes of their own.
 
     python tests/benchmarks/fusion.py CASE [fused]     one line of JSON; CASE is chain or resnet18
-    python tests/benchmarks/fusion.py --record FILE    resnet18 by turns: without, fused, fused with one OpenMP thread
+    python tests/benchmarks/fusion.py --record FILE    resnet18 by turns: without, fused, with OpenMP tamed
 
 It runs in an empty folder: the compiler behind the fusion, AKG, leaves files in the working directory.
 """
@@ -89,10 +89,9 @@ def measure(case, fused):
     }
 
 
-def run(case, fused=False, threads=None):
-    """`measure` in a new process, with so many OpenMP threads where given."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("OMP_")}
-    environment |= {"OMP_NUM_THREADS": str(threads)} if threads else {}
+def run(case, fused=False, **openmp):
+    """`measure` in a new process; openmp: variables such as OMP_NUM_THREADS="1"."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("OMP_")} | openmp
     command = [sys.executable, __file__, case, *(["fused"] if fused else [])]
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(command, env=environment, cwd=folder, text=True, capture_output=True, check=True)
@@ -100,11 +99,16 @@ def run(case, fused=False, threads=None):
 
 
 def record(file):
-    """Three settings by turns; a row each with the median, lowest and highest of the rounds."""
+    """Settings by turns; a row each with the median, lowest and highest of the rounds."""
     sys.path.insert(0, str(REPO))
     from labkit import runtime
 
-    settings = {"without": {}, "fused": {"fused": True}, "fused, one OpenMP thread": {"fused": True, "threads": 1}}
+    settings = {
+        "without": {},
+        "fused": {"fused": True},
+        "fused, OMP_WAIT_POLICY=passive": {"fused": True, "OMP_WAIT_POLICY": "passive"},
+        "fused, OMP_NUM_THREADS=1": {"fused": True, "OMP_NUM_THREADS": "1"},
+    }
     found = {name: [] for name in settings}
     loads = []
     for _ in range(ROUNDS):
