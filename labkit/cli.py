@@ -81,6 +81,8 @@ def _begin(lab, profile, settings, out, resume, processes=1):
         if run.complete:
             click.echo(f"{run.path} is complete: nothing to resume")
             return None
+        if (run.path / "provenance.json").exists():
+            runs.require_same_processes(run, processes)  # before any is started
     else:
         asked = recipes.load(path, profile or "sample", settings)
         name = f"{asked.lab}-{asked.profile}"

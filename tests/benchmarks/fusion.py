@@ -1,0 +1,135 @@
+"""Graph-kernel fusion on a CPU: the same computation with and without, in processes of their own.
+
+    python tests/benchmarks/fusion.py CASE [fused]     one line of JSON; CASE is chain or resnet18
+    python tests/benchmarks/fusion.py --record FILE    resnet18 by turns: without, fused, with OpenMP tamed
+
+It runs in an empty folder: the compiler behind the fusion, AKG, leaves files in the working directory.
+"""
+
+import csv
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parents[2]
+STEPS, ROUNDS = 8, 3
+
+
+def chain():
+    """Element-wise operations in a row, as they stand in an activation or an optimizer."""
+    import mindspore as ms
+    import numpy as np
+    from mindspore import nn, ops
+
+    class Chain(nn.Cell):
+        def construct(self, x):
+            return ops.tanh(0.5 * ops.exp(-x * x) + x) * 2.0 + ops.sqrt(ops.abs(x) + 1.0)
+
+    x = ms.Tensor(np.linspace(-3, 3, 1 << 22, dtype=np.float32))
+    net = Chain()
+    return lambda: net(x)
+
+
+def resnet18():
+    """A training step: ResNet-18, 8 images of 64x64 pixels."""
+    import mindspore as ms
+    import numpy as np
+    from mindspore import nn
+
+    from labkit.losses import CrossEntropySmooth
+    from labkit.networks import create_resnet
+    from labkit.optimizers import momentum
+
+    net = create_resnet("resnet18", stem="imagenet")
+    loss = nn.WithLossCell(net, CrossEntropySmooth(10))
+    step = nn.TrainOneStepCell(loss, momentum(net, np.full(100, 0.01, np.float32))).set_train()
+    images = ms.Tensor(np.random.default_rng(0).standard_normal((8, 3, 64, 64), np.float32))
+    labels = ms.Tensor(np.arange(8), ms.int32)
+    return lambda: step(images, labels)
+
+
+def measure(case, fused):
+    """Seconds of the first call (compilation) and of the others, the last value, milliseconds by operator."""
+    sys.path.insert(0, str(REPO))
+    import mindspore as ms
+    from mindspore.profiler import ProfilerActivity, profile, tensorboard_trace_handler
+
+    import labkit  # noqa: F401 - settles the environment
+
+    ms.set_context(mode=ms.GRAPH_MODE)
+    if fused:
+        ms.set_context(enable_graph_kernel=True)
+    ms.set_seed(1)
+    call = {"chain": chain, "resnet18": resnet18}[case]()
+    seconds = []
+    for _ in range(1 + STEPS):
+        start = time.perf_counter()
+        value = call().asnumpy()
+        seconds.append(time.perf_counter() - start)
+    profiler = profile(activities=[ProfilerActivity.CPU], on_trace_ready=tensorboard_trace_handler("profile"))
+    with profiler:
+        for _ in range(3):
+            call().asnumpy()
+    (table,) = Path("profile").glob("*/FRAMEWORK/cpu_op_type_info_*.csv")
+    rows = list(csv.DictReader(table.open()))
+    return {
+        "mindspore": ms.__version__,
+        "compile": seconds[0],
+        "seconds": seconds[1:],
+        "value": float(value.mean()),
+        "operators": sum(int(row["execution_frequency(per-step)"]) for row in rows),
+        "ms": {row["op_type"]: float(row["total_compute_time"]) / 3 for row in rows},
+        "calls": {row["op_type"]: int(row["execution_frequency(per-step)"]) for row in rows},
+    }
+
+
+def run(case, fused=False, **openmp):
+    """`measure` in a new process; openmp: variables such as OMP_NUM_THREADS="1"."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("OMP_")} | openmp
+    command = [sys.executable, __file__, case, *(["fused"] if fused else [])]
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(command, env=environment, cwd=folder, text=True, capture_output=True, check=True)
+    return json.loads(next(line for line in done.stdout.splitlines() if line.startswith('{"mindspore')))
+
+
+def record(file):
+    """Settings by turns; a row each with the median, lowest and highest of the rounds."""
+    sys.path.insert(0, str(REPO))
+    from labkit import runtime
+
+    settings = {
+        "without": {},
+        "fused": {"fused": True},
+        "fused, OMP_WAIT_POLICY=passive": {"fused": True, "OMP_WAIT_POLICY": "passive"},
+        "fused, OMP_NUM_THREADS=1": {"fused": True, "OMP_NUM_THREADS": "1"},
+    }
+    found = {name: [] for name in settings}
+    loads = []
+    for _ in range(ROUNDS):
+        for name, setting in settings.items():
+            found[name].append(run("resnet18", **setting))
+            loads.append(os.getloadavg()[0])
+    rows = []
+    for name, results in found.items():
+        times = [statistics.median(result["seconds"]) for result in results]
+        first = results[times.index(statistics.median(times))]
+        row = {"setting": name, "seconds": statistics.median(times), "lowest": min(times), "highest": max(times)}
+        row |= {"compile": statistics.median(result["compile"] for result in results)}
+        rows.append(row | {key: first[key] for key in ("value", "operators", "ms", "calls")})
+    about = {"date": datetime.now(timezone.utc).date().isoformat(), "machine": runtime.machine()}
+    about |= {"cores": runtime.cores(), "load": [round(min(loads), 1), round(max(loads), 1)]}
+    about |= {"versions": {"mindspore": found["without"][0]["mindspore"]}, "case": resnet18.__doc__, "rounds": ROUNDS}
+    Path(file).write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--record":
+        record(sys.argv[2])
+    else:
+        sys.stdout.write("\n" + json.dumps(measure(sys.argv[1], "fused" in sys.argv)) + "\n")
