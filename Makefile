@@ -14,6 +14,7 @@ $(error a folder's name has a space, which make cannot handle: "$(CURDIR)" or "$
 endif
 export LABKIT_DATA := $(DATA)
 ARGS   ?=
+LAB    ?= cifar10
 
 # .venv first for everything that runs: msrun, for one, starts `python` from PATH.
 SYSTEM_PATH := $(PATH)
@@ -26,6 +27,7 @@ unexport PYTHONHOME PYTHONPATH
 PIP := $(BIN)/python -m pip install -qq --progress-bar off --retries 5 --timeout 60
 NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=600 --nbval-sanitize-with=tests/notebooks/sanitize.cfg
 
+TORCHVISION  := torchvision==0.22.0
 ENV_STAMP    := $(VENV)/.stamp
 TORCH_STAMP  := $(VENV)/.stamp-torch
 SAMPLE_STAMP := $(DATA)/sample/.stamp
@@ -67,10 +69,10 @@ test: $(SAMPLE_STAMP) $(TORCH_STAMP) ## style, units, book, notebooks, pages (AR
 lint: $(ENV_STAMP) ## check the style of all Python files
 	@$(BIN)/ruff check .
 
-lab: $(SAMPLE_STAMP) ## open the lab in JupyterLab
-	@echo "make lab: JupyterLab with labs/cifar10/lab.md open as a notebook. Ctrl-C twice ends it."
-	@echo "          Where no browser opens: put /tree/labs/cifar10/lab.md behind /lab in the address below, before the ?"
-	@$(BIN)/jupyter lab --notebook-dir=. $$([ "$$(id -u)" != 0 ] || echo --allow-root) $(ARGS) labs/cifar10/lab.md
+lab: $(SAMPLE_STAMP) ## open a lab in JupyterLab (LAB=cifar10 or imagenet)
+	@echo "make lab: JupyterLab with labs/$(LAB)/lab.md open as a notebook. Ctrl-C twice ends it."
+	@echo "          Where no browser opens: put /tree/labs/$(LAB)/lab.md behind /lab in the address below, before the ?"
+	@$(BIN)/jupyter lab --notebook-dir=. $$([ "$$(id -u)" != 0 ] || echo --allow-root) $(ARGS) labs/$(LAB)/lab.md
 
 bench: $(TORCH_STAMP) $(SAMPLE_STAMP) ## measure speed beside PyTorch (installs torch)
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
@@ -117,10 +119,12 @@ $(ENV_STAMP): requirements.txt requirements-dev.txt constraints.txt pyproject.to
 $(TORCH_STAMP): requirements-torch.txt $(ENV_STAMP)
 	@echo "make torch: installing PyTorch into .venv: 0.2 GB (CPU build) or several GB (CUDA build)"
 	@$(PIP) -r requirements-torch.txt -c constraints.txt
-	@$(PIP) --no-deps torchvision==0.22.0
+	@$(PIP) --no-deps $(TORCHVISION)
 	@touch $@
 
-$(SAMPLE_STAMP): data_scripts/cifar10.py labkit/data/cifar10_files.py | $(ENV_STAMP)
-	@echo "make sample: writing the sample data set to $(DATA)/sample (no download)"
+$(SAMPLE_STAMP): data_scripts/cifar10.py data_scripts/imagenet.py data_scripts/shared.py labkit/data/files.py \
+                 labkit/data/cifar10_files.py labkit/data/imagenet_files.py | $(ENV_STAMP)
+	@echo "make sample: writing the sample data sets to $(DATA)/sample (no download)"
 	@$(BIN)/python data_scripts/cifar10.py sample --force
+	@$(BIN)/python data_scripts/imagenet.py sample --force
 	@touch $@

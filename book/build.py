@@ -7,6 +7,7 @@ A kernel's working directory is its chapter's own folder, as in Jupyter.
 
 import argparse
 import hashlib
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -24,6 +25,7 @@ EXECUTION_INPUTS = [
     "labs/*/recipe.yaml",
     "labs/*/*.py",
     "labs/*/runs/**/*",
+    "labs/*/parity/**/*",
     "data_scripts/*",
     "requirements.txt",
     "constraints.txt",
@@ -50,6 +52,11 @@ def data_there() -> str:
     root = Path(os.environ.get("LABKIT_DATA") or REPO / "data")
     sources = sorted(root.glob("*/SOURCE.txt"))
     return "".join(f"{path.parent.name}: {path.read_text(errors='replace')}" for path in sources)
+
+
+def pytorch_there() -> str:
+    """Part 2 runs live where PyTorch is installed and shows what was recorded where it is not."""
+    return "PyTorch" if importlib.util.find_spec("torch") and importlib.util.find_spec("torchvision") else ""
 
 
 def remove(*names: str) -> None:
@@ -110,9 +117,9 @@ def main() -> int:
     BUILD.mkdir(exist_ok=True)
 
     first = not (BUILD / ".jupyter_cache").exists()
-    inputs = digest(EXECUTION_INPUTS) + data_there()
+    inputs = digest(EXECUTION_INPUTS) + data_there() + pytorch_there()
     if remove_stale("execution", inputs, ".jupyter_cache", ".doctrees", "jupyter_execute", "html"):
-        print("make book: labkit, a recipe, a recorded Run or the data has changed: executing all chapters again")
+        print("make book: labkit, a recipe, a recorded result, the data or PyTorch has changed: executing all again")
     remove_stale("pages", digest(PAGE_INPUTS), ".doctrees", "jupyter_execute", "html")
     if not COMPLETE.exists():  # Sphinx repeats no warning of a page that it need not read again
         remove(".doctrees")

@@ -81,6 +81,8 @@ def _begin(lab, profile, settings, out, resume, processes=1):
         if run.complete:
             click.echo(f"{run.path} is complete: nothing to resume")
             return None
+        if (run.path / "provenance.json").exists():
+            runs.require_same_processes(run, processes)  # before any is started
     else:
         asked = recipes.load(path, profile or "sample", settings)
         name = f"{asked.lab}-{asked.profile}"
@@ -264,11 +266,8 @@ def parity(network, data, image_size, batch, steps, weights, seed, report):
     Example:  labkit parity resnet50 --report runs/parity
     """
     from labkit import parity as comparison
-    from labkit.runtime import data_root
 
-    folder = data or data_root() / "sample" / "photographs"
-    if data is None and not folder.exists():
-        comparison.write_photographs(folder)
+    folder = data or _photographs()
     setting = comparison.Setting(
         network, folder, image_size=image_size, batch_size=batch, steps=steps, seed=seed, weights=weights
     )
@@ -278,6 +277,50 @@ def parity(network, data, image_size, batch, steps, weights, seed, report):
         found.save(report)
         click.echo(report / "report.html")
     sys.exit(0 if found.ok else 1)
+
+
+@main.command()
+@click.argument("defect", nargs=-1)
+@click.option("--list", "listing", is_flag=True, help="Name the defects and where they come from.")
+@click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="JSON file for what was found.")
+def clinic(defect, listing, report):
+    """Plant defects of real migrations in a ResNet, one at a time, and let the comparison with PyTorch find them.
+
+    Without DEFECT, all of them: a few minutes. Exit status 1 where one is not found where it was planted.
+
+    \b
+    Example:  labkit clinic same_padding decay_everywhere
+    """
+    from labkit import run as runs
+    from labkit.parity.clinic import DEFECTS, examine
+
+    width = max(map(len, DEFECTS))
+    if listing:
+        for name, known in DEFECTS.items():
+            click.echo(f"{name:{width}}  {known.what} ({known.source})")
+        return
+    findings = {}
+    click.echo(f"{'defect':{width}}  {'first stage that differs':24}  first layer")
+    for planted, compared, found in examine(defect or DEFECTS, _photographs()):
+        mark = "" if found["located"] else f"   EXPECTED {planted.stage}, {planted.layer or '-'}"
+        click.echo(f"{planted.name:{width}}  {found['stage'] or 'none':24}  {found['layer'] or '-'}{mark}")
+        stages = [{**stage.as_dict(), "tensors": None} for stage in compared.stages]
+        findings[planted.name] = {**found, "table": compared.table(), "stages": stages, "about": compared.about}
+    if report:
+        runs.write_whole(report, json.dumps(findings, indent=1) + "\n")
+        click.echo(report)
+    sys.exit(0 if all(found["located"] for found in findings.values()) else 1)
+
+
+def _photographs():
+    """Folder of tiles of two photographs, made where it is missing."""
+    from labkit import parity
+    from labkit.runtime import data_root
+
+    folder = data_root() / "sample" / "photographs"
+    if not folder.exists():
+        parity.write_photographs(folder)
+    return folder
 
 
 @main.command()

@@ -1,6 +1,8 @@
 """Export: a trained network as one file that other programs run, without labkit."""
 
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import mindspore as ms
@@ -29,14 +31,19 @@ def export(recipe: Recipe, checkpoint: Path, out: Path, file_format="mindir", *,
         edge = ((0, 0), (0, 0), (1, 1), (1, 1))
         net.maxpool = nn.SequentialCell(nn.Pad(edge), nn.MaxPool2d(3, 2, pad_mode="valid"))
     size = image_size or recipe.data.image_size
-    part = out.with_name(f"part-{out.stem}.{file_format}")  # MindSpore would add the ending itself
+    out.parent.mkdir(parents=True, exist_ok=True)
+    # A folder of its own: MindSpore closes the file, and an ONNX file's folder, to all but their owner.
+    folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
         images = ms.Tensor(np.zeros((batch_size, 3, size, size), np.float32))
+        part = folder / f"net.{file_format}"  # MindSpore would add the ending itself
         ms.export(net, images, file_name=str(part), file_format=file_format.upper())
-        with open(part, "rb") as file:
+        with open(folder / "open", "wb") as file, open(part, "rb") as closed:  # open as a new file is
+            shutil.copyfileobj(closed, file, 1 << 20)
+            file.flush()
             os.fsync(file.fileno())
-        os.replace(part, out)
+        os.replace(folder / "open", out)
     except (RuntimeError, ValueError) as error:
         raise LabkitError(f"{out}: {str(error).splitlines()[0]}") from None
     finally:
-        part.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)

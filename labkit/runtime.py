@@ -3,6 +3,7 @@
 import ctypes
 import fcntl
 import importlib.metadata
+import logging
 import os
 import platform
 import signal
@@ -74,7 +75,11 @@ def prepare_environment() -> None:
     """Set what MindSpore reads at import; a value that the user has set stays."""
     if onednn_trap():
         os.environ.setdefault(ONEDNN_CAP, "AVX2")
-    os.environ.setdefault("GLOG_v", "3")  # errors only: its warnings are for MindSpore's own developers
+    # Errors only: its warnings are for MindSpore's own developers. Imported before, it has read its level already.
+    if os.environ.setdefault("GLOG_v", "3") == "3":
+        for name in list(logging.root.manager.loggerDict):
+            if name.startswith("ME.mindspore"):
+                logging.getLogger(name).setLevel(logging.ERROR)
     _follow_launcher()
 
 

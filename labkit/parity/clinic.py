@@ -3,8 +3,9 @@
 Each comes from the seeds' own code or from the field; `source` says which.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from mindspore import nn, ops
@@ -12,7 +13,9 @@ from mindspore.common.initializer import XavierUniform, initializer
 
 from labkit.losses import CrossEntropySmooth
 from labkit.optimizers import momentum
-from labkit.parity.resnets import LEARNING_RATE, MOMENTUM, SMOOTHING, WEIGHT_DECAY
+from labkit.parity.report import Report
+from labkit.parity.resnets import LEARNING_RATE, MOMENTUM, SMOOTHING, WEIGHT_DECAY, Setting, compare_resnets
+from labkit.runtime import LabkitError
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,29 @@ class Defect:
     stage: str  # the first stage that differs
     layer: str | None  # the first layer that differs, forwards; for a stage "gradients", backwards
     plant: Callable  # (reference Side, candidate Side) -> None
+    network: str = "resnet18"
+
+    @property
+    def name(self) -> str:
+        return self.plant.__name__
+
+
+def examine(names, folder, image_size=32, batch_size=8) -> Iterator[tuple[Defect, Report, dict]]:
+    """For each defect: the report of one step, and the first stage and layer that differ, as expected or not.
+
+    folder: photographs, as `write_photographs` makes them. Raises LabkitError for an unknown defect, NoTorchError.
+    """
+    for name in names:
+        if name not in DEFECTS:
+            raise LabkitError(f"no defect {name!r}; there are {', '.join(DEFECTS)}")
+    for name in names:
+        defect = DEFECTS[name]
+        setting = Setting(defect.network, Path(folder), image_size, batch_size, steps=0)
+        report = compare_resnets(setting, defect.plant)
+        stage = next((stage.name for stage in report.stages if not stage.ok), None)
+        layer = report.first_divergence["backward" if stage == "gradients" else "forward"]
+        found = {"stage": stage, "layer": layer, "located": (stage, layer) == (defect.stage, defect.layer)}
+        yield defect, report, found
 
 
 def _convolution(conv, stride=None, pad_mode="pad"):
@@ -117,11 +143,12 @@ def passing_gradient(reference, candidate):
     candidate.net.relu = PassingReLU()
 
 
+_STRIDED = "layer2.0.conv1"  # ResNet-18's first convolution that halves the resolution
 _NETWORK, _UPDATE, _BUFFERS = "logits", "weights after the update", "buffers after the step"
 _ALL = (
-    Defect("a strided convolution padded by 'same'", "the guide's network", _NETWORK, "strided", same_padding),
+    Defect("a strided convolution padded by 'same'", "the guide's network", _NETWORK, _STRIDED, same_padding),
     Defect("max-pooling padded by 'same'", "the guide's network", _NETWORK, "maxpool", same_pooling),
-    Defect("stride on the 1x1, not the 3x3", "He et al. 2015", _NETWORK, "layer2.0.conv1", stride_on_1x1),
+    Defect("stride on the 1x1, not the 3x3", "He et al. 2015", _NETWORK, _STRIDED, stride_on_1x1, "resnet50"),
     Defect("batch norm with epsilon 1e-3", "other frameworks' default", _NETWORK, "bn1", epsilon),
     Defect("evaluation mode left on", "the field", _NETWORK, "bn1", evaluation_mode),
     Defect("blue and red exchanged", "images read by OpenCV", "batch", "conv1", channels_reversed),
@@ -134,4 +161,4 @@ _ALL = (
     Defect("momentum 0.9 instead of 0.875", "the usual value", _UPDATE, None, usual_momentum),
     Defect("batch norm's momentum by PyTorch's convention", "the field", _BUFFERS, None, statistics_momentum),
 )
-DEFECTS = {defect.plant.__name__: defect for defect in _ALL}
+DEFECTS = {defect.name: defect for defect in _ALL}

@@ -1,12 +1,55 @@
-"""What one batch cannot show: whether a training pipeline flips, shuffles, and shares the images out over its ranks."""
+"""The input pipeline: evaluation images beside torchvision's, and what one batch of a training pipeline cannot show:
+whether it flips, shuffles, and shares the images out over its ranks."""
 
+import datetime
+import json
 import tempfile
 from pathlib import Path
 
+import mindspore as ms
 import numpy as np
+import PIL
 from PIL import Image
 
-from labkit.parity.measures import Difference, difference
+from labkit import runtime
+from labkit.data import imagenet
+from labkit.parity.measures import Difference, Tolerances, difference
+from labkit.parity.pytorch import torch, torchvision
+from labkit.run import write_whole
+
+
+def compare_evaluation(files, image_size=224, resize=256) -> list[Difference]:
+    """Normalised images of torchvision's evaluation transforms against those of each of labkit's routes.
+
+    A Difference, named by file and route, with the tolerance of the stage "batch". Raises NoTorchError.
+    """
+    steps, found = torchvision().transforms, []
+    normalize = [steps.ToTensor(), steps.Normalize(imagenet.MEAN, imagenet.STD)]
+    preprocess = steps.Compose([steps.Resize(resize), steps.CenterCrop(image_size), *normalize])
+    for file in map(Path, files):
+        with Image.open(file) as image:
+            reference = preprocess(image.convert("RGB")).numpy()
+        for route in imagenet.ROUTES:
+            candidate = imagenet.read(file)
+            for step in imagenet.evaluation_transforms(image_size, resize, route):
+                candidate = step(candidate)
+            found.append(difference(f"{file.name}, {route}", reference, candidate, Tolerances.batch))
+    return found
+
+
+def record_evaluation(files, file) -> None:
+    """Write what `compare_evaluation` finds, with versions, machine and date, for those who have no PyTorch."""
+    about = {
+        "PyTorch": torch().__version__,
+        "torchvision": torchvision().__version__,
+        "MindSpore": ms.__version__,
+        "Pillow": PIL.__version__,
+        "machine": runtime.machine(),
+        "date": datetime.date.today().isoformat(),
+    }
+    found = [stage.as_dict() for stage in compare_evaluation(files)]
+    Path(file).parent.mkdir(parents=True, exist_ok=True)
+    write_whole(Path(file), json.dumps({"about": about, "stages": found}, indent=1) + "\n")
 
 
 def probe_folder(folder, images=64, size=64) -> None:

@@ -7,8 +7,12 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from labkit import plots
+from labkit.parity.measures import Difference
 from labkit.run import write_whole
+from labkit.runtime import LabkitError
 
 COLUMNS = f"{'stage':26} {'max abs':>9} {'max rel':>9} {'cosine':>11} {'tolerance':>19}"
 
@@ -21,8 +25,10 @@ class Report:
     forward: list = field(default_factory=list)
     backward: list = field(default_factory=list)
     unmatched: dict = field(default_factory=dict)  # layers that only one side has, by framework
+    ties: dict = field(default_factory=dict)  # layer -> values of a ReLU that rounding decided
     losses: dict = field(default_factory=dict)  # of the trajectory, by framework
     about: dict = field(default_factory=dict)  # network, batch, versions
+    provenance: dict = field(default_factory=dict)  # commit, machine; as in a Run
 
     @property
     def ok(self) -> bool:
@@ -41,15 +47,32 @@ class Report:
         return {
             "ok": self.ok,
             "about": self.about,
+            "provenance": self.provenance,
             "stages": [stage.as_dict() for stage in self.stages],
             "first_divergence": self.first_divergence,
             "layers": {
                 "forward": [layer.as_dict() for layer in self.forward],
                 "backward": [layer.as_dict() for layer in self.backward],
                 "unmatched": self.unmatched,
+                "ties": self.ties,
             },
             "losses": self.losses,
         }
+
+    @classmethod
+    def load(cls, file) -> "Report":
+        """A report from its report.json, as on a machine without PyTorch; raises LabkitError."""
+        try:
+            found = json.loads(Path(file).read_text(encoding="utf-8"))
+            layers = found["layers"]
+            return cls(
+                *([_difference(d) for d in part] for part in (found["stages"], layers["forward"], layers["backward"])),
+                layers["unmatched"], layers["ties"], found["losses"], found["about"], found["provenance"],
+            )  # fmt: skip
+        except FileNotFoundError:
+            raise LabkitError(f"{file}: no such file; `labkit parity NETWORK --report DIR` writes one") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise LabkitError(f"{file}: not a report ({error!r})") from None
 
     def table(self) -> str:
         """The stages as text, what differs named."""
@@ -64,6 +87,9 @@ class Report:
             if wrong:
                 more = f" and {len(wrong) - 4} more of {len(stage.tensors)}" if len(wrong) > 4 else ""
                 lines.append(f"{'':26} {', '.join(wrong[:4])}{more}")
+        if self.ties:
+            where = ", ".join(self.ties)
+            lines.append(f"values of a ReLU that rounding decided: {sum(self.ties.values())}, in {where}")
         found = self.first_divergence
         for name in ("forward", "backward"):
             lines.append(f"first layer that differs, {name + ':':10} {found[name] or 'none'}")
@@ -130,6 +156,12 @@ class Report:
             verdict="equal" if self.ok else "not equal", about=about, rows=rows, images=images,
             forward=html.escape(found["forward"] or "none"), backward=html.escape(found["backward"] or "none"),
         )  # fmt: skip
+
+
+def _difference(found):
+    """A Difference from its dictionary, in which numbers that are not finite are None."""
+    numbers = {key: np.inf if found[key] is None else found[key] for key in ("max_abs", "max_rel")}
+    return Difference(**{**found, **numbers, "tensors": [_difference(tensor) for tensor in found["tensors"]]})
 
 
 def _png(figure, text):

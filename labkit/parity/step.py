@@ -12,7 +12,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 
-from labkit.parity.measures import Tolerances, difference, differences
+from labkit.parity.measures import Difference, Tolerances, difference, differences
 from labkit.parity.pytorch import torch
 from labkit.parity.report import Report
 from labkit.parity.weights import COUNTER, Names, from_mindspore, parameters
@@ -53,7 +53,7 @@ class Step:
     logits: np.ndarray = None
     loss: float = None
     gradients: dict = field(default_factory=dict)
-    buffers: dict = field(default_factory=dict)  # batch norm's statistics after the forward pass
+    state_after: dict = field(default_factory=dict)  # after the forward pass: batch norm's statistics have moved
     layers: dict = field(default_factory=dict)  # name -> Layer, in the order of the forward pass
 
     def add(self, name, output=None) -> Layer:
@@ -97,7 +97,7 @@ def torch_step(side: Side) -> Step:
         handle.remove()
     step.logits, step.loss = _numpy(logits), loss.item()
     step.gradients = {name: _numpy(p.grad) for name, p in net.named_parameters() if p.grad is not None}
-    step.buffers = _buffers(torch_state(net), step.gradients)
+    step.state_after = torch_state(net)
     return step
 
 
@@ -135,7 +135,7 @@ def mindspore_step(side: Side, names: Names) -> Step:
     step.gradients = {
         names.parameter(p.name): gradient.asnumpy() for p, gradient in zip(trainable, gradients, strict=True)
     }
-    step.buffers = _buffers(from_mindspore(net, names), step.gradients)
+    step.state_after = from_mindspore(net, names)
     return step
 
 
@@ -150,6 +150,7 @@ def compare_step(reference: Side, candidate: Side, names=None, tolerances=None) 
     theirs = torch_step(reference)
     weights_after = torch_update(reference, theirs.gradients)
     updated = mindspore_update(candidate, theirs.gradients, names)
+    trained = {*theirs.gradients, *ours.gradients}
     stages = [
         differences(
             "batch",
@@ -162,10 +163,12 @@ def compare_step(reference: Side, candidate: Side, names=None, tolerances=None) 
         difference("loss", theirs.loss, ours.loss, allowed.loss),
         differences("gradients", theirs.gradients, ours.gradients, allowed.cosine, by="cosine"),
         differences("weights after the update", weights_after, updated, allowed.update),
-        differences("buffers after the step", theirs.buffers, ours.buffers, allowed.buffers),
+        differences("buffers after the step", _buffers(theirs, trained), _buffers(ours, trained), allowed.buffers),
     ]
     forward, backward, unmatched = compare_layers(theirs, ours, allowed)
-    return Report(stages=stages, forward=forward, backward=backward, unmatched=unmatched)
+    return Report(
+        stages=stages, forward=forward, backward=backward, unmatched=unmatched, ties=_ties(theirs.layers, ours.layers)
+    )
 
 
 def compare_layers(theirs: Step, ours: Step, allowed: Tolerances):
@@ -184,20 +187,38 @@ def compare_layers(theirs: Step, ours: Step, allowed: Tolerances):
     backward = []
     for name in reversed(both):
         mine, reference = ours.layers[name], theirs.layers[name]
-        if mine.gradient_in is None or reference.gradient_in is None:
+        if mine.gradient_in is None and reference.gradient_in is None:
+            continue
+        if mine.gradient_in is None or reference.gradient_in is None:  # cut off on one side: nothing trained before it
+            backward.append(Difference(name, np.inf, np.inf, 0.0, allowed.cosine, False, by="cosine"))
             continue
         arrived = difference(f"before {name}", reference.gradient_in, mine.gradient_in, allowed.cosine, by="cosine")
-        own = differences(name, _gradients_of(name, theirs), _gradients_of(name, ours), allowed.cosine, by="cosine")
+        handed_on = mine.gradient_on is not None and reference.gradient_on is not None
+        own = differences(
+            name, _gradients_of(name, theirs, handed_on), _gradients_of(name, ours, handed_on), allowed.cosine,
+            by="cosine",
+        )  # fmt: skip
         backward.append(own if arrived.ok else arrived)
     return forward, backward, unmatched
 
 
-def _gradients_of(name, step):
-    """Gradients that a layer computes: of its parameters, and of its input where one was recorded."""
+def _ties(theirs, ours) -> dict:
+    """Layers that end in a ReLU -> number of values that are zero on one side only: rounding decided them.
+
+    The gradient goes on there on one side only, which is no defect and can turn the gradients of a small layer.
+    """
+    outputs = {name: (theirs[name].output, ours[name].output) for name in theirs if name in ours}
+    counts = {
+        name: int(((a > 0) != (b > 0)).sum()) for name, (a, b) in outputs.items() if a.shape == b.shape and a.min() == 0
+    }
+    return {name: count for name, count in counts.items() if count}
+
+
+def _gradients_of(name, step, handed_on):
+    """Gradients that a layer computes: of its parameters, and of its input where both sides recorded one."""
     layer = name.partition("#")[0]
     found = {key: value for key, value in step.gradients.items() if key.rpartition(".")[0] == layer}
-    on = step.layers[name].gradient_on
-    return found if on is None else {**found, "input": on}
+    return {**found, "input": step.layers[name].gradient_on} if handed_on else found
 
 
 def torch_update(side: Side, gradients) -> dict:
@@ -231,9 +252,9 @@ def torch_state(net) -> dict:
     return {name: _numpy(value) for name, value in net.state_dict().items()}
 
 
-def _buffers(state, gradients):
-    """What a state holds beside the trained weights (batch norm's statistics), without PyTorch's batch counters."""
-    return {k: v for k, v in state.items() if k not in gradients and k.rpartition(".")[2] != COUNTER}
+def _buffers(step, trained):
+    """What a network holds beside the trained weights (batch norm's statistics), without PyTorch's batch counters."""
+    return {k: v for k, v in step.state_after.items() if k not in trained and k.rpartition(".")[2] != COUNTER}
 
 
 def _numpy(tensor):

@@ -2,6 +2,7 @@
 
 Each peer runs in a process of its own, all at once, and takes its turn while the others wait: what else the machine
 does meets them alike. A ratio is taken within a round; the median of the rounds' ratios is the result.
+The group `parity` measures no speed: how far the networks are from PyTorch's at 224 pixels.
 Results go to tests/benchmarks/results/NAME.json, which the book's appendix shows.
 """
 
@@ -19,6 +20,7 @@ from labkit import run as runs
 from tests.benchmarks import cases
 
 RESULTS = Path(__file__).with_name("results")
+GROUPS = (*cases.GROUPS, "parity")
 
 
 class Peer:
@@ -95,7 +97,7 @@ def _data(name, images):
 
 
 @click.command()
-@click.argument("names", nargs=-1, type=click.Choice(sorted(cases.GROUPS)))
+@click.argument("names", nargs=-1, type=click.Choice(GROUPS))
 @click.option("--rounds", default=7, show_default=True, type=click.IntRange(1), help="Turns of each peer.")
 @click.option(
     "--images", type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -107,14 +109,24 @@ def main(names, rounds, images):
     provenance = runs.provenance({})  # before results are written over
     if images:
         os.environ["LABKIT_BENCH_IMAGES"] = str(images.resolve())
-    for name in names or cases.GROUPS:
-        result = {"rounds": rounds, "date": datetime.now(timezone.utc).date().isoformat(), "cases": []}
+    def keep(name, result):
+        head = {"date": datetime.now(timezone.utc).date().isoformat(), **result}
+        runs.write_whole(RESULTS / f"{name}.json", json.dumps({**head, "provenance": provenance}, indent=1) + "\n")
+
+    for name in names or GROUPS:
+        if name == "parity":
+            from tests.benchmarks import parity
+
+            provenance["dataset"] = {"name": "tiles of scikit-learn's two photographs", "sha256": None}
+            keep(name, parity.measure(click.echo))
+            continue
+        result = {"rounds": rounds, "cases": []}
         for case in cases.GROUPS[name]:
             rows = compare(case, rounds, lambda line: click.echo(line, err=True))
             click.echo(table(case, rows))
             result["cases"].append({"name": case.name, "unit": case.unit, "reference": case.reference, "rows": rows})
         provenance["dataset"] = {"name": _data(name, images), "sha256": None}
-        runs.write_whole(RESULTS / f"{name}.json", json.dumps({**result, "provenance": provenance}, indent=1) + "\n")
+        keep(name, result)
 
 
 if __name__ == "__main__":

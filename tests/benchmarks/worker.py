@@ -207,9 +207,9 @@ def labkit_images(split, route, workers, form):
 def torch_images(split, workers):
     import torch
 
-    from tests.peer import import_torchvision
+    from labkit.parity import pytorch
 
-    torchvision, place = import_torchvision(), image_folder()
+    torchvision, place = pytorch.torchvision(), image_folder()
     steps = torchvision.transforms
     if split == "train":
         first = [steps.RandomResizedCrop(224, (0.08, 1.0), (0.75, 1.333)), steps.RandomHorizontalFlip()]

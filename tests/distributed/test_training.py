@@ -117,7 +117,9 @@ def test_other_number_of_processes(trained, labkit, place):
     run, _ = trained
     for name in ("recipe.yaml", "provenance.json", "history.jsonl"):
         (half / name).write_bytes((run.path / name).read_bytes())
-    done = labkit.run("train", "cifar10", "--resume", "--out", "half")
-    assert done.returncode == 1
-    assert done.stderr == "Error: half: number of processes: began with 2, cannot go on with 1\n"
+    for count, command in ((1, ("train",)), (3, ("launch", "-n", 3, "train"))):
+        done = labkit.run(*command, "cifar10", "--resume", "--out", "half")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == f"Error: half: number of processes: began with 2, cannot go on with {count}\n"
+    assert not (half / "logs").exists()
     assert json.loads((half / "provenance.json").read_text())["processes"] == 2

@@ -12,7 +12,7 @@ from mindspore import nn
 from labkit.losses import CrossEntropySmooth
 from labkit.optimizers import momentum
 from labkit.parity import Side, compare_step, compare_trajectory, pytorch, to_mindspore
-from labkit.parity.clinic import DEFECTS
+from labkit.parity.clinic import DEFECTS, examine
 from labkit.parity.resnets import NETWORKS
 from labkit.parity.step import torch_state
 from labkit.parity.weights import Names
@@ -42,16 +42,10 @@ def test_every_depth_is_equal(compare, network):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DEFECTS)
-def test_a_planted_defect_is_located(compare, name):
-    defect = DEFECTS[name]
-    network = "resnet50" if name == "stride_on_1x1" else "resnet18"
-    report = compare(network, defect.plant)
+def test_a_planted_defect_is_located(photographs, name):
+    [(defect, report, found)] = examine([name], photographs)
     assert not report.ok
-    first = next(stage.name for stage in report.stages if not stage.ok)
-    assert first == defect.stage, report.table()
-    layer = {"strided": "layer2.0.conv1"}.get(defect.layer, defect.layer)
-    found = report.first_divergence["backward" if defect.stage == "gradients" else "forward"]
-    assert found == layer, report.table()
+    assert found == {"stage": defect.stage, "layer": defect.layer, "located": True}, report.table()
 
 
 def test_a_wrong_gradient_does_not_show_forwards(compare):

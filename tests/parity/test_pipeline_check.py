@@ -1,11 +1,17 @@
 """Training pipelines: labkit's own is right, and each defect of the seeds' pipeline shows in its stage."""
 
+import json
+import sys
+
 import mindspore.dataset as ds
 import pytest
 from mindspore.dataset import vision
 
 from labkit.data import imagenet
-from labkit.parity.pipeline import compare_pipeline
+from labkit.data.imagenet_files import photographs
+from labkit.parity import Difference
+from labkit.parity.pipeline import compare_evaluation, compare_pipeline, record_evaluation
+from labkit.parity.pytorch import NoTorchError
 
 SEED = 1
 
@@ -48,3 +54,23 @@ def test_the_seeds_with_what_was_meant():
 )
 def test_defects(defect, stages):
     assert wrong(lambda *where: seeds(*where, **defect)) == stages
+
+
+def test_evaluation_images_are_torchvisions(tmp_path):
+    """The exact route is; the fast one is not, and how far it is off can be recorded."""
+    files = photographs()
+    found = {stage.name: stage for stage in compare_evaluation(files)}
+    assert list(found) == [f"{file.name}, {route}" for file in files for route in imagenet.ROUTES]
+    for name, stage in found.items():
+        assert stage.ok == name.endswith("exact")
+        assert stage.max_abs < 1e-6 or stage.max_abs > 1
+    record_evaluation(files, tmp_path / "new" / "evaluation.json")
+    recorded = json.loads((tmp_path / "new" / "evaluation.json").read_text())
+    assert [Difference(**stage) for stage in recorded["stages"]] == list(found.values())
+    assert recorded["about"]["torchvision"] and recorded["about"]["date"]
+
+
+def test_without_torch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(NoTorchError, match="PyTorch is not installed"):
+        compare_evaluation(photographs())

@@ -1,4 +1,4 @@
-"""Every MindSpore name that the book uses exists in the MindSpore that is installed; what it calls gone is gone.
+"""Names of MindSpore, PyTorch and labkit that the book uses exist in what is installed; a name called gone is gone.
 
 Code cells are parsed: imports, and dotted names that start with an imported one. In prose, inline code such as
 `nn.Momentum` is read with the customary short names. A cell of then-and-now.md lists the old names.
@@ -15,6 +15,7 @@ import jupytext
 import pytest
 
 import labkit  # noqa: F401 - settles the environment before MindSpore is imported
+from labkit.parity import pytorch
 
 REPO = Path(__file__).resolve().parents[2]
 CHAPTERS = sorted([*REPO.glob("book/**/*.md"), *REPO.glob("labs/*/*.md")])
@@ -28,8 +29,15 @@ CUSTOMARY = {
     "ds": "mindspore.dataset",
     "vision": "mindspore.dataset.vision",
     "transforms": "mindspore.dataset.transforms",
+    "torch": "torch",
+    "torchvision": "torchvision",
+    "labkit": "labkit",
 }
+PACKAGES = {"mindspore", "torch", "torchvision"}  # in code; labkit itself is executed there
 DOTTED = rf"(?:{'|'.join(CUSTOMARY)})(?:\.[A-Za-z_]\w*)+"
+
+
+pytorch.torchvision()  # by itself it may not be importable
 
 
 @cache
@@ -59,8 +67,8 @@ def cells(path: Path, kind: str) -> list[str]:
 
 
 def imported_names(tree: ast.AST) -> dict[str, str]:
-    """Name in the cell -> full MindSpore name."""
-    names = {}
+    """Name in the cell -> full name. Chapters get `torch` from a function, which raises where it is missing."""
+    names = {"torch": "torch", "torchvision": "torchvision"}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -69,7 +77,7 @@ def imported_names(tree: ast.AST) -> dict[str, str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-    return {name: full for name, full in names.items() if full.split(".")[0] == "mindspore"}
+    return {name: full for name, full in names.items() if full.split(".")[0] in PACKAGES}
 
 
 def dotted(node: ast.AST) -> str | None:
@@ -83,12 +91,12 @@ def dotted(node: ast.AST) -> str | None:
 
 
 def names_in_code(sources: list[str]) -> set[str]:
-    """Full MindSpore names that cells import or reach through what a cell before them imported."""
+    """Full names that cells import or reach through what a cell before them imported."""
     known, found = {}, set()
     for source in sources:
         tree = ast.parse(python(source))
         known |= imported_names(tree)
-        found |= set(imported_names(tree).values())
+        found |= set(imported_names(tree).values()) - {"torch", "torchvision"}
         chains = {dotted(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)} - {None}
         for chain in chains:
             first, _, rest = chain.partition(".")
@@ -98,7 +106,7 @@ def names_in_code(sources: list[str]) -> set[str]:
 
 
 def names_in_prose(text: str) -> set[str]:
-    """Full MindSpore names in inline code; code blocks and file names are left out."""
+    """Full names in inline code; code blocks and file names are left out."""
     text = re.sub(r"^(`{3,}|~{3,}).*?^\1", "", text, flags=re.M | re.S)
     found = set()
     for code in re.findall(r"`([^`\n]+)`", text):
@@ -155,7 +163,7 @@ def test_names_are_found_where_they_stand():
     found = names_in_code([imports, "!ls\nx = layers.Dense(2, 2)\nms.grad(x).gone"])
     assert found == {"mindspore", "mindspore.nn", "mindspore.nn.Dense", "mindspore.grad"}
     prose = "`nn.Momentum(params)`, `torch.nn.ReLU`, `ops.py`\n```\n`nn.NotThis`\n```\n`ds.config.set_seed(1)`"
-    assert names_in_prose(prose) == {"mindspore.nn.Momentum", "mindspore.dataset.config.set_seed"}
+    assert names_in_prose(prose) == {"mindspore.nn.Momentum", "torch.nn.ReLU", "mindspore.dataset.config.set_seed"}
     assert not exists("mindspore.nn.NoSuchLayer")
 
 

@@ -155,6 +155,21 @@ def test_place_that_cannot_be(resnet18, tmp_path, file_format):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
 
 
+@pytest.mark.parametrize("file_format", ["mindir", "onnx"])
+def test_file_and_folder_are_as_open_as_others(resnet18, tmp_path, file_format):
+    """MindSpore itself takes the others' rights away: of the file, and with ONNX of the folder that it is in."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o755)
+    (folder / "other").touch()
+    file = folder / f"net.{file_format}"
+    export(resnet18.recipe, resnet18.checkpoint, file, file_format)
+    assert folder.stat().st_mode & 0o777 == 0o755
+    assert file.stat().st_mode == (folder / "other").stat().st_mode
+    export(resnet18.recipe, resnet18.checkpoint, tmp_path / "new" / "net", file_format)  # in a folder that is not there
+    assert (tmp_path / "new" / "net").stat().st_size == file.stat().st_size
+
+
 def test_an_export_that_breaks_off_leaves_the_old_file(resnet18, tmp_path, monkeypatch):
     """Half of the new file is written when the disk is full."""
     file = tmp_path / "net.onnx"

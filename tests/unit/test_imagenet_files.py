@@ -12,6 +12,7 @@ from PIL import Image
 
 from labkit.data import imagenet_files as files
 from labkit.data.files import DataError
+from labkit.parity import pytorch
 
 RNG = np.random.default_rng(0)
 
@@ -58,10 +59,7 @@ def data(tmp_path):
 
 @pytest.fixture(scope="module")
 def torchvision():
-    pytest.importorskip("torch", reason="PyTorch is not installed: make bench installs it")
-    from peer import import_torchvision
-
-    return import_torchvision()
+    return pytorch.torchvision()
 
 
 @pytest.fixture(scope="module")

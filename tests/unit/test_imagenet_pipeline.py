@@ -14,6 +14,7 @@ from PIL import Image
 from labkit.data import imagenet, imagenet_files
 from labkit.data.files import DataError
 from labkit.data.imagenet import ROUTES, create_dataset, evaluation_transforms, train_transforms
+from labkit.parity import pytorch
 
 MEAN = np.array([0.485, 0.456, 0.406])  # both seeds, and torchvision's
 STD = np.array([0.229, 0.224, 0.225])
@@ -35,10 +36,7 @@ def settings_of_mindspore():
 
 @pytest.fixture(scope="module")
 def torchvision():
-    pytest.importorskip("torch", reason="PyTorch is not installed: make bench installs it")
-    from peer import import_torchvision
-
-    return import_torchvision()
+    return pytorch.torchvision()
 
 
 def encoded(image, form="JPEG", **options):

@@ -20,6 +20,7 @@ from PIL import Image
 from scipy.io import savemat
 
 from labkit.data import imagenet_files as files
+from labkit.parity import pytorch
 
 SCRIPT = Path(files.__file__).resolve().parents[2] / "data_scripts" / "imagenet.py"
 _spec = importlib.util.spec_from_file_location("imagenet_script", SCRIPT)
@@ -146,10 +147,7 @@ def test_arrange(archives, tmp_path):
 
 
 def test_arrange_is_what_torchvision_makes_of_the_archives(archives, tmp_path, monkeypatch):
-    pytest.importorskip("torch", reason="PyTorch is not installed: make bench installs it")
-    from peer import import_torchvision
-
-    imagenet = import_torchvision().datasets.imagenet
+    imagenet = pytorch.torchvision().datasets.imagenet
     md5 = {name: hashlib.md5((archives / name).read_bytes()).hexdigest() for name in archives_module.MD5}
     monkeypatch.setattr(archives_module, "MD5", md5)
     assert run("arrange", archives, "--out", tmp_path / "out").exit_code == 0
@@ -166,10 +164,7 @@ def test_arrange_is_what_torchvision_makes_of_the_archives(archives, tmp_path, m
 
 
 def test_published_checksums_are_torchvisions():
-    pytest.importorskip("torch", reason="PyTorch is not installed: make bench installs it")
-    from peer import import_torchvision
-
-    published = import_torchvision().datasets.imagenet.ARCHIVE_META
+    published = pytorch.torchvision().datasets.imagenet.ARCHIVE_META
     assert dict(published.values()) == archives_module.MD5
 
 

@@ -2,6 +2,8 @@
 
 import fcntl
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -40,6 +42,18 @@ def test_what_the_user_has_set_stays(machine):
     machine("2.10.0", WIDE, "AVX512_CORE")
     runtime.prepare_environment()
     assert os.environ[runtime.ONEDNN_CAP] == "AVX512_CORE"
+
+
+@pytest.mark.parametrize("imports", ["import labkit, mindspore", "import mindspore, labkit"])
+@pytest.mark.parametrize("wanted, heard", [(None, False), ("2", True)])
+def test_mindspores_warnings(imports, wanted, heard):
+    """Not heard, in whichever order the two are imported, unless the user asks for them."""
+    env = {name: value for name, value in os.environ.items() if name != "GLOG_v"}
+    env |= {"GLOG_v": wanted} if wanted else {}
+    warn = f"{imports}\nmindspore.log.warning('for developers')\nmindspore.log.error('for users')"
+    done = subprocess.run([sys.executable, "-c", warn], env=env, text=True, capture_output=True, check=True)
+    assert "for users" in done.stderr
+    assert ("for developers" in done.stderr) == heard
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,71 @@
+"""The mapping tables: every name exists, every row agrees, every trap is one."""
+
+import json
+
+import numpy as np
+import pytest
+
+from labkit.parity import operators
+from labkit.parity.operators import Row
+
+
+@pytest.fixture(scope="module")
+def found():
+    return operators.examine()
+
+
+def test_every_row_that_is_run_agrees(found):
+    rows = found["operators"] + found["functions"]
+    assert [row for row in rows if row["error"] is not None and not row["equal"]] == []
+    assert [row["pytorch"] for row in rows if row["error"] is None] == ["torch.nn.parallel.DistributedDataParallel"]
+
+
+def test_every_trap_differs(found):
+    for row in found["operators"] + found["functions"]:
+        for how, outcome in row["traps"].items():
+            assert isinstance(outcome, str) or outcome > 1e-3, (row["pytorch"], how)
+
+
+def test_what_the_network_uses_has_a_row(found):
+    named = {row["pytorch"] for row in found["operators"] + found["functions"]}
+    assert set(found["uses"]["calls"]) | set(found["uses"]["initialisers"]) <= named
+    assert found["uses"]["calls"]["torch.nn.Conv2d"] == 53 and found["uses"]["calls"]["operator.add"] == 16
+
+
+def test_what_is_recorded_is_whole(found):
+    recorded = operators.recorded()
+    assert {"date", "PyTorch", "torchvision", "MindSpore", "machine"} <= set(recorded["about"])
+    for part in ("network", "uses", "published"):
+        assert recorded[part] == found[part]
+    for part in ("operators", "functions"):
+        for old, new in zip(recorded[part], json.loads(json.dumps(found[part])), strict=True):
+            assert {**old, "error": 0, "traps": list(old["traps"])} == {**new, "error": 0, "traps": list(new["traps"])}
+
+
+def one(value):
+    return lambda: np.float32(value)
+
+
+def raising():
+    raise TypeError
+
+
+def test_a_row_that_differs_says_so():
+    traps = {"shape": one([1, 1]), "type": raising, "finite": one(np.nan), "value": one(3)}
+    row = Row("torch.nn.ReLU", "mindspore.nn.ReLU", one(2), one(1), traps).examine()
+    assert row["equal"] is False and row["error"] == 0.5
+    assert row["traps"] == {"shape": "shape (2,), not ()", "type": "TypeError", "finite": "not finite", "value": 0.5}
+    table = operators.table([row])
+    assert "<td nowrap><strong>DIFFERS</strong>: 5e-01</td>" in table and "value: <strong>50% off</strong>" in table
+    assert Row("torch.nn.ReLU", "mindspore.nn.ReLU", one(2), raising).examine()["equal"] is False
+
+
+def test_defaults_that_differ():
+    row = Row("torch.optim.SGD", "mindspore.nn.SGD", arguments="lr:learning_rate momentum:momentum").examine()
+    assert row["defaults"] == [["lr=0.001", "learning_rate=0.1"]]
+
+
+@pytest.mark.parametrize("name", ["mindspore.nn.AdaptiveAvgPool5d", "torch.nn.init.he_normal_"])
+def test_a_name_that_does_not_exist(name):
+    with pytest.raises(AttributeError, match=name):
+        operators.look_up(name)
