@@ -29,7 +29,9 @@ EXECUTION_INPUTS = [
     "data_scripts/*",
     "requirements.txt",
     "constraints.txt",
+    "tests/benchmarks/*.py",
     "tests/benchmarks/results/*",
+    "tests/parity/test_subnets.py",
 ]
 # What all pages share: a change here writes all of them again, without executing.
 PAGE_INPUTS = ["_config.yml", "_toc.yml", "book/references.bib", "book/_static/**/*", "book/build.py"]

@@ -14,7 +14,8 @@ class Tolerances:
     weights: float = 0.0
     outputs: float = 1e-4  # of every layer, logits among them
     loss: float = 1e-5
-    cosine: float = 0.9999  # of every gradient
+    cosine: float = 0.9999  # of the gradient of every parameter
+    between: float = 0.999  # cosine of the gradient between two layers, where one such ReLU counts in full
     update: float = 2e-6  # weights after the optimizer on the same gradients: a few roundings
     buffers: float = 1e-4
     trajectory: float = 1e-3

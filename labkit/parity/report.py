@@ -118,7 +118,7 @@ class Report:
                 axis.semilogy(*zip(*wrong), "o", color=plots.COLOURS[1], markersize=4, label="differs")
                 axis.legend(loc="lower right")
             if layers:
-                bound = layers[0].tolerance if layers[0].by == "max_rel" else 1 - layers[0].tolerance
+                bound = layers[0].tolerance if layers[0].by == "max_rel" else 1 - min(d.tolerance for d in layers)
                 axis.axhline(bound, color=plots.REFERENCE, linestyle="--")
             axis.set(title=title, xlabel="layer", ylabel=label, ylim=(5e-10, 20))
         return figure

@@ -192,13 +192,13 @@ def compare_layers(theirs: Step, ours: Step, allowed: Tolerances):
         if mine.gradient_in is None or reference.gradient_in is None:  # cut off on one side: nothing trained before it
             backward.append(Difference(name, np.inf, np.inf, 0.0, allowed.cosine, False, by="cosine"))
             continue
-        arrived = difference(f"before {name}", reference.gradient_in, mine.gradient_in, allowed.cosine, by="cosine")
-        handed_on = mine.gradient_on is not None and reference.gradient_on is not None
-        own = differences(
-            name, _gradients_of(name, theirs, handed_on), _gradients_of(name, ours, handed_on), allowed.cosine,
-            by="cosine",
-        )  # fmt: skip
-        backward.append(own if arrived.ok else arrived)
+        arrived = difference(f"before {name}", reference.gradient_in, mine.gradient_in, allowed.between, by="cosine")
+        made = []
+        if expected := _gradients_of(name, theirs):
+            made.append(differences(name, expected, _gradients_of(name, ours), allowed.cosine, by="cosine"))
+        if mine.gradient_on is not None and reference.gradient_on is not None:
+            made.append(difference(name, reference.gradient_on, mine.gradient_on, allowed.between, by="cosine"))
+        backward.append(min([arrived] if not arrived.ok else made or [arrived], key=lambda d: (d.ok, d.cosine)))
     return forward, backward, unmatched
 
 
@@ -214,11 +214,10 @@ def _ties(theirs, ours) -> dict:
     return {name: count for name, count in counts.items() if count}
 
 
-def _gradients_of(name, step, handed_on):
-    """Gradients that a layer computes: of its parameters, and of its input where both sides recorded one."""
+def _gradients_of(name, step):
+    """Gradients of a layer's own parameters."""
     layer = name.partition("#")[0]
-    found = {key: value for key, value in step.gradients.items() if key.rpartition(".")[0] == layer}
-    return {**found, "input": step.layers[name].gradient_on} if handed_on else found
+    return {key: value for key, value in step.gradients.items() if key.rpartition(".")[0] == layer}
 
 
 def torch_update(side: Side, gradients) -> dict:

@@ -11,7 +11,7 @@ from labkit.parity import Setting, compare_resnets, resnets, write_photographs
 from labkit.parity.pytorch import torch
 
 BATCH, STEPS = 4, 20
-RATES = (1e-3, 1e-4, 1e-5)
+RATES = (1e-3, 1e-4, resnets.TRAINING_RATE)
 SCALES = (1.0, resnets.STEP_SCALE, resnets.TRAINING_SCALE)
 
 
