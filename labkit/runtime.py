@@ -162,8 +162,10 @@ def use_device(name: str | None = None) -> None:
     if not name and card and ms.get_context("device_target") != "CPU":
         name = ms.get_context("device_target")
     try:
-        if name:
-            ms.set_device(name, int(card)) if card and name != "CPU" else ms.set_device(name)
+        if name and card and name != "CPU":
+            ms.set_device(name, int(card))
+        elif name and name != ms.get_context("device_target"):  # refused once something was computed
+            ms.set_device(name)
     except (RuntimeError, ValueError) as error:
         raise LabkitError(f"device {name}: {str(error).split('. ')[0]}") from None
 

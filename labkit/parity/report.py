@@ -88,7 +88,8 @@ class Report:
                 more = f" and {len(wrong) - 4} more of {len(stage.tensors)}" if len(wrong) > 4 else ""
                 lines.append(f"{'':26} {', '.join(wrong[:4])}{more}")
         if self.ties:
-            where = ", ".join(self.ties)
+            more = f" and {len(self.ties) - 3} more layers" if len(self.ties) > 3 else ""
+            where = ", ".join([*self.ties][:3]) + more
             lines.append(f"values of a ReLU that rounding decided: {sum(self.ties.values())}, in {where}")
         found = self.first_divergence
         for name in ("forward", "backward"):
