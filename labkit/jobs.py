@@ -66,7 +66,8 @@ def checkpoint(path, recipe_file, arguments) -> tuple[recipes.Recipe, Path]:
     path = Path(path)
     in_run = path.parent.name == "checkpoints" and (path.parent.parent / "recipe.yaml").is_file()
     if not path.is_dir() and not in_run:
-        return recipes.load(recipe_file, arguments.profile, settings(arguments)), path
+        chosen = (*settings(arguments), f"data.route={getattr(arguments, 'route', 'fast')}")
+        return recipes.load(recipe_file, arguments.profile, chosen), path
     run = runs.open_run(path if path.is_dir() else path.parent.parent)
     recipe, file = run.recipe, run.checkpoint if path.is_dir() else path
     if arguments.data_url:

@@ -119,8 +119,8 @@ def smoothing_over_others(reference, candidate):
 
 
 def decay_everywhere(reference, candidate):
-    parameters = candidate.net.trainable_params()
-    candidate.optimizer = nn.Momentum(parameters, LEARNING_RATE, MOMENTUM, weight_decay=WEIGHT_DECAY)
+    everything = [{"params": candidate.net.trainable_params(), "weight_decay": WEIGHT_DECAY}]
+    candidate.optimizer = nn.Momentum(everything, LEARNING_RATE, MOMENTUM)
 
 
 def usual_momentum(reference, candidate):
@@ -157,7 +157,7 @@ _ALL = (
     Defect("label smoothing over K - 1 classes", "the seeds' loss", "loss", None, smoothing_over_others),
     Defect("the stem frozen", "left over from debugging", "gradients", "conv1", frozen_stem),
     Defect("a ReLU that hands on every gradient", "straight-through estimator", "gradients", "relu", passing_gradient),
-    Defect("weight decay on batch norm too", "an optimizer without groups", _UPDATE, None, decay_everywhere),
+    Defect("weight decay on batch norm too", "a group that holds everything", _UPDATE, None, decay_everywhere),
     Defect("momentum 0.9 instead of 0.875", "the usual value", _UPDATE, None, usual_momentum),
     Defect("batch norm's momentum by PyTorch's convention", "the field", _BUFFERS, None, statistics_momentum),
 )

@@ -87,10 +87,10 @@ class Report:
             if wrong:
                 more = f" and {len(wrong) - 4} more of {len(stage.tensors)}" if len(wrong) > 4 else ""
                 lines.append(f"{'':26} {', '.join(wrong[:4])}{more}")
-        if self.ties:
+        if self.ties and all(layer.ok for layer in self.forward):  # otherwise the network differs, not its rounding
             more = f" and {len(self.ties) - 3} more layers" if len(self.ties) > 3 else ""
             where = ", ".join([*self.ties][:3]) + more
-            lines.append(f"values of a ReLU that rounding decided: {sum(self.ties.values())}, in {where}")
+            lines.append(f"ReLU values that are zero on one side only: {sum(self.ties.values())}, in {where}")
         found = self.first_divergence
         for name in ("forward", "backward"):
             lines.append(f"first layer that differs, {name + ':':10} {found[name] or 'none'}")
@@ -119,8 +119,8 @@ class Report:
                 axis.semilogy(*zip(*wrong), "o", color=plots.COLOURS[1], markersize=4, label="differs")
                 axis.legend(loc="lower right")
             if layers:
-                bound = layers[0].tolerance if layers[0].by == "max_rel" else 1 - min(d.tolerance for d in layers)
-                axis.axhline(bound, color=plots.REFERENCE, linestyle="--")
+                for bound in {d.tolerance if d.by == "max_rel" else 1 - d.tolerance for d in layers}:
+                    axis.axhline(bound, color=plots.REFERENCE, linestyle="--")
             axis.set(title=title, xlabel="layer", ylabel=label, ylim=(5e-10, 20))
         return figure
 

@@ -21,7 +21,7 @@ from labkit.runtime import LabkitError
 
 NETWORKS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 MOMENTUM, WEIGHT_DECAY, LEARNING_RATE, SMOOTHING = 0.875, 1 / 32768, 0.256, 0.1  # the migration guide's
-# Scale of the last batch norm in each block. By torchvision's default of 1, fifty random blocks in a row magnify
+# Scale of the last batch norm in each block. By torchvision's default of 1, the random blocks in a row magnify
 # rounding so much that PyTorch in float32 is not within the bars of PyTorch in float64. The short training begins from
 # 0 (torchvision's zero_init_residual), for which the blocks start as identities and the first steps are not chaotic;
 # the step cannot: no gradient would reach the blocks' inner layers.
@@ -29,7 +29,7 @@ STEP_SCALE, TRAINING_SCALE = 0.1, 0.0
 # A ReLU whose input is zero but for rounding turns gradients and is luck; a defect is there in every batch. So where
 # only gradients differ and there were such values, the next batch is taken, up to this many.
 TRIES = 3
-TRAINING_RATE = 3e-5  # where the guide's warm-up is at its third step
+TRAINING_RATE = 3e-5  # the rate of the lab's profile `full` at its third step
 
 
 @dataclass(frozen=True)

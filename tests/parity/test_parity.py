@@ -11,11 +11,12 @@ from mindspore import nn
 
 from labkit.losses import CrossEntropySmooth
 from labkit.optimizers import momentum
-from labkit.parity import Side, compare_step, compare_trajectory, pytorch, to_mindspore
+from labkit.parity import Report, Side, compare_step, compare_trajectory, pytorch, to_mindspore
 from labkit.parity.clinic import DEFECTS, examine
 from labkit.parity.resnets import NETWORKS
 from labkit.parity.step import torch_state
 from labkit.parity.weights import Names
+from labkit.runtime import LabkitError
 
 torch = pytorch.torch()
 STAGES = ["batch", "weights", "logits", "loss", "gradients", "weights after the update", "buffers after the step"]
@@ -158,11 +159,12 @@ def test_gradients_against_autograd_of_the_whole():
 # -- The command ----------------------------------------------------------------------------------
 
 
+def labkit(*arguments):
+    return subprocess.run([sys.executable, "-m", "labkit", *map(str, arguments)], capture_output=True, text=True)
+
+
 def parity(*arguments):
-    return subprocess.run(
-        [sys.executable, "-c", "from labkit.cli import main; main()", "parity", *map(str, arguments)],
-        capture_output=True, text=True,
-    )  # fmt: skip
+    return labkit("parity", *arguments)
 
 
 @pytest.mark.slow
@@ -201,3 +203,47 @@ def test_command_on_networks_that_differ(photographs, tmp_path, monkeypatch):
 def test_command_says_what_is_wrong(arguments, says):
     done = parity(*arguments)
     assert done.returncode == 1 and says in done.stderr and len(done.stderr.strip().splitlines()) == 1, done.stderr
+
+
+@pytest.mark.slow
+def test_clinic_command(tmp_path):
+    done = labkit("clinic", "epsilon", "--report", tmp_path / "clinic.json")
+    assert done.returncode == 0, done.stderr
+    assert "epsilon" in done.stdout and "bn1" in done.stdout
+    found = json.loads((tmp_path / "clinic.json").read_text())["epsilon"]
+    assert (found["stage"], found["layer"], found["located"]) == ("logits", "bn1", True)
+
+
+def test_clinic_with_an_unknown_defect():
+    done = labkit("clinic", "epsilon", "hiccups")
+    assert done.returncode == 1 and "no defect 'hiccups'" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+# -- A saved report -------------------------------------------------------------------------------
+
+
+def test_a_report_comes_back_as_it_was(tmp_path):
+    report = compare_step(*own_pair(momentum=0.1), names=NAMES)
+    report.save(tmp_path)
+    again = Report.load(tmp_path / "report.json")
+    assert again.as_dict() == report.as_dict() and again.table() == report.table()
+    again.layers_figure()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"stages": [{}]}'])
+def test_what_is_no_report(tmp_path, text):
+    (tmp_path / "report.json").write_text(text)
+    with pytest.raises(LabkitError, match="report.json: not a report"):
+        Report.load(tmp_path / "report.json")
+    with pytest.raises(LabkitError, match="none.json: no such file"):
+        Report.load(tmp_path / "none.json")
+
+
+def test_values_that_rounding_decided_are_counted():
+    """A ReLU's input of +-1e-9: one side passes it on, the other does not."""
+    from labkit.parity.step import Layer, _ties
+
+    theirs = {"relu": Layer(np.array([0.0, 2.0, 1e-9])), "fc": Layer(np.array([-1.0, 2.0, 0.0]))}
+    ours = {"relu": Layer(np.array([0.0, 2.0, 0.0])), "fc": Layer(np.array([-1.0, 2.0, 1.0]))}
+    assert _ties(theirs, ours) == {"relu": 1}
