@@ -29,7 +29,7 @@ NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=600 --nbval-saniti
 
 TORCHVISION  := torchvision==0.22.0
 ENV_STAMP    := $(VENV)/.stamp
-TORCH_STAMP  := $(VENV)/.stamp-torch
+TORCH_STAMP  := $(VENV)/.stamp-$(TORCHVISION)
 SAMPLE_STAMP := $(DATA)/sample/.stamp
 
 .PHONY: help env torch sample book test lint lab bench clean distclean

@@ -234,10 +234,15 @@ def load_weights(file, network) -> dict:
     if missing:
         raise RunError(f"{file}: not of this recipe: it has no {missing[0]} ({len(missing)} parameters missing)")
     own = {parameter.name for parameter in network.get_parameters()}
-    extra = [name for name in params if f"moments.{name}" in params and name not in own]
+    extra = [name for name in params if is_weight(name) and name not in own]
     if extra:
         raise RunError(f"{file}: not of this recipe: it has {extra[0]}, which the network has not")
     return place
+
+
+def is_weight(name: str) -> bool:
+    """True for a network's parameter or statistic, by its name in a checkpoint; False for an optimizer's state."""
+    return "." in name and not name.startswith("moments.")
 
 
 class ProgressCallback(Callback):

@@ -14,7 +14,7 @@ import click
 @click.option("--batch", type=click.IntRange(2), default=8, show_default=True, help="Images a step.")
 @click.option("--steps", type=click.IntRange(0), default=20, show_default=True, help="Steps of the short training.")
 @click.option("--weights", type=click.Path(path_type=Path), help="PyTorch file with a state dict to begin with.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of PyTorch's initialisation and the order.")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Of first weights and order.")
 @click.option("--report", type=click.Path(path_type=Path, file_okay=False), help="Folder for report.json and .html.")
 def parity(network, data, image_size, batch, steps, weights, seed, report):
     """Compare torchvision's NETWORK (resnet18, 34, 50, 101 or 152) with labkit's, stage by stage.
@@ -58,6 +58,8 @@ def clinic(defect, listing, report):
         for name, known in DEFECTS.items():
             click.echo(f"{name:{width}}  {known.what} ({known.source})")
         return
+    if report:
+        report.parent.mkdir(parents=True, exist_ok=True)  # before minutes of work
     findings = {}
     click.echo(f"{'defect':{width}}  {'first stage that differs':24}  first layer")
     for planted, compared, found in examine(defect or DEFECTS, _photographs()):

@@ -35,6 +35,7 @@ def settings(arguments) -> tuple[str, ...]:
     """Settings of the recipe that the arguments ask for."""
     asked = {"data.folder": arguments.data_url and Path(arguments.data_url).resolve()}
     asked["epochs"] = getattr(arguments, "num_epochs", None)
+    asked["data.route"] = getattr(arguments, "route", None)
     return tuple(f"{key}={value}" for key, value in asked.items() if value is not None)
 
 
@@ -66,8 +67,9 @@ def checkpoint(path, recipe_file, arguments) -> tuple[recipes.Recipe, Path]:
     path = Path(path)
     in_run = path.parent.name == "checkpoints" and (path.parent.parent / "recipe.yaml").is_file()
     if not path.is_dir() and not in_run:
-        chosen = (*settings(arguments), f"data.route={getattr(arguments, 'route', 'fast')}")
-        return recipes.load(recipe_file, arguments.profile, chosen), path
+        return recipes.load(recipe_file, arguments.profile, settings(arguments)), path
+    if getattr(arguments, "route", None):
+        raise LabkitError(f"--route {arguments.route}: {path} is of a Run, whose recipe says the route")
     run = runs.open_run(path if path.is_dir() else path.parent.parent)
     recipe, file = run.recipe, run.checkpoint if path.is_dir() else path
     if arguments.data_url:

@@ -140,7 +140,7 @@ def _environment(log_dir, device):
     env["PYTHONUNBUFFERED"] = "1"  # so that a log holds what was printed before a process was killed
     env["GLOG_v"] = min(env["GLOG_v"], "3")  # msrun tells of a failed worker as an error
     env.setdefault("MS_OM_PATH", str(log_dir))  # where MindSpore leaves the graph of a failed compilation
-    env[runtime.LAUNCH_LOGS] = str(log_dir)
+    env[runtime.LAUNCH_LOGS] = env[runtime.LAUNCHED] = str(log_dir)
     if device:
         env[runtime.DEVICE] = device
     if sys.stdout.isatty():
@@ -208,12 +208,9 @@ def _check(log, process):
 
 def _log_of(pid, log_dir):
     """Log of the worker with a process id; a worker that failed before it left its id is one without."""
-    logs = sorted(log_dir.glob("worker_*.log"))
-    for log in logs:
-        note = log.with_suffix(".pid")
-        if not note.exists() or note.read_text() == pid:
-            return log
-    return log_dir / "msrun.log"
+    logs = {log: log.with_suffix(".pid") for log in sorted(log_dir.glob("worker_*.log"))}
+    known = [log for log, note in logs.items() if note.exists() and note.read_text() == pid]
+    return next(iter([*known, *(log for log, note in logs.items() if not note.exists())]), log_dir / "msrun.log")
 
 
 def _failure(log, status):
@@ -247,7 +244,7 @@ def _end(processes, log_dir):
 
 def _belongs(process, log_dir):
     try:
-        return process.environ().get(runtime.LAUNCH_LOGS) == str(log_dir)
+        return process.environ().get(runtime.LAUNCHED) == str(log_dir)
     except psutil.Error:  # somebody else's, or gone meanwhile
         return False
 

@@ -6,6 +6,7 @@ A `recipe.yaml` holds `lab`, `base` and `profiles`; a profile overrides keys of 
 import difflib
 import json
 import re
+import typing
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -246,13 +247,20 @@ def _flatten(tree, prefix=""):
     return flat
 
 
+def _parts(annotation):
+    """The kinds of Part that a key may hold: one, one of several by their format, or none."""
+    if isinstance(annotation, type) and issubclass(annotation, Part):
+        return [annotation]
+    return [part for inner in typing.get_args(annotation) for part in _parts(inner)]
+
+
 def _suggestion(key):
     """", did you mean schedule.lr_max?" where a known key ends alike."""
     known = list(Recipe.model_fields)
     for name, field in Recipe.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Part):
-            known += [f"{name}.{inner}" for inner in field.annotation.model_fields]
-    by_end = {name.rpartition(".")[2]: name for name in known}
+        for part in _parts(field.annotation):
+            known += [f"{name}.{inner}" for inner in part.model_fields]
+    by_end = {name.rpartition(".")[2]: name for name in known if name != key}  # `key` itself: of another data.format
     found = difflib.get_close_matches(key.rpartition(".")[2], by_end, n=1, cutoff=0.8)
     return f", did you mean {by_end[found[0]]}?" if found else ""
 

@@ -15,6 +15,7 @@ REPO = Path(__file__).resolve().parent.parent
 ONEDNN_CAP = "ONEDNN_MAX_CPU_ISA"
 # Between `labkit launch` and the processes that it starts.
 LAUNCH_LOGS, DEVICE, TERMINAL = "LABKIT_LAUNCH_LOGS", "LABKIT_DEVICE", "LABKIT_TERMINAL"
+LAUNCHED = "LABKIT_LAUNCHED"  # the same folder, for all that a process starts: what is left at the end is known by it
 
 
 class LabkitError(Exception):

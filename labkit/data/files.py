@@ -66,7 +66,7 @@ def staging(folder: str | Path) -> Iterator[Path]:
 
 
 def publish(staged: Path, folder: str | Path, check: Callable[[Path], Info], force: bool = False) -> bool:
-    """Check `staged` and rename it to `folder`; False if the same data was there already.
+    """Check `staged` and rename it to `folder`; False if the same data was there already, and not `force`.
 
     Raises DataError if `staged` is no good; or `folder` is, or holds other data, and not `force`.
     """
@@ -80,7 +80,7 @@ def publish(staged: Path, folder: str | Path, check: Callable[[Path], Info], for
         if not force or not folder.is_dir():
             raise DataError(f"{error}; --force replaces the folder") from None
     else:
-        if old.sha256 == new.sha256:
+        if old.sha256 == new.sha256 and not force:
             return False
         if not force:
             raise DataError(f"{shown}: holds other data ({old.name}); --force replaces it")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import mindspore as ms
 
+from labkit.callbacks import is_weight
 from labkit.networks import create_resnet
 from labkit.parity.weights import WeightsError, from_mindspore, read_state, to_mindspore, write_state
 
@@ -14,6 +15,8 @@ PYTORCH, MINDSPORE = (".pth", ".pt"), (".ckpt",)
 def convert(network, source, target, num_classes=1000, stem="imagenet") -> None:
     """Convert a file by the endings of the names; `target` appears whole or not at all. Raises WeightsError."""
     source, target = Path(source), Path(target)
+    if not target.parent.is_dir():
+        raise WeightsError(f"{target.parent}: no such folder")
     try:
         net = create_resnet(network, num_classes, stem)
     except ValueError as error:
@@ -21,8 +24,11 @@ def convert(network, source, target, num_classes=1000, stem="imagenet") -> None:
     if source.suffix in PYTORCH and target.suffix in MINDSPORE:
         to_mindspore(read_state(source), net)
         part = target.with_name(target.stem + ".part.ckpt")  # MindSpore insists on the ending
-        ms.save_checkpoint(net, str(part))
-        os.replace(part, target)
+        try:
+            ms.save_checkpoint(net, str(part))
+            os.replace(part, target)
+        finally:
+            part.unlink(missing_ok=True)
     elif source.suffix in MINDSPORE and target.suffix in PYTORCH:
         load(source, net)
         write_state(target, from_mindspore(net))
@@ -41,7 +47,7 @@ def load(file, net) -> None:
     own = net.parameters_dict()
     state = {name: parameter.asnumpy() for name, parameter in found.items()}
     if "history_bytes" in state:  # a Run's: optimizer state and the place in the data are no weights
-        state = {name: value for name, value in state.items() if name in own}
+        state = {name: value for name, value in state.items() if name in own or is_weight(name)}
     to_mindspore(state, net, names=_AsTheyAre())
 
 

@@ -60,14 +60,15 @@ def difference(name, reference, candidate, tolerance, by="max_rel", floor=0.0) -
     lengths = np.linalg.norm(reference) * np.linalg.norm(candidate)
     # Two zero vectors point the same way; a zero and another one do not.
     cosine = float((reference * candidate).sum() / lengths) if lengths else float(max_abs == 0)
-    ok = max_rel <= tolerance if by == "max_rel" else cosine >= tolerance
+    ok = cosine >= tolerance if by == "cosine" else {"max_rel": max_rel, "max_abs": max_abs}[by] <= tolerance
     return Difference(name, max_abs, max_rel, cosine, tolerance, bool(ok or max_abs <= floor), by)
 
 
 def differences(name, reference: dict, candidate: dict, tolerance, by="max_rel") -> Difference:
     """Compare arrays of the same names: the worst one speaks for all. A name on one side only is a difference."""
     each = []
-    largest = max((float(np.abs(value).max(initial=0.0)) for value in reference.values()), default=0.0)
+    sizes = (np.abs(np.asarray(value, np.float64)) for value in reference.values())
+    largest = max((float(size[np.isfinite(size)].max(initial=0.0)) for size in sizes), default=0.0)
     floor = NOISE * largest if by == "cosine" else 0.0
     for key in dict.fromkeys([*reference, *candidate]):
         if key in reference and key in candidate:

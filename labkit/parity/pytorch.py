@@ -43,5 +43,8 @@ def torchvision():
                 del sys.modules[name]  # half imported
             _library = library.Library("torchvision", "DEF")
             _library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-            import torchvision
+            try:
+                import torchvision
+            except RuntimeError as error:
+                raise NoTorchError(f"torchvision cannot be imported: {str(error).splitlines()[0]}") from None
     return torchvision

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from labkit import plots
-from labkit.parity.measures import Difference
+from labkit.parity.measures import Difference, _finite
 from labkit.run import write_whole
 from labkit.runtime import LabkitError
 
@@ -56,7 +56,7 @@ class Report:
                 "unmatched": self.unmatched,
                 "ties": self.ties,
             },
-            "losses": self.losses,
+            "losses": _finite(self.losses),
         }
 
     @classmethod
@@ -65,9 +65,10 @@ class Report:
         try:
             found = json.loads(Path(file).read_text(encoding="utf-8"))
             layers = found["layers"]
+            losses = {side: [np.nan if x is None else x for x in part] for side, part in found["losses"].items()}
             return cls(
                 *([_difference(d) for d in part] for part in (found["stages"], layers["forward"], layers["backward"])),
-                layers["unmatched"], layers["ties"], found["losses"], found["about"], found["provenance"],
+                layers["unmatched"], layers["ties"], losses, found["about"], found["provenance"],
             )  # fmt: skip
         except FileNotFoundError:
             raise LabkitError(f"{file}: no such file; `labkit parity NETWORK --report DIR` writes one") from None
@@ -91,6 +92,13 @@ class Report:
             more = f" and {len(self.ties) - 3} more layers" if len(self.ties) > 3 else ""
             where = ", ".join([*self.ties][:3]) + more
             lines.append(f"ReLU values that are zero on one side only: {sum(self.ties.values())}, in {where}")
+        if self.about.get("batch of the stream", 1) > 1:
+            lines.append("an earlier batch was left for such values: only gradients differed there")
+        alone = [f"{', '.join(names)} ({framework})" for framework, names in self.unmatched.items() if names]
+        if alone:
+            lines.append(f"layers on one side only: {'; '.join(alone)}")
+        if not self.forward:
+            return "\n".join([*lines, "no layer has the same name on both sides: layers were not compared"])
         found = self.first_divergence
         for name in ("forward", "backward"):
             lines.append(f"first layer that differs, {name + ':':10} {found[name] or 'none'}")

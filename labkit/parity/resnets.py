@@ -40,8 +40,8 @@ class Setting:
     weights: a PyTorch file to begin with, as it is, instead of PyTorch's own initialisation.
     """
 
-    network: str = "resnet50"
-    folder: Path | None = None
+    network: str
+    folder: Path
     image_size: int = 64
     batch_size: int = 8
     steps: int = 20
@@ -95,11 +95,11 @@ def torch_batches(setting, count) -> list:
     return [(np.stack([load(number) for number in numbers]), labels[numbers]) for numbers in chosen]
 
 
-def mindspore_batches(setting, count, route="exact") -> list:
+def mindspore_batches(setting, count) -> list:
     """The same batches as labkit's pipeline makes them."""
     dataset = imagenet.create_dataset(
         setting.folder, "train", setting.batch_size, seed=setting.seed,
-        image_transforms=imagenet.evaluation_transforms(setting.image_size, _resize(setting), route),
+        image_transforms=imagenet.evaluation_transforms(setting.image_size, _resize(setting), "exact"),
     )  # fmt: skip
     iterator = dataset.create_tuple_iterator(num_epochs=1, output_numpy=True)
     return [batch for _, batch in zip(range(count), iterator)]
@@ -116,9 +116,10 @@ def create_sides(setting, theirs, ours, classes, state=None, lr=LEARNING_RATE, s
         for block in reference.modules():
             if hasattr(block, "downsample"):  # what torchvision calls its blocks' shortcut
                 torch().nn.init.constant_(getattr(block, "bn3", block.bn2).weight, scale)
-    else:
-        reference.load_state_dict({name: torch().from_numpy(np.array(value)) for name, value in state.items()})
     candidate = create_resnet(setting.network, classes, "imagenet")
+    if state is not None:
+        to_mindspore(state, candidate)  # first: it says in one line what does not fit
+        reference.load_state_dict({name: torch().from_numpy(np.array(value)) for name, value in state.items()})
     to_mindspore(torch_state(reference), candidate)
     reference.train()
     candidate.set_train()
@@ -149,9 +150,15 @@ def compare_resnets(setting: Setting, plant=None) -> Report:
     if setting.network not in NETWORKS:
         raise LabkitError(f"network must be one of {', '.join(NETWORKS)}, not {setting.network!r}")
     data = imagenet_files.check(setting.folder)
-    classes = len(data.classes)
-    state = None if setting.weights is None else read_state(setting.weights)
-    count = max(TRIES, min(4, setting.steps))
+    classes, state = len(data.classes), None
+    if setting.weights is not None:
+        state = read_state(setting.weights)
+        classes = len(state.get("fc.bias", data.classes))
+        if classes < len(data.classes):
+            raise LabkitError(f"{setting.weights}: {classes} classes, but {setting.folder} has {len(data.classes)}")
+    count = min(4, data.train_images // setting.batch_size)
+    if not count:
+        raise LabkitError(f"{setting.folder}: {data.train_images} images, fewer than a batch of {setting.batch_size}")
     theirs, ours = torch_batches(setting, count), mindspore_batches(setting, count)
 
     def pair(batch=0, **options):
@@ -160,10 +167,10 @@ def compare_resnets(setting: Setting, plant=None) -> Report:
             plant(*sides)
         return sides
 
-    for batch in range(TRIES):
+    for batch in range(min(TRIES, count)):
         report = compare_step(*pair(batch))
         wrong = {stage.name for stage in report.stages if not stage.ok}
-        if report.ok or not report.ties or wrong - {"gradients"}:
+        if report.ok or not report.ties or wrong - {"gradients"} or report.first_divergence["forward"]:
             break
     if setting.steps:
         reference, candidate = pair(lr=setting.lr, scale=TRAINING_SCALE)

@@ -89,12 +89,14 @@ def torch_step(side: Side) -> Step:
     for name, module in net.named_modules():
         if name and not any(module.children()):
             watch(name, module)
-    logits = net(torch().from_numpy(side.images))
-    loss = side.loss(logits, torch().from_numpy(side.labels).long())
-    net.zero_grad()
-    loss.backward()
-    for handle in handles:
-        handle.remove()
+    try:
+        logits = net(torch().from_numpy(side.images))
+        loss = side.loss(logits, torch().from_numpy(side.labels).long())
+        net.zero_grad()
+        loss.backward()
+    finally:
+        for handle in handles:
+            handle.remove()
     step.logits, step.loss = _numpy(logits), loss.item()
     step.gradients = {name: _numpy(p.grad) for name, p in net.named_parameters() if p.grad is not None}
     step.state_after = torch_state(net)
@@ -126,11 +128,13 @@ def mindspore_step(side: Side, names: Names) -> Step:
         return side.loss(logits, labels), logits
 
     trainable = net.trainable_params()
-    with _pynative():
-        step_function = ms.value_and_grad(forward, None, trainable, has_aux=True)
-        (loss, logits), gradients = step_function(ms.Tensor(side.images), ms.Tensor(side.labels.astype(np.int32)))
-    for handle in handles:
-        handle.remove()
+    try:
+        with _pynative():
+            step_function = ms.value_and_grad(forward, None, trainable, has_aux=True)
+            (loss, logits), gradients = step_function(ms.Tensor(side.images), ms.Tensor(side.labels.astype(np.int32)))
+    finally:
+        for handle in handles:
+            handle.remove()
     step.logits, step.loss = logits.asnumpy(), float(loss.asnumpy())
     step.gradients = {
         names.parameter(p.name): gradient.asnumpy() for p, gradient in zip(trainable, gradients, strict=True)
@@ -144,6 +148,7 @@ def compare_step(reference: Side, candidate: Side, names=None, tolerances=None) 
 
     The optimizers are compared on the same gradients, the reference's, so that a difference there is theirs alone; they
     take two steps, for momentum has no effect on the first. Both networks end with that done.
+    Raises WeightsError where two parameters get the same name, NoTorchError.
     """
     names, allowed = names or Names(), tolerances or Tolerances()
     ours = mindspore_step(candidate, names)
@@ -158,7 +163,7 @@ def compare_step(reference: Side, candidate: Side, names=None, tolerances=None) 
             {"images": candidate.images, "labels": candidate.labels},
             allowed.batch,
         ),
-        differences("weights", theirs.weights, ours.weights, allowed.weights),
+        differences("weights", _counted_out(theirs.weights), _counted_out(ours.weights), allowed.weights),
         difference("logits", theirs.logits, ours.logits, allowed.outputs),
         difference("loss", theirs.loss, ours.loss, allowed.loss),
         differences("gradients", theirs.gradients, ours.gradients, allowed.cosine, by="cosine"),
@@ -166,9 +171,8 @@ def compare_step(reference: Side, candidate: Side, names=None, tolerances=None) 
         differences("buffers after the step", _buffers(theirs, trained), _buffers(ours, trained), allowed.buffers),
     ]
     forward, backward, unmatched = compare_layers(theirs, ours, allowed)
-    return Report(
-        stages=stages, forward=forward, backward=backward, unmatched=unmatched, ties=_ties(theirs.layers, ours.layers)
-    )
+    ties = _ties(theirs.layers, ours.layers, forward)
+    return Report(stages=stages, forward=forward, backward=backward, unmatched=unmatched, ties=ties)
 
 
 def compare_layers(theirs: Step, ours: Step, allowed: Tolerances):
@@ -202,15 +206,13 @@ def compare_layers(theirs: Step, ours: Step, allowed: Tolerances):
     return forward, backward, unmatched
 
 
-def _ties(theirs, ours) -> dict:
-    """Layers that end in a ReLU -> number of values that are zero on one side only: rounding decided them.
+def _ties(theirs, ours, forward) -> dict:
+    """Layers that agree and end in a ReLU -> number of values that are zero on one side only: rounding decided them.
 
     The gradient goes on there on one side only, which is no defect and can turn the gradients of a small layer.
     """
-    outputs = {name: (theirs[name].output, ours[name].output) for name in theirs if name in ours}
-    counts = {
-        name: int(((a > 0) != (b > 0)).sum()) for name, (a, b) in outputs.items() if a.shape == b.shape and a.min() == 0
-    }
+    outputs = {layer.name: (theirs[layer.name].output, ours[layer.name].output) for layer in forward if layer.ok}
+    counts = {name: int(((a > 0) != (b > 0)).sum()) for name, (a, b) in outputs.items() if a.min(initial=0) == 0}
     return {name: count for name, count in counts.items() if count}
 
 
@@ -252,8 +254,13 @@ def torch_state(net) -> dict:
 
 
 def _buffers(step, trained):
-    """What a network holds beside the trained weights (batch norm's statistics), without PyTorch's batch counters."""
-    return {k: v for k, v in step.state_after.items() if k not in trained and k.rpartition(".")[2] != COUNTER}
+    """What a network holds beside the trained weights (batch norm's statistics)."""
+    return {name: value for name, value in _counted_out(step.state_after).items() if name not in trained}
+
+
+def _counted_out(state):
+    """A state without PyTorch's counters of batches, which MindSpore has not."""
+    return {name: value for name, value in state.items() if name.rpartition(".")[2] != COUNTER}
 
 
 def _numpy(tensor):

@@ -4,7 +4,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn
 
-from labkit.parity.measures import Difference
+from labkit.parity.measures import Difference, Tolerances
 from labkit.parity.pytorch import torch
 
 
@@ -35,7 +35,7 @@ def mindspore_losses(side, batches) -> list[float]:
         ms.set_context(mode=mode)
 
 
-def compare_trajectory(reference, candidate, batches, tolerance=1e-3) -> tuple[Difference, dict]:
+def compare_trajectory(reference, candidate, batches, tolerance=Tolerances.trajectory) -> tuple[Difference, dict]:
     """Train both sides on the same batches; the stage, and the losses {"pytorch": [...], "mindspore": [...]}.
 
     max_rel is the largest relative difference of the losses of a step.

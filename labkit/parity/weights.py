@@ -106,13 +106,14 @@ def read_state(path) -> dict[str, np.ndarray]:
         state = torch().load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise WeightsError(f"{path}: holds more than tensors, or is no PyTorch file; not unpickled") from None
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+    except Exception as error:  # torch has no error of its own for a damaged file: struct.error, IndexError, ...
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise WeightsError(f"{path}: not a whole PyTorch file ({reason})") from None
     tensor = torch().Tensor
     if not isinstance(state, dict) or not state:
         raise WeightsError(f"{path}: not a state dict, but a {type(state).__name__}")
-    others = [str(name) for name, value in state.items() if not (isinstance(name, str) and isinstance(value, tensor))]
+    plain = {n: v for n, v in state.items() if isinstance(n, str) and isinstance(v, tensor) and _is_plain(v)}
+    others = [str(name) for name in state if name not in plain]
     if others:
         raise WeightsError(f"{path}: no plain state dict: no tensor under {_listed(others)}; save model.state_dict()")
     return {name: _array(value) for name, value in state.items()}
@@ -122,8 +123,15 @@ def write_state(path, state) -> None:
     """Write a state (name -> array) as a PyTorch file, whole or not at all."""
     path = Path(path)
     part = path.with_name(path.name + ".part")
-    torch().save({name: torch().from_numpy(np.array(value, order="C")) for name, value in state.items()}, part)
-    os.replace(part, path)
+    try:
+        torch().save({name: torch().from_numpy(np.array(value, order="C")) for name, value in state.items()}, part)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _is_plain(value):
+    return value.layout is torch().strided and not value.is_quantized
 
 
 def _array(value):

@@ -12,8 +12,8 @@ def main():
     parser = jobs.parser(__doc__, data_required=False)
     parser.add_argument("--checkpoint_path", required=True, help="a Run, a checkpoint of one, or any checkpoint file")
     parser.add_argument(
-        "--route", choices=["fast", "exact"], default="fast",
-        help="how images are resized, for a file that is not of a Run; exact for weights trained with torchvision",
+        "--route", choices=["fast", "exact"],
+        help="how images are resized, for a file that is not of a Run: exact for weights trained with torchvision",
     )  # fmt: skip
     arguments, _ = parser.parse_known_args()
     recipe, file = jobs.checkpoint(arguments.checkpoint_path, Path(__file__).with_name("recipe.yaml"), arguments)

@@ -249,7 +249,7 @@ def test_error_behind_a_progress_bar(labkit, script, last, expected):
 
 def test_children_of_a_failed_process_do_not_stay(labkit, script):
     """Such as the workers of a data pipeline; even one that has left its family."""
-    child = "import subprocess, sys; subprocess.Popen(['sleep', '600'], start_new_session=True); sys.exit(3)"
+    child = "import subprocess, sys, labkit; subprocess.Popen(['sleep', '600'], start_new_session=True); sys.exit(3)"
     done = labkit.run("launch", "-n", 1, script(child))
     assert "ended with exit status 3" in done.stderr
     assert labkit.left() == []

@@ -13,6 +13,7 @@ from labkit.losses import CrossEntropySmooth
 from labkit.optimizers import momentum
 from labkit.parity import Report, Side, compare_step, compare_trajectory, pytorch, to_mindspore
 from labkit.parity.clinic import DEFECTS, examine
+from labkit.parity.measures import difference
 from labkit.parity.resnets import NETWORKS
 from labkit.parity.step import torch_state
 from labkit.parity.weights import Names
@@ -244,6 +245,20 @@ def test_values_that_rounding_decided_are_counted():
     """A ReLU's input of +-1e-9: one side passes it on, the other does not."""
     from labkit.parity.step import Layer, _ties
 
-    theirs = {"relu": Layer(np.array([0.0, 2.0, 1e-9])), "fc": Layer(np.array([-1.0, 2.0, 0.0]))}
-    ours = {"relu": Layer(np.array([0.0, 2.0, 0.0])), "fc": Layer(np.array([-1.0, 2.0, 1.0]))}
-    assert _ties(theirs, ours) == {"relu": 1}
+    theirs = {"relu": [0.0, 2.0, 1e-9], "relu#2": [0.0, 1.0, 0.0], "fc": [-1.0, 2.0, 0.0]}
+    ours = {"relu": [0.0, 2.0, 0.0], "relu#2": [0.0, 1.0, 0.5], "fc": [-1.0, 2.0, 1e-9]}
+    forward = [difference(name, theirs[name], ours[name], 1e-4) for name in theirs]  # relu#2 is a defect, not rounding
+    layers = [{name: Layer(np.array(output)) for name, output in side.items()} for side in (theirs, ours)]
+    assert _ties(*layers, forward) == {"relu": 1}
+
+
+def test_batch_counters_do_not_count():
+    """PyTorch's num_batches_tracked of a trained network, which MindSpore has not."""
+    reference, candidate = own_pair()
+    reference.net.features[1].num_batches_tracked += 5000
+    assert compare_step(reference, candidate, names=NAMES).ok
+
+
+def test_nothing_in_common_is_said():
+    report = compare_step(*own_pair())
+    assert not report.ok and "layers on one side only" in report.table()
