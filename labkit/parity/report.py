@@ -14,7 +14,8 @@ from labkit.parity.measures import Difference, _finite
 from labkit.run import write_whole
 from labkit.runtime import LabkitError
 
-COLUMNS = f"{'stage':26} {'max abs':>9} {'max rel':>9} {'cosine':>11} {'tolerance':>19}"
+COLUMNS = f"{'stage':24} {'max abs':>8} {'max rel':>8} {'cosine':>10} {'allowed':>15}"
+SHORT = {"max_rel": "rel ≤", "max_abs": "abs ≤", "cosine": "cosine ≥"}
 
 
 @dataclass
@@ -79,15 +80,15 @@ class Report:
         """The stages as text, what differs named."""
         lines = [COLUMNS]
         for stage in self.stages:
-            bound = f"{stage.by.replace('_', ' ')} {'≥' if stage.by == 'cosine' else '≤'} {stage.tolerance:g}"
+            bound = f"{SHORT[stage.by]} {stage.tolerance:g}"
             mark = "ok" if stage.ok else "DIFFERS"
             lines.append(
-                f"{stage.name:26} {stage.max_abs:9.1e} {stage.max_rel:9.1e} {stage.cosine:11.7f} {bound:>19}  {mark}"
+                f"{stage.name:24} {stage.max_abs:8.1e} {stage.max_rel:8.1e} {stage.cosine:10.7f} {bound:>15} {mark}"
             )
             wrong = [tensor.name for tensor in stage.tensors if not tensor.ok]
             if wrong:
-                more = f" and {len(wrong) - 4} more of {len(stage.tensors)}" if len(wrong) > 4 else ""
-                lines.append(f"{'':26} {', '.join(wrong[:4])}{more}")
+                more = f" and {len(wrong) - 2} more of {len(stage.tensors)}" if len(wrong) > 2 else ""
+                lines.append(f"    {', '.join(wrong[:2])}{more}")
         if self.ties and all(layer.ok for layer in self.forward):  # otherwise the network differs, not its rounding
             more = f" and {len(self.ties) - 3} more layers" if len(self.ties) > 3 else ""
             where = ", ".join([*self.ties][:3]) + more
@@ -149,7 +150,7 @@ class Report:
     def _page(self):
         rows = "".join(
             f"<tr class={'ok' if s.ok else 'wrong'}><td>{html.escape(s.name)}<td>{s.max_abs:.1e}<td>{s.max_rel:.1e}"
-            f"<td>{s.cosine:.7f}<td>{s.by.replace('_', ' ')} {'≥' if s.by == 'cosine' else '≤'} {s.tolerance:g}"
+            f"<td>{s.cosine:.7f}<td>{SHORT[s.by]} {s.tolerance:g}"
             f"<td>{'ok' if s.ok else 'differs'}<td>{html.escape(s.worst or '')}"
             for s in self.stages
         )
@@ -193,7 +194,7 @@ img {{ max-width: 100% }} figure {{ margin: 1.5em 0 }} figcaption {{ color: #555
 </style>
 <h1>PyTorch and MindSpore: {verdict}</h1>
 <ul>{about}</ul>
-<div><table><tr><th>stage<th>max abs<th>max rel<th>cosine<th>tolerance<th><th>worst
+<div><table><tr><th>stage<th>max abs<th>max rel<th>cosine<th>allowed<th><th>worst
 {rows}</table></div>
 <p>First layer that differs, forwards: <b>{forward}</b>; backwards: <b>{backward}</b>.</p>
 {images}

@@ -262,3 +262,36 @@ def test_batch_counters_do_not_count():
 def test_nothing_in_common_is_said():
     report = compare_step(*own_pair())
     assert not report.ok and "layers on one side only" in report.table()
+
+
+# -- What a user gives ----------------------------------------------------------------------------
+
+
+def test_batches_that_the_photographs_allow(photographs):
+    done = parity("resnet18", "--data", photographs, "--image-size", 32, "--batch", 999, "--steps", 0)
+    assert done.returncode == 1 and "images, fewer than a batch of 999" in done.stderr
+
+
+@pytest.mark.slow
+def test_one_large_batch(compare):
+    assert compare("resnet18", batch_size=40, steps=2).ok
+
+
+@pytest.mark.slow
+def test_a_trained_networks_file(compare, tmp_path):
+    """A thousand classes, batch counters that have counted."""
+    net = pytorch.torchvision().models.resnet18(num_classes=1000)
+    for name, value in net.state_dict().items():
+        if name.endswith("bn2.weight"):
+            value.fill_(0.1)
+        if name.endswith("num_batches_tracked"):
+            value.fill_(5000)
+    torch.save(net.state_dict(), tmp_path / "trained.pth")
+    report = compare("resnet18", weights=tmp_path / "trained.pth", image_size=64)
+    assert report.ok, report.table()
+
+
+def test_another_networks_file(compare, tmp_path):
+    torch.save(pytorch.torchvision().models.resnet34(num_classes=10).state_dict(), tmp_path / "deeper.pth")
+    with pytest.raises(LabkitError, match="left over: layer1.2"):
+        compare("resnet18", weights=tmp_path / "deeper.pth")

@@ -10,7 +10,7 @@ import pytest
 from mindspore import nn
 
 from labkit.networks import create_resnet
-from labkit.parity import Names, WeightsError, from_mindspore, pytorch, read_state, to_mindspore, write_state
+from labkit.parity import Names, WeightsError, files, from_mindspore, pytorch, read_state, to_mindspore, write_state
 from labkit.parity.step import torch_state
 from labkit.parity.weights import parameters
 
@@ -182,3 +182,40 @@ def test_convert_says_what_is_wrong(tmp_path, arguments, says):
     assert done.returncode == 1 and len(done.stderr.strip().splitlines()) == 1, done.stderr
     assert says in done.stderr
     assert not (tmp_path / "b.ckpt").exists() and not (tmp_path / "b.pth").exists()
+
+
+def checkpoint_of_a_run(network, path):
+    """A file as a training keeps it: weights, an optimizer's state, the place in the data."""
+    net = create_resnet(network, 10, "cifar")
+    weights = [{"name": parameter.name, "data": parameter} for parameter in net.get_parameters()]
+    moments = [{"name": f"moments.{row['name']}", "data": row["data"]} for row in weights]
+    place = [{"name": name, "data": ms.Tensor(7)} for name in ("step", "history_bytes")]
+    ms.save_checkpoint([*weights, *moments, *place], str(path))
+    return net
+
+
+def test_a_runs_checkpoint_is_converted_without_its_optimizer(tmp_path):
+    net = checkpoint_of_a_run("resnet20", tmp_path / "run.ckpt")
+    files.convert("resnet20", tmp_path / "run.ckpt", tmp_path / "run.pth", 10, "cifar")
+    state = read_state(tmp_path / "run.pth")
+    assert set(state) == set(from_mindspore(net))
+
+
+def test_a_deeper_networks_checkpoint_is_refused(tmp_path):
+    """Names and shapes of ResNet-20 are all there in ResNet-32, with others."""
+    checkpoint_of_a_run("resnet32", tmp_path / "run.ckpt")
+    with pytest.raises(WeightsError, match="left over: layer1.3"):
+        files.convert("resnet20", tmp_path / "run.ckpt", tmp_path / "run.pth", 10, "cifar")
+    assert not (tmp_path / "run.pth").exists()
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    checkpoint_of_a_run("resnet20", tmp_path / "run.ckpt")
+    with pytest.raises(WeightsError, match="nowhere: no such folder"):
+        files.convert("resnet20", tmp_path / "run.ckpt", tmp_path / "nowhere" / "run.pth", 10, "cifar")
+
+
+def test_a_sparse_tensor_is_refused(tmp_path):
+    torch.save({"weight": torch.eye(3).to_sparse()}, tmp_path / "sparse.pth")
+    with pytest.raises(WeightsError, match="no plain state dict: no tensor under weight"):
+        read_state(tmp_path / "sparse.pth")
