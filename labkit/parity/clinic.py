@@ -1,4 +1,4 @@
-"""Defects of real migrations, planted one at a time in MindSpore's side of a ResNet pair, to be found by the report.
+"""Defects of real migrations, planted one at a time in MindSpore's side of a ResNet pair or in a training pipeline.
 
 Each comes from the seeds' own code or from the field; `source` says which.
 """
@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import mindspore.dataset as ds
 import numpy as np
 from mindspore import nn, ops
 from mindspore.common.initializer import XavierUniform, initializer
+from mindspore.dataset import vision
 
 from labkit.losses import CrossEntropySmooth
 from labkit.optimizers import momentum
+from labkit.parity.pipeline import compare_pipeline
 from labkit.parity.report import Report
 from labkit.parity.resnets import LEARNING_RATE, MOMENTUM, SMOOTHING, WEIGHT_DECAY, Setting, compare_resnets
 from labkit.runtime import LabkitError
@@ -26,8 +29,9 @@ class Defect:
     source: str
     stage: str  # the first stage that differs
     layer: str | None  # the first layer that differs, forwards; for a stage "gradients", backwards
-    plant: Callable  # (reference Side, candidate Side) -> None
+    plant: Callable  # (reference Side, candidate Side) -> None; of a pipeline: as `compare_pipeline` takes it
     network: str = "resnet18"
+    of_pipeline: bool = False  # no single batch shows it
 
     @property
     def name(self) -> str:
@@ -44,8 +48,11 @@ def examine(names, folder, image_size=32, batch_size=8) -> Iterator[tuple[Defect
             raise LabkitError(f"no defect {name!r}; there are {', '.join(DEFECTS)}")
     for name in names:
         defect = DEFECTS[name]
-        setting = Setting(defect.network, Path(folder), image_size, batch_size, steps=0)
-        report = compare_resnets(setting, defect.plant)
+        if defect.of_pipeline:
+            report = Report(compare_pipeline(defect.plant))
+        else:
+            setting = Setting(defect.network, Path(folder), image_size, batch_size, steps=0)
+            report = compare_resnets(setting, defect.plant)
         stage = next((stage.name for stage in report.stages if not stage.ok), None)
         layer = report.first_divergence["backward" if stage == "gradients" else "forward"]
         found = {"stage": stage, "layer": layer, "located": (stage, layer) == (defect.stage, defect.layer)}
@@ -143,6 +150,24 @@ def passing_gradient(reference, candidate):
     candidate.net.relu = PassingReLU()
 
 
+def _pipeline(folder, flip=0.5, **options):
+    """A training pipeline in MindData's own operations; `options` are of its reader."""
+    data = ds.ImageFolderDataset(str(Path(folder) / "train"), **options)
+    return data.map([vision.Decode(), vision.RandomHorizontalFlip(flip), vision.HWC2CHW()], "image")
+
+
+def flip_by_device(folder, rank, ranks):
+    return _pipeline(folder, rank / (rank + 1), num_shards=ranks, shard_id=rank)
+
+
+def unshuffled_shards(folder, rank, ranks):
+    return _pipeline(folder, num_shards=ranks, shard_id=rank, shuffle=False)
+
+
+def shards_forgotten(folder, rank, ranks):
+    return _pipeline(folder)
+
+
 _STRIDED = "layer2.0.conv1"  # ResNet-18's first convolution that halves the resolution
 _NETWORK, _UPDATE, _BUFFERS = "logits", "weights after the update", "buffers after the step"
 _ALL = (
@@ -160,5 +185,8 @@ _ALL = (
     Defect("weight decay on batch norm too", "a group that holds everything", _UPDATE, None, decay_everywhere),
     Defect("momentum 0.9 instead of 0.875", "the usual value", _UPDATE, None, usual_momentum),
     Defect("batch norm's momentum by PyTorch's convention", "the field", _BUFFERS, None, statistics_momentum),
+    Defect("flip by device_id / (device_id + 1)", "the seeds' pipeline", "flipped", None, flip_by_device, "", True),
+    Defect("shards that are not shuffled", "the field", "order", None, unshuffled_shards, "", True),
+    Defect("every rank reads all images", "the field", "seen", None, shards_forgotten, "", True),
 )
 DEFECTS = {defect.name: defect for defect in _ALL}

@@ -99,7 +99,9 @@ class Report:
         if alone:
             lines.append(f"layers on one side only: {'; '.join(alone)}")
         if not self.forward:
-            return "\n".join([*lines, "no layer has the same name on both sides: layers were not compared"])
+            if alone:
+                lines.append("no layer has the same name on both sides: layers were not compared")
+            return "\n".join(lines)
         found = self.first_divergence
         for name in ("forward", "backward"):
             lines.append(f"first layer that differs, {name + ':':10} {found[name] or 'none'}")

@@ -48,6 +48,10 @@ def test_a_planted_defect_is_located(photographs, name):
     [(defect, report, found)] = examine([name], photographs)
     assert not report.ok
     assert found == {"stage": defect.stage, "layer": defect.layer, "located": True}, report.table()
+    if name == "decay_everywhere":
+        stage = next(stage for stage in report.stages if stage.name == defect.stage)
+        wrong = {tensor.name for tensor in stage.tensors if not tensor.ok}
+        assert {"bn1.weight", "layer4.1.bn2.weight", "fc.bias"} <= wrong and "conv1.weight" not in wrong
 
 
 def test_a_wrong_gradient_does_not_show_forwards(compare):
