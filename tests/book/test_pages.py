@@ -37,7 +37,7 @@ def test_no_traceback(html, page):
     """A failure that a chapter shows on purpose carries the tag raises-exception, and is marked as such."""
     for output in article(html, page).select(".cell_output .output"):
         if "traceback" not in output.get("class", []):
-            assert "Traceback (most recent call last)" not in output.get_text()
+            assert not re.search("^Traceback", output.get_text(), re.M)  # one quoted from a log is indented
     for cell in article(html, page).select(".cell:has(.output.traceback)"):
         assert "tag_raises-exception" in cell["class"], cell.get_text()[:500]
 
