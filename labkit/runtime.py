@@ -188,6 +188,19 @@ def setup(seed: int, all_reduce_fusion: list[int] | None = None) -> None:
     ms.set_seed(seed)
 
 
+@contextmanager
+def in_mode(mode):
+    """MindSpore's mode, `ms.PYNATIVE_MODE` or `ms.GRAPH_MODE`, inside a `with`; afterwards what it was before."""
+    import mindspore as ms
+
+    before = ms.get_context("mode")
+    ms.set_context(mode=mode)
+    try:
+        yield
+    finally:
+        ms.set_context(mode=before)
+
+
 def _join_others():
     import mindspore as ms
     from mindspore import communication

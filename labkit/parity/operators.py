@@ -11,7 +11,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 
@@ -58,24 +57,14 @@ class Row:
             expected = self.theirs()
             errors = []
             for mode in (ms.PYNATIVE_MODE, ms.GRAPH_MODE):
-                with _mode(mode):
+                with runtime.in_mode(mode):
                     errors.append(_outcome(expected, self.ours))
             numbers = [error for error in errors if not isinstance(error, str)]
             found["error"] = max(numbers) if len(numbers) == len(errors) else errors[-1]
             found["equal"] = bool(numbers == errors and max(numbers) <= self.tolerance)
-            with _mode(ms.PYNATIVE_MODE):
+            with runtime.in_mode(ms.PYNATIVE_MODE):
                 found["traps"] = {how: _outcome(expected, trap) for how, trap in self.traps.items()}
         return found
-
-
-@contextmanager
-def _mode(mode):
-    before = ms.get_context("mode")
-    ms.set_context(mode=mode)
-    try:
-        yield
-    finally:
-        ms.set_context(mode=before)
 
 
 def _outcome(expected, function):

@@ -5,13 +5,13 @@ buffers after the update.
 """
 
 from collections import defaultdict
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 
+from labkit import runtime
 from labkit.parity.measures import Difference, Tolerances, difference, differences
 from labkit.parity.pytorch import torch
 from labkit.parity.report import Report
@@ -129,7 +129,7 @@ def mindspore_step(side: Side, names: Names) -> Step:
 
     trainable = net.trainable_params()
     try:
-        with _pynative():
+        with runtime.in_mode(ms.PYNATIVE_MODE):
             step_function = ms.value_and_grad(forward, None, trainable, has_aux=True)
             (loss, logits), gradients = step_function(ms.Tensor(side.images), ms.Tensor(side.labels.astype(np.int32)))
     finally:
@@ -241,7 +241,7 @@ def mindspore_update(side: Side, gradients, names: Names) -> dict:
         np.zeros(tuple(parameter.shape), np.float32) if gradient is None else gradient
         for gradient, parameter in zip(ordered, side.optimizer.parameters, strict=True)
     ]
-    with _pynative():
+    with runtime.in_mode(ms.PYNATIVE_MODE):
         for _ in range(UPDATES):
             side.optimizer(tuple(ms.Tensor(gradient) for gradient in filled))
     trainable = {parameter.name for parameter in side.net.trainable_params()}
@@ -270,13 +270,3 @@ def _numpy(tensor):
 def _first(gradients):
     first = gradients[0] if isinstance(gradients, (tuple, list)) else gradients
     return None if first is None else first.asnumpy()
-
-
-@contextmanager
-def _pynative():
-    mode = ms.get_context("mode")
-    ms.set_context(mode=ms.PYNATIVE_MODE)
-    try:
-        yield
-    finally:
-        ms.set_context(mode=mode)

@@ -4,6 +4,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn
 
+from labkit import runtime
 from labkit.parity.measures import Difference, Tolerances
 from labkit.parity.pytorch import torch
 
@@ -22,17 +23,13 @@ def torch_losses(side, batches) -> list[float]:
 
 def mindspore_losses(side, batches) -> list[float]:
     """The same in MindSpore, in graph mode, as `Model.train` compiles it."""
-    mode = ms.get_context("mode")
-    ms.set_context(mode=ms.GRAPH_MODE)
-    try:
+    with runtime.in_mode(ms.GRAPH_MODE):
         train_step = nn.TrainOneStepCell(nn.WithLossCell(side.net, side.loss), side.optimizer)
         train_step.set_train(side.net.training)
         return [
             float(train_step(ms.Tensor(images), ms.Tensor(labels.astype(np.int32))).asnumpy())
             for images, labels in batches
         ]
-    finally:
-        ms.set_context(mode=mode)
 
 
 def compare_trajectory(reference, candidate, batches, tolerance=Tolerances.trajectory) -> tuple[Difference, dict]:

@@ -2,7 +2,6 @@
 
 import os
 
-import mindspore as ms
 import mindspore.dataset as ds
 import numpy as np
 import pytest
@@ -17,14 +16,7 @@ MEAN = np.array([0.4914, 0.4822, 0.4465])  # the CIFAR-10 seed
 STD = np.array([0.2023, 0.1994, 0.2010])
 
 
-@pytest.fixture(scope="module", autouse=True)
-def settings_of_mindspore():
-    """Graph mode for who comes next; the pipeline changes MindData's seed and recovery."""
-    before = ds.config.get_seed(), ds.config.get_fast_recovery()
-    yield
-    ds.config.set_seed(before[0])
-    ds.config.set_fast_recovery(before[1])
-    ms.set_context(mode=ms.GRAPH_MODE)
+pytestmark = pytest.mark.usefixtures("settings_of_mindspore")
 
 
 @pytest.fixture(scope="module")

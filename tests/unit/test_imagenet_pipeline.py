@@ -5,7 +5,6 @@ import io
 import os
 from pathlib import Path
 
-import mindspore as ms
 import mindspore.dataset as ds
 import numpy as np
 import pytest
@@ -24,14 +23,7 @@ script = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(script)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def settings_of_mindspore():
-    """Graph mode for who comes next; the pipeline changes MindData's seed and recovery."""
-    before = ds.config.get_seed(), ds.config.get_fast_recovery()
-    yield
-    ds.config.set_seed(before[0])
-    ds.config.set_fast_recovery(before[1])
-    ms.set_context(mode=ms.GRAPH_MODE)
+pytestmark = pytest.mark.usefixtures("settings_of_mindspore")
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from data_script import failed
 from PIL import Image
 from scipy.io import savemat
 
@@ -103,17 +104,6 @@ def run(*args):
 
 def arrange(archives, out, *options):
     return run("arrange", archives, "--out", out, "--no-verify", *options)
-
-
-def failed(result, *words):
-    """The command ended as errors should: status 1, and a last line on stderr with all `words`."""
-    assert result.exit_code == 1, result.output
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    last = result.stderr.splitlines()[-1]
-    assert last.startswith("error: "), result.stderr
-    for word in words:
-        assert str(word) in last
-    return last
 
 
 def good(out):
