@@ -1,0 +1,195 @@
+"""Where THOR's statistics come from: layers that compute their factors A and G inside the backward pass.
+
+A convolution is a matrix product: each row of `patches(x)` is what one output position sees, a_t, and the output is
+s_t = W a_t. For one image the gradient by W is sum_t g_t a_t^T, with g_t the gradient of its loss by s_t. THOR's
+Fisher block of a layer is (KFC: Grosse and Martens 2016, arXiv 1602.01407, section 3; T positions, N images)
+
+    F = T A (x) G,    A = 1/(N T) sum a_t a_t^T,    G = 1/(N T) sum g_t g_t^T
+
+and as T only scales, the layers here keep `factor_a` = sqrt(T) A and `factor_g` = sqrt(T) G, so F = factor_a (x) factor_g.
+A dense layer is the case T = 1.
+"""
+
+import warnings
+from math import ceil
+
+import mindspore as ms
+from mindspore import Parameter, nn, ops
+
+
+def block_shape(size, block_size):
+    """(blocks, rows of a block) of a matrix of `size` rows in diagonal blocks of at most `block_size`."""
+    rows = min(size, block_size)
+    return ceil(size / rows), rows
+
+
+def block_gram(columns, shape):
+    """Diagonal blocks of X X^T for X (size, M): (blocks, b, b) float32, padded with zeros where blocks * b > size."""
+    blocks, b = shape
+    columns = columns.astype(ms.float32)
+    missing = blocks * b - columns.shape[0]
+    if missing:
+        columns = ops.concat((columns, ops.zeros((missing, columns.shape[1]), ms.float32)))
+    columns = columns.reshape(blocks, b, columns.shape[1])
+    return ops.BatchMatMul(transpose_b=True)(columns, columns)
+
+
+class Patches(nn.Cell):
+    """What each output position of a convolution sees: (N, C, H, W) -> (C kh kw, N T), rows as in the weight."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.kernel, self.stride, self.dilation = layer.kernel_size, layer.stride, layer.dilation
+        self.mode = layer.pad_mode
+        pad = layer.padding
+        self.pad = (pad,) * 4 if isinstance(pad, int) else tuple(pad)  # top, bottom, left, right
+
+    def _padding(self, size, axis):
+        """(before, after) of an axis of `size` pixels."""
+        if self.mode == "pad":
+            return self.pad[2 * axis], self.pad[2 * axis + 1]
+        if self.mode == "valid":
+            return 0, 0
+        extent = (self.kernel[axis] - 1) * self.dilation[axis] + 1
+        total = max((ceil(size / self.stride[axis]) - 1) * self.stride[axis] + extent - size, 0)
+        return total // 2, total - total // 2
+
+    def construct(self, x):
+        top, bottom = self._padding(x.shape[2], 0)
+        left, right = self._padding(x.shape[3], 1)
+        if top + bottom + left + right:
+            x = ops.pad(x, (left, right, top, bottom))
+        (kh, kw), (sh, sw), (dh, dw) = self.kernel, self.stride, self.dilation
+        height = (x.shape[2] - (kh - 1) * dh - 1) // sh + 1
+        width = (x.shape[3] - (kw - 1) * dw - 1) // sw + 1
+        seen = []
+        for i in range(kh):
+            for j in range(kw):
+                rows, columns = i * dh, j * dw
+                seen.append(
+                    x[:, :, rows : rows + sh * (height - 1) + 1 : sh, columns : columns + sw * (width - 1) + 1 : sw]
+                )
+        seen = ops.stack(seen, axis=2)  # (N, C, kh kw, H_out, W_out)
+        return seen.transpose(1, 2, 0, 3, 4).reshape(x.shape[1] * kh * kw, -1)
+
+
+class TapA(nn.Cell):
+    """Identity in front of a layer whose "gradient" by its second input is the layer's factor_a."""
+
+    def __init__(self, shape, patches):
+        super().__init__()
+        self.shape, self.patches = shape, patches
+
+    def construct(self, x, factor):
+        return x
+
+    def bprop(self, x, factor, out, dout):
+        columns = self.patches(x)
+        images = x.shape[0]
+        positions = columns.shape[1] // images
+        return dout, block_gram(columns, self.shape) / (images * positions**0.5)
+
+
+class TapG(nn.Cell):
+    """Identity behind a layer whose "gradient" by its second input is the layer's factor_g.
+
+    What comes in is the gradient of the mean loss over N images, times the loss scale. It is multiplied by
+    N / loss_scale before it is squared: in float16, small squares would vanish and large ones overflow.
+    """
+
+    def __init__(self, shape, channels_last, loss_scale):
+        super().__init__()
+        self.shape, self.channels_last, self.loss_scale = shape, channels_last, loss_scale
+
+    def construct(self, y, factor):
+        return y
+
+    def bprop(self, y, factor, out, dout):
+        images = dout.shape[0]
+        if self.channels_last:
+            columns = dout.reshape(-1, dout.shape[-1]).T
+        else:
+            columns = dout.transpose(1, 0, 2, 3).reshape(dout.shape[1], -1)
+        positions = columns.shape[1] // images
+        columns = columns.astype(ms.float32) * (images / self.loss_scale)
+        return dout, block_gram(columns, self.shape) / (images * positions**0.5)
+
+
+class Features(nn.Cell):
+    """The same for a dense layer: (N, ..., C) -> (C, N T)."""
+
+    def construct(self, x):
+        return x.reshape(-1, x.shape[-1]).T
+
+
+class ThorLayer(nn.Cell):
+    """A Conv2d or Dense between two taps. The layer keeps its name, its parameters theirs, its output every bit.
+
+    factor_a, factor_g: diagonal blocks (blocks, b, b) of the factors that the inverses were last computed from.
+    statistics: whether the next step is to compute factors; graph mode would leave them out unasked, PyNative not.
+    """
+
+    def __init__(self, layer, name, block_size, loss_scale):
+        super().__init__(auto_prefix=False)
+        convolution = isinstance(layer, nn.Conv2d)
+        outputs = layer.weight.shape[0]
+        self.shape_a = block_shape(layer.weight.size // outputs, block_size)
+        self.shape_g = block_shape(outputs, block_size)
+        self.statistics = False
+        self.tap_a = TapA(self.shape_a, Patches(layer) if convolution else Features())
+        self.tap_g = TapG(self.shape_g, not convolution, loss_scale)
+        (a, b), (g, h) = self.shape_a, self.shape_g
+        self.factor_a = Parameter(ops.zeros((a, b, b), ms.float32), f"thor.{name}.factor_a")
+        self.factor_g = Parameter(ops.zeros((g, h, h), ms.float32), f"thor.{name}.factor_g")
+
+    def construct(self, x):
+        if self.statistics:
+            return self.tap_g(self.layer(self.tap_a(x, self.factor_a)), self.factor_g)
+        return self.layer(x)
+
+
+def _unfit(layer):
+    """Why THOR leaves a layer as it is; None where it does not."""
+    if isinstance(layer, nn.Conv2d):
+        if layer.group != 1:
+            return f"its {layer.group} groups are as many layers"
+        if getattr(layer, "data_format", "NCHW") not in ("NCHW", 0):
+            return "its channels come last"
+    elif layer.activation is not None:
+        return "its activation is part of it; write it behind the layer"
+    return None
+
+
+def convert(net, block_size=128, loss_scale=1.0):
+    """Put the taps around every Conv2d and Dense of a network, in place; returns {name: ThorLayer} in their order.
+
+    A layer that does not fit stays as it is, with a warning: groups, an activation inside, use in two places.
+    block_size: rows of the diagonal blocks that factors are cut into; loss_scale: what gradients come multiplied by.
+    """
+    places = {}  # by layer: its parents, and what they call it
+    for _, parent in net.cells_and_names():
+        for key, child in parent.name_cells().items():
+            places.setdefault(id(child), []).append((parent, key))
+    fits = [(name, cell) for name, cell in net.cells_and_names() if isinstance(cell, (nn.Conv2d, nn.Dense)) and name]
+    layers = {}
+    for name, child in fits:
+        (parent, key), *others = places[id(child)]
+        reason = "it is used in two places" if others else _unfit(child)
+        if reason:
+            warnings.warn(f"THOR leaves {name} to the first-order optimizer: {reason}", stacklevel=2)
+            continue
+        layers[name] = ThorLayer(child, name, block_size, loss_scale)
+        _replace(parent, key, layers[name])
+        layers[name].layer = child  # only now: put in place, it would have got its name a second time
+    return layers
+
+
+def _replace(parent, key, cell):
+    names = [p.name for p in cell.get_parameters()]
+    if isinstance(parent, nn.SequentialCell):
+        parent._cells[key] = cell
+        parent.cell_list = list(parent._cells.values())
+    else:
+        setattr(parent, key, cell)
+    for parameter, name in zip(cell.get_parameters(), names):
+        parameter.name = name  # setattr puts the parent's prefix before it
