@@ -25,6 +25,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONHOME PYTHONPATH
 
 PIP := $(BIN)/python -m pip install -qq --progress-bar off --retries 5 --timeout 60
+# Several test processes, a file's tests in one of them. Each may take 2 GB.
+PARALLEL := -n logical --maxprocesses 4 --dist loadfile
 NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=600 --nbval-sanitize-with=tests/notebooks/sanitize.cfg
 
 TORCHVISION  := torchvision==0.22.0
@@ -57,10 +59,10 @@ test: $(SAMPLE_STAMP) $(TORCH_STAMP) ## style, units, book, notebooks, pages (AR
 	  report+=$$(printf '  %-34s %-7s %4d s' "$$name" $$result $$((SECONDS - start)))$$'\n'; \
 	}; \
 	stage "style (ruff)" $(BIN)/ruff check .; \
-	stage "code (pytest)" $(BIN)/python -m pytest tests --ignore=tests/notebooks --ignore=tests/book $(ARGS); \
+	stage "code (pytest)" $(BIN)/python -m pytest $(PARALLEL) tests --ignore=tests/notebooks --ignore=tests/book $(ARGS); \
 	stage "book (warnings are errors)" $(BIN)/python book/build.py; \
 	if [ $$status = 0 ] || [ -f _build/.complete ]; then \
-	  stage "notebooks and pages (nbval, pytest)" $(BIN)/python -m pytest $(NBVAL) tests/notebooks _build/executed tests/book; \
+	  stage "notebooks and pages (nbval, pytest)" $(BIN)/python -m pytest $(PARALLEL) $(NBVAL) tests/notebooks _build/executed tests/book; \
 	else echo; echo "make test: no complete book, so its notebooks and pages are not tested"; fi; \
 	printf '\n=== make test: stages\n%s' "$$report"; \
 	if [ $$status = 0 ]; then echo "make test: passed"; else echo "make test: FAILED"; fi; \

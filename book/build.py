@@ -1,18 +1,21 @@
 """Build the book: python book/build.py [--fresh]
 
 jupyter-cache re-executes a chapter when its code cells change. Here is what it cannot see: the code that chapters
-import, the recipes and the recorded Runs that they read. When one of those changes, every chapter runs again.
+import, the recipes and the recorded Runs that they read. When one of those changes, every chapter runs again, several
+at a time; those that measure speed follow, one at a time.
 A kernel's working directory is its chapter's own folder, as in Jupyter.
 """
 
 import argparse
 import hashlib
 import importlib.util
+import logging
 import os
 import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
@@ -33,6 +36,10 @@ EXECUTION_INPUTS = [
     "tests/benchmarks/results/*",
     "tests/parity/test_subnets.py",
 ]
+# Chapters whose figures are times: nothing else runs beside them.
+MEASURING = ["book/1-cifar10/callbacks.md", "book/2-migration/input-pipeline.md", "book/2-migration/performance.md"]
+MOST_AT_ONCE = 4  # a chapter takes up to 2 GB
+CELL_SECONDS = 600  # as in _config.yml
 # What all pages share: a change here writes all of them again, without executing.
 PAGE_INPUTS = ["_config.yml", "_toc.yml", "book/references.bib", "book/_static/**/*", "book/build.py"]
 
@@ -90,6 +97,37 @@ def kernel_environment() -> dict[str, str]:
     return env
 
 
+def execute(chapters: list[Path]) -> None:
+    """Execute chapters into the cache, unless it has them: several at a time, the labs, which take longest, first."""
+    from jupyter_cache import get_cache
+
+    cache = get_cache(BUILD / ".jupyter_cache")
+    for chapter in chapters:
+        cache.add_nb_to_project(str(chapter), read_data={"name": "myst_nb_md", "type": "plugin"})
+    with ProcessPoolExecutor(min(os.cpu_count() or 1, MOST_AT_ONCE)) as pool:
+        list(pool.map(_execute_one, sorted(map(str, chapters), reverse=True)))
+
+
+def _execute_one(chapter):
+    """A chapter that fails is left to Sphinx, which executes it again and says what fails."""
+    from jupyter_cache import get_cache
+    from jupyter_cache.executors import load_executor
+
+    start = time.monotonic()
+    logging.getLogger("traitlets").setLevel(logging.CRITICAL)  # the traceback comes from Sphinx
+    executor = load_executor("local-serial", get_cache(BUILD / ".jupyter_cache"), logging.getLogger("quiet"))
+    done = executor.run_and_cache(filter_uris=[chapter], timeout=CELL_SECONDS)
+    if done.all():
+        result = "executed" if done.succeeded else "FAILED"
+        print(f"make book: {result} {Path(chapter).relative_to(REPO)}, {time.monotonic() - start:.0f} s", flush=True)
+
+
+def is_notebook(path: Path) -> bool:
+    """True for a chapter with code: it carries a kernelspec, as Jupytext writes it."""
+    text = path.read_text(encoding="utf-8")
+    return text.startswith("---") and "kernelspec:" in text.split("\n---", 1)[0]
+
+
 def export_executed() -> None:
     """Write each chapter with its outputs to _build/executed, for the tests.
 
@@ -118,6 +156,7 @@ def main() -> int:
         shutil.rmtree(BUILD, ignore_errors=True)
     BUILD.mkdir(exist_ok=True)
 
+    environment = kernel_environment()
     first = not (BUILD / ".jupyter_cache").exists()
     inputs = digest(EXECUTION_INPUTS) + data_there() + pytorch_there()
     if remove_stale("execution", inputs, ".jupyter_cache", ".doctrees", "jupyter_execute", "html"):
@@ -130,8 +169,12 @@ def main() -> int:
     if first:
         print("make book: executing the chapters on the sample data; this takes minutes, the next build seconds")
     start = time.monotonic()
+    os.environ.clear()
+    os.environ.update(environment)
+    notebooks = [path for path in sorted([*REPO.glob("book/**/*.md"), *REPO.glob("labs/*/*.md")]) if is_notebook(path)]
+    execute([path for path in notebooks if path.relative_to(REPO).as_posix() not in MEASURING])
     command = [str(Path(sys.executable).parent / "jupyter-book"), "build", str(REPO), "-W", "--keep-going"]
-    done = subprocess.run(command, cwd=REPO, env=kernel_environment(), check=False)
+    done = subprocess.run(command, cwd=REPO, check=False)
     seconds = time.monotonic() - start
     if done.returncode:
         print(f"make book: FAILED after {seconds:.0f} s; the warnings and tracebacks above say where", file=sys.stderr)

@@ -10,6 +10,7 @@ import yaml
 REPO = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPO / "book"))
 
+import build  # noqa: E402
 from build import kernel_environment  # noqa: E402, F401
 
 EXECUTED = REPO / "_build" / "executed"
@@ -33,9 +34,8 @@ def documents() -> list[str]:
 
 
 def is_notebook(document: str) -> bool:
-    """True for a chapter with code: it carries a kernelspec, as Jupytext writes it."""
-    text = (REPO / f"{document}.md").read_text(encoding="utf-8")
-    return text.startswith("---") and "kernelspec:" in text.split("\n---", 1)[0]
+    """True for a chapter with code."""
+    return build.is_notebook(REPO / f"{document}.md")
 
 
 def notebooks() -> list[str]:
