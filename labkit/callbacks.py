@@ -146,6 +146,22 @@ class HistoryCallback(StepTimer):
             append_line(self.file, {**record, "seconds": round(seconds / steps, 6)})
 
 
+class UpdateCallback(Callback):
+    """Appends a JSON line an update of THOR's statistics: update (the step), trace and inverted, by layer."""
+
+    def __init__(self, file, thor_step):
+        super().__init__()
+        self.file, self.thor_step = file, thor_step
+
+    def on_train_step_end(self, run_context):
+        found = self.thor_step.last_update
+        if found:
+            step, names = run_context.original_args().cur_step_num, self.thor_step.thor.names
+            trace = {name: float(f"{value:.6g}") for name, value in zip(names, found["trace"])}
+            inverted = [name for name, done in zip(names, found["inverted"]) if done]
+            append_line(self.file, {"update": step, "trace": trace, "inverted": inverted})
+
+
 def append_line(file: Path, record: dict) -> None:
     """Append a record to a JSON-lines file."""
     with open(file, "a", encoding="utf-8") as lines:
@@ -242,7 +258,7 @@ def load_weights(file, network) -> dict:
 
 def is_weight(name: str) -> bool:
     """True for a network's parameter or statistic, by its name in a checkpoint; False for an optimizer's state."""
-    return "." in name and not name.startswith("moments.")
+    return "." in name and not name.startswith(("moments.", "thor."))
 
 
 class ProgressCallback(Callback):

@@ -98,19 +98,41 @@ class Loss(Part):
     smoothing: Annotated[Number, Field(ge=0, lt=1)] = 0.0
 
 
-class Optimizer(Part):
+class Momentum(Part):
     name: Literal["momentum"] = "momentum"
     momentum: Annotated[Number, Field(ge=0, lt=1)] = 0.9
     weight_decay: NotNegative = 1e-4
     clip_norm: Positive | None = None  # longest gradient, all parameters taken together
 
 
+class Thor(Momentum):
+    """Momentum on gradients that are preconditioned first; see labkit.thor."""
+
+    name: Literal["thor"] = "thor"
+    damping: NotNegative = 0.03  # lambda at the start
+    damping_decay: Share = 0.87  # factor on it every ten epochs
+    update_interval: Count = 100  # steps between two computations of the factors; the seed's `frequency`
+    final_interval: Count | None = None  # what it grows to towards the end
+    trace_rule: Literal["thor", "thor_stop", "thor_nt"] = "thor"
+    block_size: Count = 128  # rows of the blocks that factors are cut into
+    factor_average: Annotated[Number, Field(ge=0, lt=1)] = 0.0  # share of the old factor in the new one; 0 in the paper
+
+
+def _optimizer(optimizer):
+    wanted = optimizer.get("name") if isinstance(optimizer, dict) else getattr(optimizer, "name", None)
+    return "thor" if wanted == "thor" else "momentum"
+
+
 class Schedule(Part):
-    name: Literal["quadratic", "cosine", "linear"] = "quadratic"
+    name: Literal["quadratic", "cosine", "linear", "polynomial"] = "quadratic"
     lr_init: NotNegative
     lr_max: Positive
     lr_end: NotNegative = 0.0
     warmup_epochs: NotNegative = 0.0
+    # polynomial only
+    power: Positive | None = None
+    end_epoch: Positive | None = None  # where the rate would be lr_end
+    halve_epochs: list[NotNegative] | None = None  # halved at the start of each of these
 
 
 class Recipe(Part):
@@ -123,7 +145,9 @@ class Recipe(Part):
         Annotated[Cifar10, Tag("cifar10")] | Annotated[ImageFolder, Tag("image_folder")], Discriminator(_format)
     ]
     loss: Loss = Loss()
-    optimizer: Optimizer = Optimizer()
+    optimizer: Annotated[
+        Annotated[Momentum, Tag("momentum")] | Annotated[Thor, Tag("thor")], Discriminator(_optimizer)
+    ] = Momentum()
     schedule: Schedule
     epochs: Count
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
@@ -271,7 +295,7 @@ def _validate(tree, path, settings):
     except ValidationError as error:
         first = error.errors()[0]
         place = first["loc"]
-        if place[0] == "data":  # pydantic puts the format, which chose the keys, behind it
+        if place[0] in ("data", "optimizer"):  # pydantic puts the format or name, which chose the keys, behind it
             place = (place[0], *place[2:])
         key = ".".join(str(part) for part in place)
         what = {"extra_forbidden": "unknown key", "missing": "missing"}.get(
@@ -291,6 +315,16 @@ def _validate(tree, path, settings):
         raise RecipeError(
             f"{path}: schedule.warmup_epochs: {warmup:g} epochs of warm-up do not fit into {recipe.epochs} of training"
         )
+    if recipe.schedule.name != "polynomial":
+        for key in ("power", "end_epoch", "halve_epochs"):
+            if getattr(recipe.schedule, key) is not None:
+                raise RecipeError(f"{path}: schedule.{key}: for the polynomial schedule, not {recipe.schedule.name}")
+    if recipe.optimizer.name == "thor":
+        first, final = recipe.optimizer.update_interval, recipe.optimizer.final_interval
+        if final is not None and final < first:
+            raise RecipeError(f"{path}: optimizer.final_interval: must be at least {first}, the first, not {final}")
+        if recipe.sink:
+            raise RecipeError(f"{path}: sink: must be false: THOR decides after each step what the next computes")
     if recipe.data.format == "image_folder":
         scale, resize, size = recipe.data.crop_scale, recipe.data.resize, recipe.data.image_size
         if len(scale) != 2 or scale[0] > scale[1]:

@@ -120,6 +120,10 @@ class Run:
         """History of steps: step, epoch, loss, lr, seconds (of the step)."""
         return [record for record in self.history() if "step" in record]
 
+    def updates(self) -> list[dict]:
+        """History of THOR's statistics: update (the step), trace by layer, inverted (names of layers)."""
+        return [record for record in self.history() if "update" in record]
+
     def evaluations(self) -> list[dict]:
         """History of evaluations: epoch, accuracy (top-1, 0 to 1), top_5_accuracy where there are over five classes."""
         return [record for record in self.history() if "accuracy" in record]

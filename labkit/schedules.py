@@ -1,6 +1,7 @@
-"""Learning-rate schedules: one float32 value per training step, as an array that can be plotted and checked.
+"""Schedules: one value per training step, as an array that can be plotted and checked.
 
-All warm up linearly from `lr_init`, reach `lr_max` after `warmup_epochs` and then fall towards `lr_end`.
+Learning rates are float32. All warm up linearly from `lr_init`, reach `lr_max` after `warmup_epochs` and then fall
+towards `lr_end`.
 """
 
 import numpy as np
@@ -38,4 +39,39 @@ def linear(epochs, steps_per_epoch, lr_init=0.01, lr_max=0.1, lr_end=0.0, warmup
     return _warmup_then(lambda t: 1 - t, epochs, steps_per_epoch, lr_init, lr_max, lr_end, warmup_epochs)
 
 
-SCHEDULES = {"quadratic": quadratic, "cosine": cosine, "linear": linear}
+def polynomial(epochs, steps_per_epoch, lr_init=0.045, lr_max=0.045, lr_end=0.0, warmup_epochs=0, power=6, end_epoch=70,
+               halve_epochs=()):  # fmt: skip
+    """lr_max (1 - e / end_epoch)^power with e = (step + 1) / steps_per_epoch, halved at each of `halve_epochs`.
+
+    `get_model_lr` of the THOR seed, which has no warm-up. Past end_epoch it is lr_end.
+    """
+    warmed = _warmup_then(np.ones_like, epochs, steps_per_epoch, lr_init, lr_max, lr_end, warmup_epochs)
+    e = (np.arange(len(warmed)) + 1) / steps_per_epoch
+    falling = lr_end + (warmed - lr_end) * np.clip(1 - e / end_epoch, 0, 1) ** power
+    rates = np.where(e <= warmup_epochs, warmed, falling)
+    for epoch in halve_epochs:
+        rates = np.where(e >= epoch, rates / 2, rates)
+    return rates.astype(np.float32)
+
+
+SCHEDULES = {"quadratic": quadratic, "cosine": cosine, "linear": linear, "polynomial": polynomial}
+
+
+def damping(epochs, steps_per_epoch, first=0.03, decay=0.87):
+    """THOR's lambda: first * decay^(e / 10), e = (step + 1) / steps_per_epoch (the model zoo)."""
+    e = (np.arange(int(epochs * steps_per_epoch)) + 1) / steps_per_epoch
+    return first * decay ** (e / 10)
+
+
+def updates(steps, interval, final_interval=None):
+    """Which steps compute THOR's factors: a mask with the first one set, then one after `interval` steps each.
+
+    With final_interval the interval grows geometrically, from the first step to the last.
+    """
+    if interval < 1 or (final_interval is not None and final_interval < interval):
+        raise ValueError(f"interval must be at least 1, and final_interval as long, not {interval}, {final_interval}")
+    mask, step, growth = np.zeros(steps, bool), 0, (final_interval or interval) / interval
+    while step < steps:
+        mask[step] = True
+        step += round(interval * growth ** (step / steps))
+    return mask

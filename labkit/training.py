@@ -9,6 +9,7 @@ from pathlib import Path
 import mindspore as ms
 import mindspore.dataset as ds
 import numpy as np
+from mindspore import nn
 from mindspore.amp import FixedLossScaleManager
 from mindspore.train import Accuracy, Model, Top5CategoricalAccuracy
 from tqdm import tqdm
@@ -22,7 +23,8 @@ from labkit.networks import create_resnet, initialise_as_guide, mixed_precision,
 from labkit.optimizers import momentum
 from labkit.recipe import Recipe, RecipeError, require_same
 from labkit.run import Run
-from labkit.schedules import SCHEDULES
+from labkit.schedules import SCHEDULES, damping, updates
+from labkit.thor import TRACE_RULES, Thor, ThorStep
 
 
 def check_data(recipe: Recipe, ranks=1) -> Info:
@@ -96,7 +98,7 @@ def _dataset(recipe, split, batch_size, image_transforms, rank=0, ranks=1):
 
 def learning_rates(recipe: Recipe, steps_per_epoch: int) -> np.ndarray:
     """The recipe's schedule: a value per step. Raises RecipeError."""
-    schedule = recipe.schedule.model_dump()
+    schedule = recipe.schedule.model_dump(exclude_none=True)
     try:
         return SCHEDULES[schedule.pop("name")](recipe.epochs, steps_per_epoch, **schedule)
     except ValueError as error:
@@ -112,10 +114,30 @@ def create_model(recipe: Recipe, lr: np.ndarray) -> Model:
     """Network, loss, optimizer and metrics, put together; lr has a value per step."""
     net = create_network(recipe)
     loss = CrossEntropySmooth(recipe.network.num_classes, recipe.loss.smoothing)
-    options = recipe.optimizer.model_dump(exclude={"name"})
+    measured = metrics(recipe.network.num_classes)
+    options = recipe.optimizer.model_dump(include={"momentum", "weight_decay", "clip_norm"})
+    if recipe.optimizer.name == "thor":
+        optimizer = momentum(net, lr, **options)  # over the plain network's parameters; gradients come unscaled
+        step = ThorStep(net, loss, optimizer, create_thor(recipe, net, len(lr)), recipe.loss_scale)
+        evaluation = nn.WithEvalCell(net, loss)
+        return Model(step, metrics=measured, eval_network=evaluation, eval_indexes=[0, 1, 2])
     optimizer = momentum(net, lr, **options, loss_scale=recipe.loss_scale)
     scale = FixedLossScaleManager(recipe.loss_scale, drop_overflow_update=False)
-    return Model(net, loss, optimizer, metrics(recipe.network.num_classes), loss_scale_manager=scale)
+    return Model(net, loss, optimizer, measured, loss_scale_manager=scale)
+
+
+def create_thor(recipe: Recipe, net, steps: int) -> Thor:
+    """THOR by the recipe's optimizer, for a training of so many steps; changes the network."""
+    thor = recipe.optimizer
+    return Thor(
+        net,
+        damping(recipe.epochs, steps // recipe.epochs, thor.damping, thor.damping_decay),
+        updates(steps, thor.update_interval, thor.final_interval),
+        block_size=thor.block_size,
+        thresholds=TRACE_RULES[thor.trace_rule],
+        factor_average=thor.factor_average,
+        loss_scale=recipe.loss_scale,
+    )
 
 
 def restore(run: Run, train_network) -> int:
@@ -186,6 +208,8 @@ def train(run: Run, *, progress=True) -> None:
             callbacks.StopAt(total_steps),
         ]
         if rank == 0:
+            if recipe.optimizer.name == "thor":
+                todo.append(callbacks.UpdateCallback(run.history_file, model.train_network))
             report = tqdm.write if progress else print
             # One rank evaluates: batch norm's statistics are its own on each, and the checkpoint has rank 0's.
             evaluation = callbacks.EvaluateCallback(model, test_dataset(recipe), run.history_file, report)

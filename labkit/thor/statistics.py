@@ -6,7 +6,7 @@ Fisher block of a layer is (KFC: Grosse and Martens 2016, arXiv 1602.01407, sect
 
     F = T A (x) G,    A = 1/(N T) sum a_t a_t^T,    G = 1/(N T) sum g_t g_t^T
 
-and as T only scales, the layers here keep `factor_a` = sqrt(T) A and `factor_g` = sqrt(T) G, so F = factor_a (x) factor_g.
+and as T only scales, the layers here keep `factor_a` = sqrt(T) A and `factor_g` = sqrt(T) G: F = factor_a (x) factor_g.
 A dense layer is the case T = 1.
 """
 
