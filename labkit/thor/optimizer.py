@@ -10,8 +10,7 @@ import numpy as np
 from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 
 from labkit import runtime
-from labkit.runtime import LabkitError
-from labkit.thor.statistics import convert
+from labkit.thor.statistics import ThorError, convert
 
 # (w1, w2) of the trace rule: recompute an inverse above w1, keep it from w2 on, never recompute it below w2.
 TRACE_RULES = {"thor": (0.01, 0.0), "thor_stop": (0.01, 0.001), "thor_nt": (0.0, 0.0)}
