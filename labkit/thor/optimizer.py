@@ -16,16 +16,13 @@ from labkit.thor.statistics import ThorError, convert
 TRACE_RULES = {"thor": (0.01, 0.0), "thor_stop": (0.01, 0.001), "thor_nt": (0.0, 0.0)}
 
 
-class ThorError(LabkitError):
-    """A setting that THOR cannot work with, or a factor that has no inverse: one line that names it."""
-
-
 def damped_inverse(blocks, damping):
     """(blocks + sqrt(damping) I)^-1 for (B, b, b) symmetric blocks.
 
     With factor_a = sqrt(T) A this is THOR's (A + sqrt(damping / T) I)^-1, over sqrt(T).
     """
-    return ops.inverse(blocks + damping**0.5 * ops.eye(blocks.shape[-1], dtype=blocks.dtype))
+    damped = blocks + damping**0.5 * ops.eye(blocks.shape[-1], dtype=blocks.dtype)
+    return ops.inverse(damped) if blocks.shape[-1] > 1 else 1 / damped  # MatrixInverse refuses a single row
 
 
 def block_multiply(blocks, matrix):
