@@ -68,9 +68,11 @@ class Thor(nn.Cell):
                  loss_scale=1.0):  # fmt: skip
         super().__init__(auto_prefix=False)
         self.damping, self.update = np.asarray(damping, np.float64), np.asarray(update, bool)
-        if not (np.isfinite(self.damping) & (self.damping >= 0)).all():
-            raise ThorError(f"damping: must be a number of at least 0 at every step, not {self.damping.min():g}")
-        if not self.update[:1].all():
+        wrong = self.damping[~(np.isfinite(self.damping) & (self.damping >= 0))]
+        if wrong.size or not self.damping.size:
+            given = f"{wrong[0]:g}" if wrong.size else "none at all"
+            raise ThorError(f"damping: must be a number of at least 0 at every step, not {given}")
+        if not self.update[:1].any():
             raise ThorError("update: factors must be computed at the first step")
         if block_size is not None and block_size < 1:
             raise ThorError(f"block_size: must be at least 1, not {block_size}")
@@ -78,6 +80,8 @@ class Thor(nn.Cell):
             raise ThorError(f"thresholds: must be w1 >= w2 >= 0, not {thresholds}")
         if not 0 <= factor_average < 1:
             raise ThorError(f"factor_average: must be at least 0 and below 1, not {factor_average}")
+        if not 0 < loss_scale < np.inf:
+            raise ThorError(f"loss_scale: must be a number above 0, not {loss_scale}")
         self.thresholds, self.factor_average = thresholds, factor_average
         self.weights = net.trainable_params()
         self.layers = convert(net, block_size or 2**31, loss_scale)
