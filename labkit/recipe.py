@@ -156,6 +156,7 @@ class Recipe(Part):
     all_reduce_fusion: Annotated[list[Count], AfterValidator(_increasing)] | None = None  # see runtime.setup
     sink: bool = False  # feed whole epochs to the device (Ascend); on CPU MindSpore does without
     max_steps: Count | None = None  # end early (with sink: after that epoch) and evaluate; same schedule
+    rival: str | None = None  # profile that `labkit train` trains afterwards, to compare with
     checkpoint_steps: Count | None = None  # also checkpoint every so many steps, not only after an epoch
 
     def data_folder(self) -> Path:
