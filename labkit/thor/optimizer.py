@@ -82,7 +82,7 @@ class Thor(nn.Cell):
             raise ThorError(f"factor_average: must be at least 0 and below 1, not {factor_average}")
         if not 0 < loss_scale < np.inf:
             raise ThorError(f"loss_scale: must be a number above 0, not {loss_scale}")
-        self.thresholds, self.factor_average = thresholds, factor_average
+        self.thresholds, self.factor_average, self.loss_scale = thresholds, factor_average, loss_scale
         self.weights = net.trainable_params()
         self.layers = convert(net, block_size or 2**31, loss_scale)
         if not self.layers:
