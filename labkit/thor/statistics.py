@@ -163,7 +163,8 @@ def convert(net, block_size=128, loss_scale=1.0):
     block_size: rows of the diagonal blocks that factors are cut into; loss_scale: what gradients come multiplied by.
     Raises ThorError for a network that is converted already. A layer that one parent calls twice is not found out.
     """
-    found = [(name, cell) for name, cell in net.cells_and_names() if name]
+    # Mixed precision puts the whole network into a `_backbone`, a name that its parameters do not have.
+    found = [(name.removeprefix("_backbone."), cell) for name, cell in net.cells_and_names() if name]
     if any(isinstance(cell, ThorLayer) for _, cell in found):
         raise ThorError("the network is converted already: make it anew for another Thor")
     places, layers = _places(net), {}
