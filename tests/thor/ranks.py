@@ -15,7 +15,10 @@ from labkit import runtime
 
 UPDATE = [True, False, True, True, False, True]
 # Blocks of 8: 14 of this size and one of 4, so that the ranks have one to fill up.
-OPTIONS = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01, "block_size": 8, "loss_scale": 16.0, "factor_average": 0.5}
+OPTIONS = {
+    "lr": 0.05, "momentum": 0.9, "weight_decay": 0.01, "block_size": 8, "loss_scale": 16.0, "factor_average": 0.5,
+    "damping": [0.1, 0.08], "update": UPDATE, "thresholds": (0.02, 0.0),
+}  # fmt: skip
 
 
 def train(rank, ranks):
@@ -24,7 +27,7 @@ def train(rank, ranks):
     net = nn.SequentialCell(
         nn.Conv2d(3, 4, 3, stride=2, has_bias=True), nn.Tanh(), nn.Flatten(), nn.Dense(4 * 4 * 4, 10)
     )
-    step = step_of(net, cross_entropy(), damping=[0.1, 0.08], update=UPDATE, thresholds=(0.02, 0.0), **OPTIONS)
+    step = step_of(net, cross_entropy(), **OPTIONS)
     rng, found = np.random.default_rng(0), {"loss": [], "trace": [], "inverted": []}
     for _ in UPDATE:
         images, labels = rng.normal(size=(8, 3, 8, 8)), np.arange(8)

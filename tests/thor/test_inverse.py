@@ -57,8 +57,8 @@ def test_a_whole_step_is_the_papers_formula(rng):
     np.testing.assert_array_equal(passed.asnumpy(), bias.astype(np.float32))
 
 
-def test_whole_factors_are_better_than_blocks_and_blocks_better_than_none(rng):
-    """Distance to the Newton-like step with the dense matrix: what cutting costs, and that the cut is the middle way."""
+def test_larger_blocks_are_nearer(rng):
+    """Distance to the step with whole factors: what cutting costs."""
     _, (a, g) = random_factors(rng, (6, 12))
     gradient = rng.normal(size=(6, 12))
     truth = preconditioned(gradient, a, g, 0.01)

@@ -135,7 +135,7 @@ def test_a_factor_that_is_not_finite_changes_nothing(bad, rule):
     thor = thor_of(two_layers(), thresholds=rule)
     renew(thor, 0, 4.0, 4.0)
     before = values(thor)
-    with pytest.warns(UserWarning, match="^THOR keeps the inverses of 1: its factors in step 2 are not finite$") as seen:
+    with pytest.warns(UserWarning, match="^THOR keeps the inverses of 1: its factors in step 2 are") as seen:
         found = renew(thor, 1, 8.0, bad)
     assert len(seen) == 1 and found["inverted"].tolist() == [True, False]
     after = values(thor)
