@@ -51,6 +51,12 @@ def test_polynomial_warms_up_and_ends():
     np.testing.assert_allclose(rates[30:], 0.01)
 
 
+@pytest.mark.parametrize("epochs, warmup_epochs", [(0, 0), (2, 2), (2, 3), (2, -1)])
+def test_polynomial_without_room(epochs, warmup_epochs):
+    with pytest.raises(ValueError, match="at least one step|warm-up"):
+        polynomial(epochs, 10, warmup_epochs=warmup_epochs)
+
+
 @pytest.mark.parametrize("_lr, _power, _end, first, decay, epochs", SEEDS)
 def test_damping_is_the_seeds(_lr, _power, _end, first, decay, epochs):
     found = damping(epochs, 12, first, decay)
