@@ -57,6 +57,19 @@ def train(lab, profile, settings, out, resume):
     run = _begin(lab, profile, settings, out, resume)
     if run is None:
         return
+    _train(lab, run)
+    if run.recipe.rival:
+        common = [setting for setting in settings if not setting.startswith(("optimizer.", "schedule."))]
+        rival = run.path.with_name(f"{run.path.name}-rival")
+        click.echo(f"\nthe rival, profile {run.recipe.rival}:")
+        other = _begin(lab, run.recipe.rival, tuple(common), rival, resume and rival.exists())
+        if other:
+            _train(lab, other)
+        click.echo()
+        compare.callback([rival, run.path], None, None, False)
+
+
+def _train(lab, run):
     from labkit import training
 
     signal.signal(signal.SIGTERM, _interrupt)  # MindData turns Ctrl-C into SIGTERM, which a job's end sends as well
@@ -241,12 +254,43 @@ def plot(run, out):
     from labkit import plots
 
     out = out or opened[0].path / "curves.png"
-    figure = plots.training_curves(opened)
+    _save(plots.training_curves(opened), out)
+    click.echo(out)
+
+
+def _save(figure, out):
     try:
         figure.savefig(out)
     except (OSError, ValueError) as error:
         raise LabkitError(f"{out}: {getattr(error, 'strerror', None) or error}") from None
-    click.echo(out)
+
+
+@main.command()
+@click.argument("run", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--target", type=click.FloatRange(0, 1), help="Accuracy, 0 to 1. Default: the first RUN's at the end.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Image file to draw the curves into.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def compare(run, target, out, as_json):
+    """Tell how many steps and seconds each RUN took to a target accuracy, beside the first one.
+
+    Runs whose recipes differ in the seed only are put together: their median is shown.
+
+    \b
+    Example:  labkit compare runs/thor-sample-rival runs/thor-sample
+              labkit compare runs/momentum-* runs/thor-* --target 0.7 --out compare.png
+    """
+    from labkit import compare as comparing
+    from labkit import run as runs
+
+    curves = comparing.settings([runs.open_run(path) for path in run])
+    target = comparing.default_target(curves) if target is None else target
+    rows = comparing.summary(curves, target)
+    click.echo(json.dumps({"target": target, "settings": rows}, indent=2) if as_json else comparing.table(rows, target))
+    if out:
+        from labkit import plots
+
+        _save(plots.comparison(curves, target), out)
+        click.echo(out, err=as_json)
 
 
 @main.command()

@@ -76,3 +76,41 @@ def checkpoint(path, recipe_file, arguments) -> tuple[recipes.Recipe, Path]:
         data = recipe.data.model_copy(update={"folder": str(Path(arguments.data_url).resolve())})
         recipe = recipe.model_copy(update={"data": data})
     return recipe, file
+
+
+def evaluate(recipe_file, description) -> None:
+    """Print top-1 and top-5 accuracy of a checkpoint, of which THOR's state and momentum are left out."""
+    options = parser(description, data_required=False)
+    options.add_argument("--checkpoint_path", required=True, help="a Run, a checkpoint of one, or any checkpoint file")
+    options.add_argument(
+        "--route", choices=["fast", "exact"],
+        help="how images are resized, for a file that is not of a Run: exact for weights trained with torchvision",
+    )  # fmt: skip
+    arguments, _ = options.parse_known_args()
+    recipe, file = checkpoint(arguments.checkpoint_path, recipe_file, arguments)
+    runtime.use_device(arguments.device_target)
+    from labkit import training
+
+    names = training.check_data(recipe).classes
+    found = training.score(*training.checkpoint_logits(recipe, file), names)
+    result = {"top_5_accuracy": found.get("top_5_accuracy"), "top_1_accuracy": found["accuracy"]}
+    print(f"result: {result} ckpt= {file}")
+
+
+def export(recipe_file, description) -> None:
+    """Write the network of a checkpoint as one file."""
+    options = parser(description, data_required=False)
+    options.add_argument("--checkpoint_path", required=True, help="a Run, a checkpoint of one, or any checkpoint file")
+    options.add_argument("--file_format", type=str.lower, choices=["mindir", "onnx", "air"], default="mindir")
+    options.add_argument("--file_name", help="without the ending; default: the network's name")
+    options.add_argument("--batch_size", type=int, default=1, help="images at a time; default: 1")
+    options.add_argument("--image_size", type=int, help="height and width in pixels; default: the recipe's")
+    arguments, _ = options.parse_known_args()
+    recipe, file = checkpoint(arguments.checkpoint_path, recipe_file, arguments)
+    runtime.use_device(arguments.device_target)
+    from labkit import export as exports
+
+    ending = arguments.file_format
+    out = Path(f"{arguments.file_name or recipe.network.name}.{ending}")
+    exports.export(recipe, file, out, ending, batch_size=arguments.batch_size, image_size=arguments.image_size)
+    print(out)

@@ -75,6 +75,26 @@ def training_curves(runs) -> Figure:
     return figure
 
 
+def comparison(curves, target) -> Figure:
+    """Test accuracy of settings (labkit.compare.settings) over steps and seconds; a line a Run, target dashed."""
+    figure, (steps, seconds) = new_figure(9, 3.4, columns=2, sharey=True)
+    for number, (name, runs) in enumerate(curves.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        for one in runs:
+            label = name if one is runs[0] else None
+            percent = [100 * accuracy for accuracy in one.accuracies]
+            style = {"color": colour, "marker": "o", "markersize": 3, "linewidth": 1.2, "label": label}
+            steps.plot(one.steps, percent, **style)
+            seconds.plot(one.seconds, percent, **style)
+    for axes in (steps, seconds):
+        axes.axhline(100 * target, color=REFERENCE, linestyle="--", linewidth=1)
+        axes.set_xlim(0, None)
+    steps.set(title="Test accuracy (%)", xlabel="steps")
+    seconds.set(xlabel="seconds of training")
+    steps.legend(loc="lower right")
+    return figure
+
+
 def image_grid(images, titles=(), columns=8, size=1.0) -> Figure:
     """Images (N, H, W, 3), uint8 or 0..1 floats, in rows; titles above them; size of one in inches."""
     rows = -(-len(images) // columns)

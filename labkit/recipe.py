@@ -48,11 +48,13 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
-CIFAR_ONLY = ("resnet20", "resnet32", "resnet56")
+CIFAR_ONLY = ("resnet8", "resnet20", "resnet32", "resnet56")
 
 
 class Network(Part):
-    name: Literal["resnet20", "resnet32", "resnet56", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]
+    name: Literal[
+        "resnet8", "resnet20", "resnet32", "resnet56", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152"
+    ]  # fmt: skip
     stem: Literal["cifar", "imagenet"] = "cifar"
     num_classes: Annotated[int, Field(ge=2)] = 10  # must be the data's; CIFAR-10's layout has ten
     init: Literal["torchvision", "guide"] = "torchvision"  # first weights; see labkit.networks.initialise_as_guide
@@ -156,6 +158,7 @@ class Recipe(Part):
     all_reduce_fusion: Annotated[list[Count], AfterValidator(_increasing)] | None = None  # see runtime.setup
     sink: bool = False  # feed whole epochs to the device (Ascend); on CPU MindSpore does without
     max_steps: Count | None = None  # end early (with sink: after that epoch) and evaluate; same schedule
+    rival: str | None = None  # profile that `labkit train` trains afterwards, to compare with
     checkpoint_steps: Count | None = None  # also checkpoint every so many steps, not only after an epoch
 
     def data_folder(self) -> Path:

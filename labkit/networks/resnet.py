@@ -142,8 +142,8 @@ IMAGENET_LAYOUTS = {
     "resnet101": (Bottleneck, (3, 4, 23, 3)),
     "resnet152": (Bottleneck, (3, 8, 36, 3)),
 }
-# Section 4.2 of the paper: 6n + 2 layers, three stages of 16, 32 and 64 channels.
-CIFAR_LAYOUTS = {"resnet20": 3, "resnet32": 5, "resnet56": 9}
+# Section 4.2 of the paper: 6n + 2 layers, three stages of 16, 32 and 64 channels; n = 1 is too small to be in it.
+CIFAR_LAYOUTS = {"resnet8": 1, "resnet20": 3, "resnet32": 5, "resnet56": 9}
 NAMES = (*CIFAR_LAYOUTS, *IMAGENET_LAYOUTS)
 
 

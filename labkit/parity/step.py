@@ -16,6 +16,7 @@ from labkit.parity.measures import Difference, Tolerances, difference, differenc
 from labkit.parity.pytorch import torch
 from labkit.parity.report import Report
 from labkit.parity.weights import COUNTER, Names, from_mindspore, parameters
+from labkit.runtime import LabkitError
 
 UPDATES = 2
 
@@ -79,7 +80,7 @@ def torch_step(side: Side) -> Step:
 
         def behind(module, inputs, output):
             layer = entered[name]
-            layer.output = _numpy(output)
+            layer.output = _numpy(_one(name, output))
             if output.requires_grad:
                 output.register_hook(lambda gradient: setattr(layer, "gradient_in", _numpy(gradient)))
             return output.clone()
@@ -109,7 +110,7 @@ def mindspore_step(side: Side, names: Names) -> Step:
 
     def watch(name, cell):
         def forward(cell, inputs, output):
-            calls[name].append(step.add(name, output.asnumpy()))
+            calls[name].append(step.add(name, _one(name, output).asnumpy()))
 
         def backward(cell, gradient_on, gradient_in):
             if not calls[name]:  # a cell with a bprop of its own: MindSpore calls no forward hook
@@ -148,7 +149,7 @@ def compare_step(reference: Side, candidate: Side, names=None, tolerances=None) 
 
     The optimizers are compared on the same gradients, the reference's, so that a difference there is theirs alone; they
     take two steps, for momentum has no effect on the first. Both networks end with that done.
-    Raises WeightsError where two parameters get the same name, NoTorchError.
+    Raises WeightsError where two parameters get the same name, LabkitError for a layer with two outputs, NoTorchError.
     """
     names, allowed = names or Names(), tolerances or Tolerances()
     ours = mindspore_step(candidate, names)
@@ -261,6 +262,13 @@ def _buffers(step, trained):
 def _counted_out(state):
     """A state without PyTorch's counters of batches, which MindSpore has not."""
     return {name: value for name, value in state.items() if name.rpartition(".")[2] != COUNTER}
+
+
+def _one(name, output):
+    """A layer's output, which is to be a single tensor."""
+    if isinstance(output, (tuple, list, dict)):
+        raise LabkitError(f"layer {name} returns {len(output)} values; only layers that return one can be compared")
+    return output
 
 
 def _numpy(tensor):

@@ -59,18 +59,8 @@ class Patches(nn.Cell):
         left, right = self._padding(x.shape[3], 1)
         if top + bottom + left + right:
             x = ops.pad(x, (left, right, top, bottom))
-        (kh, kw), (sh, sw), (dh, dw) = self.kernel, self.stride, self.dilation
-        height = (x.shape[2] - (kh - 1) * dh - 1) // sh + 1
-        width = (x.shape[3] - (kw - 1) * dw - 1) // sw + 1
-        seen = []
-        for i in range(kh):
-            for j in range(kw):
-                rows, columns = i * dh, j * dw
-                seen.append(
-                    x[:, :, rows : rows + sh * (height - 1) + 1 : sh, columns : columns + sw * (width - 1) + 1 : sw]
-                )
-        seen = ops.stack(seen, axis=2)  # (N, C, kh kw, H_out, W_out)
-        return seen.transpose(1, 2, 0, 3, 4).reshape(x.shape[1] * kh * kw, -1)
+        seen = ops.unfold(x, self.kernel, self.dilation, 0, self.stride)  # (N, C kh kw, T)
+        return seen.transpose(1, 0, 2).reshape(seen.shape[1], -1)
 
 
 class TapA(nn.Cell):

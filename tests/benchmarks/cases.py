@@ -46,6 +46,26 @@ def _images(split, title, work, peers):
 
 GROUPS = {
     "steps": [_steps("resnet20", "ResNet-20", 128), _steps("resnet50", "ResNet-50 (CIFAR stem)", 32)],
+    "thor": [
+        Case(
+            "ResNet-50 step with THOR",
+            "a training step of 32 images of 3x224x224, float32",
+            32,
+            "momentum",
+            {
+                "momentum": ("thor-step", "momentum", "resnet50", "32", "224"),
+                "THOR, inverses kept": ("thor-step", "plain", "resnet50", "32", "224"),
+                "THOR, all inverses renewed": ("thor-step", "update", "resnet50", "32", "224"),
+            },
+        ),
+        Case(
+            "Inverses of ResNet-50's 108 factors",
+            "all of them, damped, float32",
+            108,
+            "whole factors",
+            {"whole factors": ("inverses", "none"), "blocks of 128": ("inverses", "128")},
+        ),
+    ],
     "pipeline": [
         Case(
             "CIFAR-10 input pipeline",

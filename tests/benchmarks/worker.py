@@ -61,6 +61,60 @@ def mindspore_step(network, batch, gradient):
     return {"version": ms.__version__, "parameters": parameters}, steps(lambda: float(cell(images, labels).asnumpy()))
 
 
+def thor_step(kind, network, batch, size):
+    """kind: momentum, plain (a step of THOR with the inverses that there are) or update (with new ones for all)."""
+    import mindspore as ms
+    from mindspore import nn
+
+    from labkit.losses import CrossEntropySmooth
+    from labkit.networks import create_resnet
+    from labkit.optimizers import momentum
+    from labkit.thor import TRACE_RULES, Thor, ThorStep
+
+    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.set_seed(1)
+    batch, size = int(batch), int(size)
+    net, loss = create_resnet(network, 1000, "imagenet"), CrossEntropySmooth(1000)
+    net.set_train()
+    parameters = sum(p.size for p in net.trainable_params())
+    optimizer = momentum(net, np.full(10_000, RATE / 100, np.float32))
+    if kind == "momentum":
+        cell = nn.TrainOneStepCell(nn.WithLossCell(net, loss), optimizer)
+    else:
+        update = np.arange(10_000) == 0 if kind == "plain" else np.ones(10_000, bool)
+        thor = Thor(net, np.full(10_000, 0.03), update, thresholds=TRACE_RULES["thor_nt"])
+        cell = ThorStep(net, loss, optimizer, thor)
+    cell.set_train()
+    random = np.random.default_rng(0)
+    images = ms.Tensor(random.standard_normal((batch, 3, size, size), np.float32))
+    labels = ms.Tensor(random.integers(0, 1000, batch), ms.int32)
+    return {"version": ms.__version__, "parameters": parameters}, steps(lambda: float(cell(images, labels).asnumpy()))
+
+
+def inverses(block_size):
+    """A turn: seconds to invert all factors of ResNet-50, in blocks or ("none") whole."""
+    import mindspore as ms
+
+    from labkit.networks import create_resnet
+    from labkit.thor import Thor
+    from labkit.thor.optimizer import _invert
+
+    size = None if block_size == "none" else int(block_size)
+    thor = Thor(create_resnet("resnet50", 1000, "imagenet"), [0.03], [True], block_size=size)
+    random = np.random.default_rng(0)
+    for factor in (*thor.factors_a, *thor.factors_g):
+        rows = random.standard_normal((*factor.shape[:2], 64)).astype(np.float32)
+        factor.set_data(ms.Tensor(rows @ rows.transpose(0, 2, 1) / 64))
+    pairs = [(f, i, f.name) for f, i in zip((*thor.factors_a, *thor.factors_g), (*thor.inverses_a, *thor.inverses_g))]
+
+    def turn():
+        start = time.perf_counter()
+        _invert(pairs, 0.03)
+        return time.perf_counter() - start
+
+    return {"version": ms.__version__}, turn
+
+
 def torch_step(network, batch):
     import torch
 
@@ -231,6 +285,8 @@ def torch_images(split, workers):
 
 PEERS = {
     "mindspore-step": mindspore_step,
+    "thor-step": thor_step,
+    "inverses": inverses,
     "torch-step": torch_step,
     "labkit-data": labkit_data,
     "mindspore-data": mindspore_data,

@@ -146,6 +146,28 @@ def test_networks_are_as_before_after_a_recording():
     assert first.as_dict() == second.as_dict()
 
 
+class TorchPair(torch.nn.Module):
+    def forward(self, x):
+        return x, x
+
+
+class Pair(nn.Cell):
+    def construct(self, x):
+        return x, x
+
+
+def test_a_layer_with_several_outputs_is_named():
+    reference, candidate = own_pair()
+    reference.net.pair, candidate.net.pair = TorchPair(), Pair()
+    forward, construct = reference.net.forward, candidate.net.construct
+    reference.net.forward = lambda x: reference.net.pair(forward(x))[0]
+    with pytest.raises(LabkitError, match="layer pair returns 2 values"):
+        compare_step(reference, own_pair()[1], names=NAMES)
+    candidate.net.construct = lambda x: candidate.net.pair(construct(x))[0]
+    with pytest.raises(LabkitError, match="layer pair returns 2 values"):
+        compare_step(own_pair()[0], candidate, names=NAMES)
+
+
 def test_gradients_against_autograd_of_the_whole():
     """What hooks recorded at the first layer is PyTorch's own gradient."""
     from labkit.parity.step import torch_step

@@ -315,7 +315,7 @@ def test_warm_up_as_long_as_the_training(recipe_file):
     recipes.load(recipe_file(schedule__warmup_epochs=2.5), "sample")
 
 
-@pytest.mark.parametrize("name", ["resnet20", "resnet32", "resnet56"])
+@pytest.mark.parametrize("name", ["resnet8", "resnet20", "resnet32", "resnet56"])
 def test_cifar_network_with_the_imagenet_stem(recipe_file, name):
     file = recipe_file(network__name=name, network__stem="imagenet")
     message = refusal(file)

@@ -1,0 +1,1 @@
+../../imagenet/scripts/run_distribute_train_gpu.sh

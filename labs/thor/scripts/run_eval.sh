@@ -1,0 +1,1 @@
+../../imagenet/scripts/run_eval.sh

@@ -1,0 +1,1 @@
+../../imagenet/scripts/run_standalone_train_gpu.sh

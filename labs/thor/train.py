@@ -1,0 +1,11 @@
+"""Start file of a training job: ResNet-50 on ImageNet with THOR with the arguments that a job passes.
+
+Example:  python train.py --data_url data/imagenet --train_url out --device_target Ascend
+"""
+
+from pathlib import Path
+
+from labkit import jobs
+
+if __name__ == "__main__":
+    jobs.start(jobs.train, Path(__file__).with_name("recipe.yaml"), __doc__)
