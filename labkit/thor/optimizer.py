@@ -26,7 +26,8 @@ def damped_inverse(blocks, damping):
 
     With factor_a = sqrt(T) A this is THOR's (A + sqrt(damping / T) I)^-1, over sqrt(T).
     """
-    return ops.inverse(blocks + damping**0.5 * ops.eye(blocks.shape[-1], dtype=blocks.dtype))
+    damped = blocks + damping**0.5 * ops.eye(blocks.shape[-1], dtype=blocks.dtype)
+    return 1 / damped if blocks.shape[-1] == 1 else ops.inverse(damped)  # which wants two rows or more
 
 
 def block_multiply(blocks, matrix):
