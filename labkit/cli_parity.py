@@ -47,7 +47,8 @@ def parity(network, data, image_size, batch, steps, weights, seed, report):
 def clinic(defect, listing, report):
     """Plant defects of real migrations in a ResNet, one at a time, and let the comparison with PyTorch find them.
 
-    Without DEFECT, all of them, a line each; otherwise with their reports. Exit status 1 where one is not found where it was planted.
+    Without DEFECT, all of them, a line each; otherwise with their reports. Exit status 1 where one is not found where
+    it was planted.
 
     \b
     Example:  labkit clinic same_padding decay_everywhere
