@@ -31,6 +31,8 @@ def parity(network, data, image_size, batch, steps, weights, seed, report):
         network, folder, image_size=image_size, batch_size=batch, steps=steps, seed=seed, weights=weights
     )
     found = comparison.compare_resnets(setting)
+    versions = f"PyTorch {found.about['PyTorch']}, MindSpore {found.about['MindSpore']}"
+    click.echo(f"{network}, {batch} images of {image_size} pixels, seed {seed}; {versions}")
     click.echo(found.table())
     if report:
         found.save(report)
@@ -45,7 +47,8 @@ def parity(network, data, image_size, batch, steps, weights, seed, report):
 def clinic(defect, listing, report):
     """Plant defects of real migrations in a ResNet, one at a time, and let the comparison with PyTorch find them.
 
-    Without DEFECT, all of them: a few minutes. Exit status 1 where one is not found where it was planted.
+    Without DEFECT, all of them, a line each; otherwise with their reports. Exit status 1 where one is not found where
+    it was planted.
 
     \b
     Example:  labkit clinic same_padding decay_everywhere
@@ -66,6 +69,8 @@ def clinic(defect, listing, report):
         mark = "" if found["located"] else f"   EXPECTED {planted.stage}, {planted.layer or '-'}"
         click.echo(f"{planted.name:{width}}  {found['stage'] or 'none':24}  {found['layer'] or '-'}{mark}")
         stages = [{**stage.as_dict(), "tensors": None} for stage in compared.stages]
+        if defect:
+            click.echo(f"\n{compared.table()}\n")
         findings[planted.name] = {**found, "table": compared.table(), "stages": stages, "about": compared.about}
     if report:
         runs.write_whole(report, json.dumps(findings, indent=1) + "\n")

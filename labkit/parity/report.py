@@ -104,7 +104,10 @@ class Report:
             return "\n".join(lines)
         found = self.first_divergence
         for name in ("forward", "backward"):
-            lines.append(f"first layer that differs, {name + ':':10} {found[name] or 'none'}")
+            what = found[name] or "none"
+            if name == "backward" and found["forward"]:
+                what = "not judged, since outputs differ"  # the gradient of a layer with another input differs too
+            lines.append(f"first layer that differs, {name + ':':10} {what}")
         return "\n".join(lines)
 
     def save(self, folder) -> None:

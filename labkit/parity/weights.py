@@ -78,6 +78,8 @@ def to_mindspore(state, net, names=None) -> None:
     ]
     if clashes:
         problems.append(f"other shapes: {_listed(clashes)}")
+    if problems and state and all(name.startswith("module.") for name in state):
+        problems = ["all names begin with 'module.', which DataParallel puts there: take it off"]
     if problems:
         raise WeightsError(f"the weights do not fit {type(net).__name__}: {'; '.join(problems)}")
     for name, parameter in found.items():
@@ -115,7 +117,9 @@ def read_state(path) -> dict[str, np.ndarray]:
     plain = {n: v for n, v in state.items() if isinstance(n, str) and isinstance(v, tensor) and _is_plain(v)}
     others = [str(name) for name in state if name not in plain]
     if others:
-        raise WeightsError(f"{path}: no plain state dict: no tensor under {_listed(others)}; save model.state_dict()")
+        inner = [name for name in ("state_dict", "model") if isinstance(state.get(name), dict)]
+        advice = f"the weights may be under {inner[0]!r}: save that part" if inner else "save model.state_dict()"
+        raise WeightsError(f"{path}: no plain state dict: no tensor under {_listed(others)}; {advice}")
     return {name: _array(value) for name, value in state.items()}
 
 

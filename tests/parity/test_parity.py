@@ -199,6 +199,7 @@ def test_command_and_report(photographs, tmp_path):
     done = parity("resnet18", "--data", photographs, "--image-size", 32, "--steps", 2, "--report", tmp_path / "r")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "DIFFERS" not in done.stdout and "losses of 2 steps" in done.stdout
+    assert done.stdout.startswith("resnet18, 8 images of 32 pixels, seed 1; PyTorch ")
     report = json.loads((tmp_path / "r" / "report.json").read_text())
     assert report["ok"] is True and report["first_divergence"] == {"forward": None, "backward": None}
     for stage in report["stages"]:
@@ -237,6 +238,7 @@ def test_clinic_command(tmp_path):
     done = labkit("clinic", "epsilon", "--report", tmp_path / "clinic.json")
     assert done.returncode == 0, done.stderr
     assert "epsilon" in done.stdout and "bn1" in done.stdout
+    assert "DIFFERS" in done.stdout and "not judged, since outputs differ" in done.stdout  # the report of a named one
     found = json.loads((tmp_path / "clinic.json").read_text())["epsilon"]
     assert (found["stage"], found["layer"], found["located"]) == ("logits", "bn1", True)
 
