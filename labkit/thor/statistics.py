@@ -121,7 +121,7 @@ class Features(nn.Cell):
 class ThorLayer(nn.Cell):
     """A Conv2d or Dense between two taps. The layer keeps its name, its parameters theirs, its output every bit.
 
-    factor_a, factor_g: diagonal blocks (blocks, b, b) of the factors that the inverses were last computed from.
+    factor_a, factor_g: blocks (blocks, b, b) of the latest factors, which the trace rule may not have inverted.
     statistics: whether the next step is to compute factors; graph mode would leave them out unasked, PyNative not.
     """
 
