@@ -10,15 +10,10 @@ import numpy as np
 from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 
 from labkit import runtime
-from labkit.runtime import LabkitError
-from labkit.thor.statistics import convert
+from labkit.thor.statistics import ThorError, convert
 
 # (w1, w2) of the trace rule: recompute an inverse above w1, keep it from w2 on, never recompute it below w2.
 TRACE_RULES = {"thor": (0.01, 0.0), "thor_stop": (0.01, 0.001), "thor_nt": (0.0, 0.0)}
-
-
-class ThorError(LabkitError):
-    """A setting that THOR cannot work with, or a factor that has no inverse: one line that names it."""
 
 
 def damped_inverse(blocks, damping):
@@ -27,7 +22,7 @@ def damped_inverse(blocks, damping):
     With factor_a = sqrt(T) A this is THOR's (A + sqrt(damping / T) I)^-1, over sqrt(T).
     """
     damped = blocks + damping**0.5 * ops.eye(blocks.shape[-1], dtype=blocks.dtype)
-    return 1 / damped if blocks.shape[-1] == 1 else ops.inverse(damped)  # which wants two rows or more
+    return ops.inverse(damped) if blocks.shape[-1] > 1 else 1 / damped  # MatrixInverse refuses a single row
 
 
 def block_multiply(blocks, matrix):
@@ -73,9 +68,11 @@ class Thor(nn.Cell):
                  loss_scale=1.0):  # fmt: skip
         super().__init__(auto_prefix=False)
         self.damping, self.update = np.asarray(damping, np.float64), np.asarray(update, bool)
-        if not (np.isfinite(self.damping) & (self.damping >= 0)).all():
-            raise ThorError(f"damping: must be a number of at least 0 at every step, not {self.damping.min():g}")
-        if not self.update[:1].all():
+        wrong = self.damping[~(np.isfinite(self.damping) & (self.damping >= 0))]
+        if wrong.size or not self.damping.size:
+            given = f"{wrong[0]:g}" if wrong.size else "none at all"
+            raise ThorError(f"damping: must be a number of at least 0 at every step, not {given}")
+        if not self.update[:1].any():
             raise ThorError("update: factors must be computed at the first step")
         if block_size is not None and block_size < 1:
             raise ThorError(f"block_size: must be at least 1, not {block_size}")
@@ -83,7 +80,9 @@ class Thor(nn.Cell):
             raise ThorError(f"thresholds: must be w1 >= w2 >= 0, not {thresholds}")
         if not 0 <= factor_average < 1:
             raise ThorError(f"factor_average: must be at least 0 and below 1, not {factor_average}")
-        self.thresholds, self.factor_average = thresholds, factor_average
+        if not 0 < loss_scale < np.inf:
+            raise ThorError(f"loss_scale: must be a number above 0, not {loss_scale}")
+        self.thresholds, self.factor_average, self.loss_scale = thresholds, factor_average, loss_scale
         self.weights = net.trainable_params()
         self.layers = convert(net, block_size or 2**31, loss_scale)
         if not self.layers:
@@ -140,8 +139,8 @@ class Thor(nn.Cell):
             self.factors_a[number].set_data(factors[number])
             self.factors_g[number].set_data(factors[count + number])
         values = traces[:count] * traces[count:] + damping * self.sizes
-        inverted, stopped = trace_rule(np.where(finite, values, previous), previous, stopped, self.thresholds)
-        inverted &= finite
+        inverted, stopped = trace_rule(values, previous, stopped, self.thresholds)
+        inverted &= finite  # nor does such a layer stop: its change is infinite, or NaN, which is not below w2
         chosen = np.flatnonzero(inverted)
         pairs = [(self.factors_a[n], self.inverses_a[n], f"factor_a of {self.names[n]}") for n in chosen]
         pairs += [(self.factors_g[n], self.inverses_g[n], f"factor_g of {self.names[n]}") for n in chosen]
@@ -163,13 +162,15 @@ def _invert(pairs, damping):
         chosen = [pair for pair in pairs if pair[0].shape[-1] == b]
         blocks = ops.concat([factor.value() for factor, _, _ in chosen])
         inverses = _share_out(blocks, damping)
-        start = 0
+        # trace(M M^-1) = b tells a true inverse: of a singular matrix the CPU's ops.inverse gives finite numbers.
+        traces = ((blocks + damping**0.5 * ops.eye(b)) * inverses).sum((1, 2)).asnumpy()
+        sound, start = np.abs(traces - b) < 0.5, 0
         for factor, inverse, name in chosen:
-            own = inverses[start : start + factor.shape[0]]
-            start += factor.shape[0]
-            if not np.isfinite(own.sum().asnumpy()):
+            own = slice(start, start + factor.shape[0])
+            start = own.stop
+            if not sound[own].all():
                 raise ThorError(f"{name} has no inverse at damping {damping:g}; a higher damping gives it one")
-            inverse.set_data(own)
+            inverse.set_data(inverses[own])
 
 
 def _share_out(blocks, damping):

@@ -16,6 +16,12 @@ from math import ceil
 import mindspore as ms
 from mindspore import Parameter, nn, ops
 
+from labkit.runtime import LabkitError
+
+
+class ThorError(LabkitError):
+    """A setting that THOR cannot work with, or a factor that has no inverse: one line that names it."""
+
 
 def block_shape(size, block_size):
     """(blocks, rows of a block) of a matrix of `size` rows in diagonal blocks of at most `block_size`."""
@@ -155,15 +161,17 @@ def convert(net, block_size=128, loss_scale=1.0):
 
     A layer that does not fit stays as it is, with a warning: groups, an activation inside, use in two places.
     block_size: rows of the diagonal blocks that factors are cut into; loss_scale: what gradients come multiplied by.
+    Raises ThorError for a network that is converted already. A layer that one parent calls twice is not found out.
     """
-    places = {}  # by layer: its parents, and what they call it
-    for _, parent in net.cells_and_names():
-        for key, child in parent.name_cells().items():
-            places.setdefault(id(child), []).append((parent, key))
-    fits = [(name, cell) for name, cell in net.cells_and_names() if isinstance(cell, (nn.Conv2d, nn.Dense)) and name]
-    layers = {}
-    for name, child in fits:
-        (parent, key), *others = places[id(child)]
+    # Mixed precision puts the whole network into a `_backbone`, a name that its parameters do not have.
+    found = [(name.removeprefix("_backbone."), cell) for name, cell in net.cells_and_names() if name]
+    if any(isinstance(cell, ThorLayer) for _, cell in found):
+        raise ThorError("the network is converted already: make it anew for another Thor")
+    places, layers = _places(net), {}
+    for name, child in found:
+        if not isinstance(child, (nn.Conv2d, nn.Dense)):
+            continue
+        (parent, key), *others = places[id(child.weight)]
         reason = "it is used in two places" if others else _unfit(child)
         if reason:
             warnings.warn(f"THOR leaves {name} to the first-order optimizer: {reason}", stacklevel=2)
@@ -172,6 +180,19 @@ def convert(net, block_size=128, loss_scale=1.0):
         _replace(parent, key, layers[name])
         layers[name].layer = child  # only now: put in place, it would have got its name a second time
     return layers
+
+
+def _places(cell):
+    """Where each weight is used, by its id: (parent, what it calls the layer), once for each way from `cell` down."""
+    places = {}
+    for key, child in cell._cells.items():  # not name_cells(), which tells of a layer with two names only one
+        if child is None:
+            continue
+        if isinstance(child, (nn.Conv2d, nn.Dense)):
+            places.setdefault(id(child.weight), []).append((cell, key))
+        for weight, below in _places(child).items():
+            places.setdefault(weight, []).extend(below)
+    return places
 
 
 def _replace(parent, key, cell):

@@ -3,6 +3,8 @@
 import mindspore as ms
 from mindspore import Tensor, nn, ops
 
+from labkit.thor.statistics import ThorError
+
 
 class _Step(nn.Cell):
     """Loss and gradients by `weights` of a network; in data-parallel training averaged over the processes."""
@@ -69,11 +71,15 @@ class ThorStep(nn.Cell):
 
     optimizer: a first-order one over `thor.weights`, with loss scale 1; its `global_step` counts the steps.
     loss: a cell (logits, labels) -> mean loss of the batch; loss_scale: the one that `thor` was made with.
-    `last_update` is what `Thor.renew` returned in this step, None in a step without statistics.
+    `last_update` is what `Thor.renew` returned in this step, None in a step without statistics. Raises ThorError.
     """
 
     def __init__(self, net, loss, optimizer, thor, loss_scale=1.0):
         super().__init__(auto_prefix=False)
+        if [id(p) for p in optimizer.parameters] != [id(p) for p in thor.weights]:
+            raise ThorError("optimizer: must be over thor.weights, in their order: it gets gradients by their place")
+        if loss_scale != thor.loss_scale:
+            raise ThorError(f"loss_scale: must be that of thor, {thor.loss_scale}, not {loss_scale}")
         self.thor, self.optimizer = thor, optimizer
         self.step = Step(net, loss, optimizer, thor, loss_scale)
         self.statistics = Statistics(net, loss, thor, loss_scale)

@@ -1,0 +1,44 @@
+"""What N processes do with THOR, written to FOLDER as RANKS-RANK.npz: two with batch 4 do the same as one with 8.
+
+python ranks.py FOLDER
+"""
+
+import sys
+from pathlib import Path
+
+import mindspore as ms
+import numpy as np
+from mindspore import nn
+from small import cross_entropy, step_of, tensor
+
+from labkit import runtime
+
+UPDATE = [True, False, True, True, False, True]
+# Blocks of 8: 14 of this size and one of 4, so that the ranks have one to fill up.
+OPTIONS = {
+    "lr": 0.05, "momentum": 0.9, "weight_decay": 0.01, "block_size": 8, "loss_scale": 16.0, "factor_average": 0.5,
+    "damping": [0.1, 0.08], "update": UPDATE, "thresholds": (0.02, 0.0),
+}  # fmt: skip
+
+
+def train(rank, ranks):
+    """All state of the step after the last step; of each step loss, traces and which layers were inverted."""
+    ms.set_seed(1)
+    net = nn.SequentialCell(
+        nn.Conv2d(3, 4, 3, stride=2, has_bias=True), nn.Tanh(), nn.Flatten(), nn.Dense(4 * 4 * 4, 10)
+    )
+    step = step_of(net, cross_entropy(), **OPTIONS)
+    rng, found = np.random.default_rng(0), {"loss": [], "trace": [], "inverted": []}
+    for _ in UPDATE:
+        images, labels = rng.normal(size=(8, 3, 8, 8)), np.arange(8)
+        found["loss"].append(float(step(tensor(images[rank::ranks]), tensor(labels[rank::ranks])).asnumpy()))
+        if step.last_update:
+            found["trace"].append(step.last_update["trace"])
+            found["inverted"].append(step.last_update["inverted"])
+    return {**found, **{p.name: p.asnumpy() for p in step.get_parameters()}}
+
+
+if __name__ == "__main__":
+    runtime.setup(1)
+    here, count = runtime.ranks()
+    np.savez(Path(sys.argv[1]) / f"{count}-{here}.npz", **train(here, count))

@@ -1,0 +1,267 @@
+"""Converting a network: every layer's output stays bit by bit, every name stays, and what does not fit is told."""
+
+import warnings
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import nn
+from small import KnownGradient, cross_entropy, measured, step_of, tensor, values
+
+from labkit import callbacks
+from labkit.networks import create_resnet, use_fast_gradients
+from labkit.runtime import in_mode
+from labkit.thor import ThorLayer, convert
+
+
+def convolution(**options):
+    return lambda: nn.SequentialCell(nn.Conv2d(2, 4, **{"kernel_size": 3, **options}), nn.ReLU(), nn.Conv2d(4, 2, 1))
+
+
+class Rows(nn.Cell):
+    """A Dense of (N, rows, width)."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Dense(6, 3)
+
+    def construct(self, x):
+        return self.dense(x.reshape(x.shape[0], -1, 6))
+
+
+class Listed(nn.Cell):
+    """Layers in a CellList, and one in a SequentialCell in a SequentialCell."""
+
+    def __init__(self):
+        super().__init__()
+        self.several = nn.CellList([nn.Conv2d(2, 2, 3), nn.Conv2d(2, 2, 1)])
+        self.nested = nn.SequentialCell(nn.SequentialCell(nn.Conv2d(2, 2, 3, has_bias=True)), nn.ReLU())
+
+    def construct(self, x):
+        for layer in self.several:
+            x = layer(x)
+        return self.nested(x)
+
+
+def normalised():
+    return nn.SequentialCell(
+        nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Dense(4 * 42, 3), nn.BatchNorm1d(3), nn.Dense(3, 2)
+    )
+
+
+def fast_gradients():
+    net = nn.SequentialCell(nn.Conv2d(2, 4, 3, pad_mode="pad", padding=1), nn.ReLU())
+    use_fast_gradients(net)
+    return net
+
+
+# A network on (3, 2, 7, 6) images, and the layers that are converted.
+NETWORKS = {
+    "bias": (convolution(has_bias=True), ["0", "2"]),
+    "dilation": (convolution(dilation=2), ["0", "2"]),
+    "row": (convolution(kernel_size=(1, 3), stride=(1, 2)), ["0", "2"]),
+    "same": (convolution(stride=2), ["0", "2"]),
+    "valid": (convolution(pad_mode="valid"), ["0", "2"]),
+    "four paddings": (convolution(pad_mode="pad", padding=(0, 1, 2, 3)), ["0", "2"]),
+    "dense of rows": (Rows, ["dense"]),
+    "batch norm": (normalised, ["0", "3", "5"]),
+    "lists": (Listed, ["several.0", "several.1", "nested.0.0"]),
+    "fast gradients": (fast_gradients, ["0"]),
+}
+
+
+def images(rng):
+    return tensor(rng.normal(size=(3, 2, 7, 6)))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_output_and_names_stay(name, rng):
+    """In both modes of the network, whether the taps are asked for statistics or not; batch norm's moments as well."""
+    create, expected = NETWORKS[name]
+    x, outputs = images(rng), []
+    for converted in (False, True):
+        ms.set_seed(5)
+        net = create()
+        layers, before = {}, values(net)
+        if converted:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                layers = convert(net)
+            assert list(layers) == expected
+            weights = {name: value for name, value in values(net).items() if not name.startswith("thor.")}
+            assert list(weights) == list(before)
+        outputs.append([])
+        for train, statistics in ((False, False), (True, False), (True, True)):
+            for layer in layers.values():
+                layer.statistics = statistics
+            outputs[-1].append(net.set_train(train)(x).asnumpy())
+        outputs[-1] += [value for name, value in values(net).items() if not name.startswith("thor.")]
+    for plain, ours in zip(*outputs, strict=True):
+        np.testing.assert_array_equal(ours, plain)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_converted_network_trains(name, rng):
+    """A step with statistics and one without, with gradients for every parameter."""
+    create, _ = NETWORKS[name]
+    net, x = create(), images(rng)
+    labels = rng.normal(size=net(x).shape)
+    step = step_of(net.set_train(), KnownGradient(), lr=0.1, update=[True, False])
+    before = values(net)
+    losses = [float(step(x, tensor(labels)).asnumpy()) for _ in range(2)]
+    assert np.isfinite(losses).all()
+    after = values(net)
+    assert [p.name for p in step.thor.weights if np.array_equal(before[p.name], after[p.name])] == []
+
+
+def test_output_stays_in_graph_mode(rng):
+    x, outputs = images(rng), []
+    with in_mode(ms.GRAPH_MODE):
+        for change in (lambda net: None, convert):
+            ms.set_seed(5)
+            net = normalised().set_train(False)
+            change(net)
+            outputs.append(net(x).asnumpy())
+    np.testing.assert_array_equal(*outputs)
+
+
+# -- Layers that do not fit -----------------------------------------------------------------------------
+
+
+def with_activation():
+    return nn.SequentialCell(nn.Flatten(), nn.Dense(84, 3, activation="relu"), nn.Dense(3, 2))
+
+
+def with_groups():
+    return nn.SequentialCell(nn.Conv2d(2, 4, 3, group=2), nn.ReLU(), nn.Conv2d(4, 2, 1))
+
+
+def twice_in_a_sequence():
+    twice = nn.Dense(6, 6)
+    return nn.SequentialCell(twice, nn.ReLU(), twice, nn.Dense(6, 2))
+
+
+class TwoNames(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Dense(6, 6)
+        self.second = self.first
+        self.last = nn.Dense(6, 2)
+
+    def construct(self, x):
+        return self.last(self.second(self.first(x)))
+
+
+def in_two_parents():
+    shared = nn.Conv2d(2, 2, 3)
+    return nn.SequentialCell(nn.SequentialCell(shared), nn.SequentialCell(shared, nn.Conv2d(2, 2, 1)))
+
+
+def in_a_block_used_twice():
+    block = nn.SequentialCell(nn.Conv2d(2, 2, 3))
+    return nn.SequentialCell(block, nn.ReLU(), block, nn.Conv2d(2, 2, 1))
+
+
+class OneWeight(nn.Cell):
+    """Two layers with a weight in common."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last = nn.Dense(6, 6), nn.Dense(6, 6), nn.Dense(6, 2)
+        self.second.weight = self.first.weight
+
+    def construct(self, x):
+        return self.last(self.second(self.first(x)))
+
+
+UNFIT = {
+    "activation": (with_activation, {"1"}, "its activation", ["2"]),
+    "groups": (with_groups, {"0"}, "its 2 groups", ["2"]),
+    "twice in a sequence": (twice_in_a_sequence, {"0"}, "used in two places", ["3"]),
+    "two names": (TwoNames, {"first"}, "used in two places", ["last"]),
+    "two parents": (in_two_parents, {"0.0"}, "used in two places", ["1.1"]),
+    "a block used twice": (in_a_block_used_twice, {"0.0"}, "used in two places", ["3"]),
+    "one weight": (OneWeight, {"first", "second"}, "used in two places", ["last"]),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_what_does_not_fit_is_left(name, rng):
+    """With one warning that names it; its gradient passes, the others' are preconditioned."""
+    create, left, reason, converted = UNFIT[name]
+    ms.set_seed(5)
+    net, x = create(), images(rng)
+    plain = net(x).asnumpy()
+    with pytest.warns(UserWarning, match=reason) as seen:
+        step = step_of(net, KnownGradient())
+    told = {str(w.message).split(":")[0] for w in seen}
+    assert told == {f"THOR leaves {n} to the first-order optimizer" for n in left}
+    assert len(seen) == len(left) and list(step.thor.layers) == converted
+    assert sum(isinstance(cell, ThorLayer) for _, cell in net.cells_and_names()) == len(converted)
+    np.testing.assert_array_equal(net(x).asnumpy(), plain)
+    step(x, tensor(np.ones(plain.shape)))
+    gradients = [tensor(rng.normal(size=p.shape)) for p in step.thor.weights]
+    same = {
+        p.name for p, given, ours in zip(step.thor.weights, gradients, step.thor(tuple(gradients)))
+        if np.array_equal(given.asnumpy(), ours.asnumpy())
+    }  # fmt: skip
+    assert same == {p.name for p in step.thor.weights} - {f"{n}.weight" for n in converted}
+
+
+def test_resnet_is_converted_as_a_whole():
+    """ResNet-50: 54 layers, 653 blocks of up to 128 rows (the design's figures)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layers = convert(create_resnet("resnet50", 1000, "imagenet"))
+    blocks = sum(layer.shape_a[0] + layer.shape_g[0] for layer in layers.values())
+    assert (len(layers), blocks) == (54, 653)
+
+
+# -- Checkpoints ----------------------------------------------------------------------------------------
+
+
+def small_net(seed):
+    ms.set_seed(seed)
+    return nn.SequentialCell(
+        nn.Conv2d(2, 3, 3, stride=2, has_bias=True), nn.BatchNorm2d(3), nn.Flatten(), nn.Dense(12, 4)
+    )
+
+
+def trained(step, rng):
+    for _ in range(2):
+        step(tensor(rng.normal(size=(4, 2, 4, 4))), tensor(np.arange(4)))
+    return step
+
+
+def test_checkpoint_of_the_plain_network(tmp_path, rng):
+    """Loads into a converted one, and the outputs are the same."""
+    plain, file = small_net(1), tmp_path / "plain.ckpt"
+    ms.save_checkpoint(plain, str(file))
+    net = small_net(2)
+    convert(net)
+    missing, unused = ms.load_param_into_net(net, ms.load_checkpoint(str(file)))
+    assert unused == [] and all(name.startswith("thor.") for name in missing)
+    x = tensor(rng.normal(size=(4, 2, 4, 4)))
+    np.testing.assert_array_equal(net.set_train(False)(x).asnumpy(), plain.set_train(False)(x).asnumpy())
+
+
+def test_checkpoint_of_a_training(tmp_path, rng):
+    """Its weights load into the plain network, for evaluation; THOR's state is told from weights by its name."""
+    file = tmp_path / "step.ckpt"
+    step = trained(step_of(small_net(1).set_train(), cross_entropy(), lr=0.1, momentum=0.9), rng)
+    ms.save_checkpoint(step, str(file))
+    assert "thor.0.factor_a" in ms.load_checkpoint(str(file))
+    plain = small_net(2)
+    callbacks.load_weights(file, plain)
+    x = tensor(rng.normal(size=(4, 2, 4, 4)))
+    converted = step.step.net.set_train(False)
+    np.testing.assert_array_equal(plain.set_train(False)(x).asnumpy(), converted(x).asnumpy())
+
+
+def test_measuring_needs_no_training(rng):
+    """`measured`, on which these tests rest, leaves the weights."""
+    net = small_net(1)
+    before = values(net)
+    measured(net, rng.normal(size=(4, 2, 4, 4)), np.arange(4), cross_entropy())
+    after = values(net)
+    assert all(np.array_equal(after[name], before[name]) for name in before)

@@ -1,0 +1,255 @@
+"""Factors A and G: against loops over patches, per-example gradients, a Monte-Carlo Fisher, MindSpore's DenseThor."""
+
+from functools import cache
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import nn, ops
+from small import KnownGradient, cross_entropy, factors, gram, measured, patches, step_of, tensor
+
+from labkit.runtime import in_mode
+
+IMAGES, CHANNELS, HEIGHT, WIDTH = 5, 2, 7, 6
+# By name: a layer's options, of nn.Conv2d where there is a kernel, of nn.Dense otherwise.
+LAYERS = {
+    "plain": {"kernel_size": (3, 3)},
+    "one_by_one": {"kernel_size": (1, 1), "stride": (2, 2)},
+    "same_asymmetric": {"kernel_size": (3, 3), "stride": (2, 2)},  # 7 x 6: one zero above and below, one at the right
+    "same_even": {"kernel_size": (2, 2)},
+    "same_skipping": {"kernel_size": (2, 1), "stride": (3, 4)},  # pixels that no output sees
+    "same_dilated": {"kernel_size": (3, 3), "dilation": (2, 1)},
+    "valid": {"kernel_size": (3, 2), "stride": (2, 1), "pad_mode": "valid"},
+    "valid_dilated": {"kernel_size": (2, 2), "dilation": (3, 2), "pad_mode": "valid"},
+    "row": {"kernel_size": (1, 3), "stride": (1, 2)},
+    "padded": {"kernel_size": (3, 3), "stride": (2, 2), "pad_mode": "pad", "padding": 1},
+    "four_paddings": {"kernel_size": (3, 3), "stride": (2, 1), "pad_mode": "pad", "padding": (0, 1, 2, 3)},
+    "bias": {"kernel_size": (3, 3), "has_bias": True},
+    "dense": {},
+    "dense_of_rows": {},  # of (N, rows, width): each row is a position
+}
+IN_GRAPH_MODE = ("same_asymmetric", "valid_dilated", "four_paddings", "dense", "dense_of_rows")  # a second each
+
+
+class Branches(nn.Cell):
+    """Some of LAYERS side by side on the same images, their outputs in one row an image."""
+
+    def __init__(self, names):
+        super().__init__()
+        self.names = names
+        for number, name in enumerate(names):
+            options = LAYERS[name]
+            if options:
+                layer = nn.Conv2d(CHANNELS, 3 + number % 2, **options)
+            else:
+                layer = nn.Dense(CHANNELS * HEIGHT * WIDTH if name == "dense" else WIDTH, 3)
+            setattr(self, name, layer)
+
+    def construct(self, x):
+        outputs = ()
+        for name in self.names:
+            fed = x
+            if name == "dense":
+                fed = x.reshape(x.shape[0], -1)
+            elif name == "dense_of_rows":
+                fed = x.reshape(x.shape[0], -1, WIDTH)
+            outputs += (getattr(self, name)(fed).reshape(x.shape[0], -1),)
+        return outputs
+
+
+class RowLoss(nn.Cell):
+    def construct(self, outputs, labels):
+        return (ops.concat(outputs, 1) * labels).sum() / labels.shape[0]
+
+
+@pytest.fixture(scope="module")
+def branches():
+    """Function: by mode, images, labels of each layer and the Thor that measured all layers in one step."""
+
+    @cache
+    def measure(mode):
+        rng, names = np.random.default_rng(1), IN_GRAPH_MODE if mode == "graph" else tuple(LAYERS)
+        images, net = rng.normal(size=(IMAGES, CHANNELS, HEIGHT, WIDTH)), Branches(names)
+        widths = [output.shape[1] for output in net(tensor(images))]
+        labels = rng.normal(size=(IMAGES, sum(widths)))
+        with in_mode(ms.GRAPH_MODE if mode == "graph" else ms.PYNATIVE_MODE):
+            thor = measured(net, images, labels, RowLoss())
+        return images, dict(zip(names, np.split(labels, np.cumsum(widths)[:-1], axis=1))), thor
+
+    return measure
+
+
+@pytest.mark.parametrize(
+    "mode, name", [*(("pynative", name) for name in LAYERS), *(("graph", name) for name in IN_GRAPH_MODE)]
+)
+def test_factors_are_those_of_the_loops(branches, mode, name):
+    images, labels, thor = branches(mode)
+    options, layer = LAYERS[name], thor.layers[name].layer
+    channels = layer.weight.shape[0]
+    if options:
+        keys = {"stride", "dilation", "pad_mode"} & options.keys()
+        rows = patches(images, options["kernel_size"], pad=options.get("padding", 0), **{k: options[k] for k in keys})
+        outputs = labels[name].reshape(IMAGES, channels, -1).transpose(0, 2, 1)
+    else:
+        rows = images.reshape(IMAGES, -1, layer.in_channels)
+        outputs = labels[name].reshape(IMAGES, -1, channels)
+    assert rows.shape[:2] == outputs.shape[:2]
+    factor_a, factor_g = factors(thor, name)
+    np.testing.assert_allclose(factor_a, gram(rows), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(factor_g, gram(outputs), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_symmetric_and_positive_semidefinite(branches, name):
+    for factor in factors(branches("pynative")[2], name):
+        np.testing.assert_array_equal(factor, factor.T)
+        lowest, *_, highest = np.linalg.eigvalsh(factor)
+        assert lowest > -1e-6 * highest and highest > 0
+
+
+def test_blocks_are_the_diagonal_blocks(rng):
+    """Of 18 rows in blocks of 8: the third has two rows and zeros."""
+    images, labels = rng.normal(size=(3, 2, 4, 4)), rng.normal(size=(3, 5, 4, 4))
+    whole, cut = (measured(nn.SequentialCell(nn.Conv2d(2, 5, 3, weight_init="zeros")), images, labels, block_size=b)
+                  for b in (None, 8))  # fmt: skip
+    factor_a, factor_g = factors(whole, "0")
+    blocks = cut.layers["0"].factor_a.asnumpy()
+    assert blocks.shape == (3, 8, 8) and cut.layers["0"].factor_g.shape == (1, 5, 5)
+    padded = np.pad(factor_a, (0, 6))
+    for number, block in enumerate(blocks):
+        place = slice(8 * number, 8 * number + 8)
+        np.testing.assert_allclose(block, padded[place, place], rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(cut.layers["0"].factor_g.asnumpy()[0], factor_g, rtol=1e-6)
+
+
+# -- Where the approximation is exact, and where it is not --------------------------------------------
+
+
+def fisher(net, weight, images, labels):
+    """The empirical Fisher matrix by brute force: mean of v v^T, v an image's gradient by one weight, flattened."""
+    gradient = ms.grad(lambda x, y: cross_entropy()(net(x), y), None, weight)
+    each = [gradient(tensor(x[None]), tensor(y[None])).asnumpy().astype(np.float64).ravel()
+            for x, y in zip(images, labels)]  # fmt: skip
+    return np.mean([np.outer(v, v) for v in each], axis=0)
+
+
+def dense_in_between():
+    return nn.SequentialCell(nn.Flatten(), nn.Dense(8, 3), nn.Tanh(), nn.Dense(3, 4))
+
+
+def one_position():
+    """A convolution as large as its image."""
+    return nn.SequentialCell(nn.Conv2d(2, 3, 2, pad_mode="valid"), nn.Tanh(), nn.Flatten(), nn.Dense(3, 4))
+
+
+@pytest.mark.parametrize("copies", [1, 4])
+@pytest.mark.parametrize("create, name", [(dense_in_between, "1"), (dense_in_between, "3"), (one_position, "0")])
+def test_exact_for_one_image(create, name, copies, rng):
+    """F = G (x) A for one image with one position, or copies of it."""
+    images, labels = np.repeat(rng.normal(size=(1, 2, 2, 2)), copies, axis=0), np.full(copies, 2)
+    net = create()
+    weight = next(p for p in net.trainable_params() if p.name == f"{name}.weight")
+    truth = fisher(net, weight, images, labels)
+    factor_a, factor_g = factors(measured(net, images, labels, cross_entropy()), name)
+    np.testing.assert_allclose(np.kron(factor_g, factor_a), truth, rtol=1e-4, atol=1e-5 * np.abs(truth).max())
+
+
+def test_not_exact_for_several_images(rng):
+    """What the two tests above would not see: products of means are no means of products."""
+    images, labels, net = rng.normal(size=(3, 2, 2, 2)), np.arange(3), dense_in_between()
+    truth = fisher(net, net[1].weight, images, labels)
+    factor_a, factor_g = factors(measured(net, images, labels, cross_entropy()), "1")
+    assert np.linalg.norm(np.kron(factor_g, factor_a) - truth) > 0.1 * np.linalg.norm(truth)
+
+
+def brute_force(rows, outputs):
+    """Mean over the images of v v^T, v = sum over positions of g_t a_t^T, flattened."""
+    v = np.einsum("nto,nta->noa", outputs, rows).reshape(len(rows), -1)
+    return v.T @ v / len(v)
+
+
+def test_scale_of_a_convolution_by_monte_carlo(rng):
+    """With derivatives that are independent between positions, F = T A (x) G (KFC): factor_a (x) factor_g has the T."""
+    images, labels = rng.normal(size=(8000, 1, 4, 4)) + 0.5, rng.normal(size=(8000, 2, 3, 3))
+    labels[:, 1] += 0.5 * labels[:, 0]
+    rows = np.lib.stride_tricks.sliding_window_view(images[:, 0], (2, 2), axis=(1, 2)).reshape(8000, 9, 4)
+    np.testing.assert_array_equal(rows[:2], patches(images[:2], (2, 2), pad_mode="valid"))
+    truth = brute_force(rows, labels.reshape(8000, 2, 9).transpose(0, 2, 1))
+    thor = measured(nn.SequentialCell(nn.Conv2d(1, 2, 2, pad_mode="valid")), images, labels)
+    factor_a, factor_g = factors(thor, "0")
+    error = np.linalg.norm(np.kron(factor_g, factor_a) - truth) / np.linalg.norm(truth)
+    assert error < 0.06  # 8000 images; a factor T = 9 would be seen
+
+
+def test_constant_derivatives_show_the_approximation():
+    """Every position sees and does the same, so nothing cancels in the sum: F is T times as large."""
+    images, labels = np.full((2, 1, 4, 4), 0.5), np.full((2, 2, 3, 3), [[[1.0]], [[-2.0]]])
+    truth = brute_force(patches(images, (2, 2), pad_mode="valid"), labels.reshape(2, 2, 9).transpose(0, 2, 1))
+    thor = measured(nn.SequentialCell(nn.Conv2d(1, 2, 2, pad_mode="valid")), images, labels)
+    factor_a, factor_g = factors(thor, "0")
+    np.testing.assert_allclose(9 * np.kron(factor_g, factor_a), truth, rtol=1e-5)
+
+
+# -- MindSpore's own, and invariants ------------------------------------------------------------------
+
+
+def test_dense_layer_of_mindspore_agrees(rng):
+    """nn.DenseThor on a CPU in graph mode, after its mistakes: A over the width instead of N, G without N squared."""
+    images, labels, n = rng.normal(size=(6, 4)), rng.normal(size=(6, 3)), 6
+    theirs = nn.DenseThor(4, 3)
+    with in_mode(ms.GRAPH_MODE):
+        loss, known = nn.WithLossCell(theirs, KnownGradient()), ms.ParameterTuple([theirs.weight])
+        ops.GradOperation(get_by_list=True)(loss, known)(tensor(images), tensor(labels))
+    factor_a, factor_g = factors(measured(nn.SequentialCell(nn.Dense(4, 3)), images, labels), "0")
+    np.testing.assert_allclose(theirs.matrix_a.asnumpy() * 4 / n, factor_a, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(theirs.matrix_g.asnumpy() * n * n, factor_g, rtol=1e-5, atol=1e-6)
+
+
+def small_net():
+    ms.set_seed(3)
+    return nn.SequentialCell(nn.Conv2d(2, 3, 3, stride=2), nn.Tanh(), nn.Flatten(), nn.Dense(12, 4))
+
+
+def batch(rng, n=6):
+    return rng.normal(size=(n, 2, 4, 4)), np.arange(n) % 4
+
+
+@pytest.mark.parametrize("loss_scale", [1024.0, 2.0**-6])
+def test_loss_scale_changes_nothing(loss_scale, rng):
+    """Powers of two: bit by bit, in factors, loss and weights."""
+    images, labels = batch(rng)
+    results = []
+    for scale in (1.0, loss_scale):
+        step = step_of(small_net(), cross_entropy(), lr=0.1, loss_scale=scale, weight_decay=0.1)
+        losses = [step(tensor(images), tensor(labels)).asnumpy() for _ in range(3)]
+        results.append((losses, [p.asnumpy() for p in step.get_parameters()]))
+    (losses, parameters), (others, scaled) = results
+    np.testing.assert_array_equal(losses, others)
+    for ours, theirs in zip(parameters, scaled, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert losses[2] != losses[0]
+
+
+def test_order_of_the_batch_does_not_matter(rng):
+    images, labels = batch(rng)
+    order = rng.permutation(len(labels))
+    assert (order != np.arange(len(labels))).any()
+    one, other = (measured(small_net(), images[o], labels[o], cross_entropy()) for o in (slice(None), order))
+    for name in ("0", "3"):
+        for ours, theirs in zip(factors(one, name), factors(other, name)):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.75])
+def test_average_over_time(share, rng):
+    """The first factors are those of the batch, whatever the share; then share * old + (1 - share) * new."""
+    labels = rng.normal(size=(2, 4, 3))
+    images = rng.normal(size=(2, 4, 5))
+    step = step_of(nn.SequentialCell(nn.Dense(5, 3)), KnownGradient(), factor_average=share)
+    expected = None
+    for x, y in zip(images, labels):
+        step(tensor(x), tensor(y))
+        now = [gram(x[:, None]), gram(y[:, None])]
+        expected = now if expected is None else [share * old + (1 - share) * new for old, new in zip(expected, now)]
+        for ours, theirs in zip(factors(step.thor, "0"), expected):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)

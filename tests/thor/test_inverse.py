@@ -1,0 +1,173 @@
+"""Damped block inverses and preconditioning: against dense solves of the Kronecker product, limits and invariants."""
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import Parameter, Tensor, nn
+from small import KnownGradient, cross_entropy, factors, gram, measured, only_blocks, patches, preconditioned, tensor
+
+from labkit.thor import damped_inverse, precondition
+from labkit.thor.optimizer import _invert
+from labkit.thor.statistics import ThorError, block_gram, block_shape
+
+# Shape of a weight, block size: sizes that blocks divide and do not, one above 128, none at all.
+WEIGHTS = [
+    ((3, 5), None), ((4, 6), 2), ((3, 5), 2), ((5, 2, 3, 1), 4), ((2, 1, 2, 2), 8), ((1, 7), 3), ((3, 130), 128),
+]  # fmt: skip
+
+
+def random_factors(rng, weight):
+    """Rows and their factors A and G, for a weight of this shape."""
+    sizes = int(np.prod(weight[1:])), weight[0]
+    rows = [rng.normal(size=(2 * size, 1, size)) for size in sizes]
+    return rows, [gram(r) for r in rows]
+
+
+@pytest.mark.parametrize("damping", [0.03, 1.0])
+@pytest.mark.parametrize("weight, block_size", WEIGHTS)
+def test_precondition_is_the_dense_solve(weight, block_size, damping, mode, rng):
+    """Of the whole Kronecker product; with blocks, of the factors with zeros outside them."""
+    rows, dense = random_factors(rng, weight)
+    inverses = [
+        damped_inverse(block_gram(tensor(r[:, 0].T), block_shape(len(f), block_size or 2**31)) / len(r), damping)
+        for r, f in zip(rows, dense)
+    ]
+    gradient = rng.normal(size=weight)
+    found = precondition(tensor(gradient), *inverses).asnumpy()
+    expected = preconditioned(gradient, *dense, damping, block_size)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+
+
+def paper(gradient, a, g, positions, damping):
+    """(1/T) (G + sqrt(damping / T) I)^-1 dW (A + sqrt(damping / T) I)^-1 with the paper's own A and G."""
+    a, g = (f + (damping / positions) ** 0.5 * np.eye(len(f)) for f in (a, g))
+    return np.linalg.inv(g) @ gradient @ np.linalg.inv(a) / positions
+
+
+def test_a_whole_step_is_the_papers_formula(rng):
+    """From images to preconditioned gradients, of a convolution with T = 9 positions; its bias passes."""
+    images, labels, damping = rng.normal(size=(6, 2, 4, 4)), rng.normal(size=(6, 3, 3, 3)), 0.3
+    net = nn.SequentialCell(nn.Conv2d(2, 3, 2, pad_mode="valid", has_bias=True))
+    thor = measured(net, images, labels, damping=[damping])
+    rows, outputs = patches(images, (2, 2), pad_mode="valid"), labels.reshape(6, 3, 9).transpose(0, 2, 1)
+    weight, bias = rng.normal(size=(3, 2, 2, 2)), rng.normal(size=3)
+    found, passed = thor((tensor(weight), tensor(bias)))
+    expected = paper(weight.reshape(3, 8), gram(rows) / 3, gram(outputs) / 3, 9, damping).reshape(weight.shape)
+    np.testing.assert_allclose(found.asnumpy(), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(passed.asnumpy(), bias.astype(np.float32))
+
+
+def test_larger_blocks_are_nearer(rng):
+    """Distance to the step with whole factors: what cutting costs."""
+    _, (a, g) = random_factors(rng, (6, 12))
+    gradient = rng.normal(size=(6, 12))
+    truth = preconditioned(gradient, a, g, 0.01)
+    distance = [np.linalg.norm(preconditioned(gradient, a, g, 0.01, b) - truth) for b in (None, 6, 3, 1)]
+    assert distance == sorted(distance) and distance[1] > 0
+
+
+# -- Limits and invariants ----------------------------------------------------------------------------
+
+
+def inverses(a, g, damping):
+    return [damped_inverse(tensor(np.asarray(f)[None]), damping) for f in (a, g)]
+
+
+def test_much_damping_is_gradient_descent(rng):
+    """lambda -> infinity: dW / lambda."""
+    _, (a, g) = random_factors(rng, (3, 5))
+    gradient, damping = rng.normal(size=(3, 5)), 1e10
+    found = precondition(tensor(gradient), *inverses(a, g, damping)).asnumpy()
+    np.testing.assert_allclose(found * damping, gradient, rtol=1e-3)
+
+
+@pytest.mark.parametrize("damping", [0.01, 0.5])
+def test_whitened_factors_leave_the_gradient(damping, rng):
+    """A = G = (1 - sqrt(lambda)) I: damped, the identity."""
+    gradient = rng.normal(size=(3, 5))
+    a, g = ((1 - damping**0.5) * np.eye(size) for size in (5, 3))
+    found = precondition(tensor(gradient), *inverses(a, g, damping)).asnumpy()
+    np.testing.assert_allclose(found, gradient, rtol=1e-5)
+
+
+@pytest.mark.parametrize("block_size", [None, 2])
+def test_the_step_goes_downhill(block_size, rng):
+    """g . P(g) > 0 for any g: P is positive definite, whatever the blocks."""
+    net = nn.SequentialCell(nn.Conv2d(2, 3, 3, stride=2), nn.Tanh(), nn.Flatten(), nn.Dense(12, 4))
+    thor = measured(net, rng.normal(size=(3, 2, 4, 4)), np.arange(3), cross_entropy(), block_size=block_size)
+    for _ in range(20):
+        gradients = [rng.normal(size=p.shape) for p in thor.weights]
+        for ours, gradient in zip(thor(tuple(map(tensor, gradients))), gradients):
+            assert (ours.asnumpy() * gradient).sum() > 0
+
+
+def rotation(rng, size):
+    return np.linalg.qr(rng.normal(size=(size, size)))[0]
+
+
+@pytest.mark.parametrize("block_size, invariant", [(None, True), (2, False)])
+def test_rotated_coordinates_rotate_the_step(block_size, invariant, rng):
+    """Inputs turned by Q and output derivatives by R: R P(dW) Q^T. Whole factors only: blocks depend on coordinates."""
+    images, labels, gradient = rng.normal(size=(6, 5)), rng.normal(size=(6, 4)), rng.normal(size=(4, 5))
+    q, r = rotation(rng, 5), rotation(rng, 4)
+
+    def step(x, y, dw):
+        net = nn.SequentialCell(nn.Dense(5, 4, has_bias=False))
+        return measured(net, x, y, block_size=block_size)((tensor(dw),))[0].asnumpy()
+
+    turned, straight = step(images @ q.T, labels @ r.T, r @ gradient @ q.T), step(images, labels, gradient)
+    assert np.allclose(turned, r @ straight @ q.T, rtol=1e-3, atol=1e-4) == invariant
+
+
+# -- Factors that have no inverse ---------------------------------------------------------------------
+
+
+def inverted(factor, damping):
+    """The inverse that Thor would keep of one factor (blocks, b, b)."""
+    factor = Parameter(Tensor(factor, ms.float32), "factor")
+    inverse = Parameter(Tensor(np.zeros(factor.shape), ms.float32), "inverse")
+    _invert([(factor, inverse, "factor_a of here")], damping)
+    return inverse.asnumpy()
+
+
+def of_rank(rng, size, rank):
+    rows = rng.normal(size=(size, rank))
+    return rows @ rows.T / rank
+
+
+@pytest.mark.parametrize("size, rank, damping", [
+    (3, 0, 0.0), (3, 1, 0.0), (3, 2, 0.0), (128, 127, 0.0), (128, 64, 0.0), (128, 64, 1e-13), (3, 1, np.nan),
+])  # fmt: skip
+def test_singular(size, rank, damping, rng):
+    """Also by rounding. MindSpore's CPU kernel gives finite numbers for these, most of them zeros."""
+    sound = np.eye(size)
+    with pytest.raises(ThorError, match=r"^factor_a of here has no inverse at damping \S+; a higher damping"):
+        inverted([sound, of_rank(rng, size, rank) if rank else np.zeros((size, size)), sound], damping)
+
+
+@pytest.mark.parametrize("size, rank, damping, largest", [
+    (3, 3, 0.0, 1), (128, 128, 0.0, 1), (128, 64, 1e-4, 1), (128, 16, 0.01, 1e4), (128, 1, 0.03, 1e4), (3, 0, 1e-6, 1),
+])  # fmt: skip
+def test_nearly_singular(size, rank, damping, largest, rng):
+    """What occurs in training is not refused: few images, a direction that is much larger than others, dead units."""
+    factor = of_rank(rng, size, rank) if rank else np.zeros((size, size))
+    factor += (largest - 1) / size * np.ones((size, size))
+    expected = np.linalg.inv(factor.astype(np.float32).astype(np.float64) + damping**0.5 * np.eye(size))
+    np.testing.assert_allclose(inverted([factor], damping)[0], expected, atol=0.01 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("images, labels, named", [
+    (np.zeros((4, 3)), np.eye(4, 2), "factor_a of 0"), (np.eye(4, 3), np.zeros((4, 2)), "factor_g of 0"),
+])  # fmt: skip
+def test_singular_factor_of_a_layer(images, labels, named):
+    """Named with its layer; the same with damping is a step like others."""
+    net = nn.SequentialCell(nn.Dense(3, 2))
+    with pytest.raises(ThorError, match=f"^{named} has no inverse at damping 0; "):
+        measured(net, images, labels, damping=[0.0])
+    thor = measured(nn.SequentialCell(nn.Dense(3, 2)), images, labels, KnownGradient(), damping=[0.1])
+    assert all(np.isfinite(f).all() for f in factors(thor, "0"))
+
+
+def test_only_blocks_cuts():
+    """The truth's own tool."""
+    np.testing.assert_array_equal(only_blocks(np.ones((3, 3)), 2), [[1, 1, 0], [1, 1, 0], [0, 0, 1]])

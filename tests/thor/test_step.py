@@ -1,0 +1,265 @@
+"""ThorStep: trajectories against numpy, in both modes, in mixed precision, resumed, with evaluations in between."""
+
+import mindspore as ms
+import mindspore.dataset as ds
+import numpy as np
+import pytest
+from mindspore import nn
+from mindspore.train import Accuracy, Callback, Model
+from small import KnownGradient, cross_entropy, gram, preconditioned, step_of, tensor, values
+
+from labkit import callbacks
+from labkit.losses import CrossEntropySmooth
+from labkit.networks import mixed_precision
+from labkit.optimizers import momentum
+from labkit.runtime import in_mode
+from labkit.thor import Thor, ThorError, ThorStep
+
+UPDATE = [True, False, True, False, False, True]
+DAMPING = [0.5, 0.4, 0.3, 0.2, 0.1, 0.05]
+
+
+def small_net(seed=3):
+    ms.set_seed(seed)
+    return nn.SequentialCell(
+        nn.Conv2d(2, 4, 3, stride=2, has_bias=True), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dense(16, 4)
+    )
+
+
+def batches(rng, count=6):
+    return [(tensor(rng.normal(size=(8, 2, 4, 4))), tensor(rng.permutation(np.arange(8) % 4))) for _ in range(count)]
+
+
+def training_step(net, **options):
+    chosen = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01, "update": UPDATE, "damping": DAMPING, "block_size": 16}
+    return step_of(net.set_train(), CrossEntropySmooth(4, 0.1), **{**chosen, **options})
+
+
+def run(step, data):
+    return [float(step(images, labels).asnumpy()) for images, labels in data]
+
+
+def require_equal(ours, theirs, **tolerance):
+    assert ours.keys() == theirs.keys()
+    for name, value in theirs.items():
+        np.testing.assert_allclose(ours[name], value, err_msg=name, **(tolerance or {"rtol": 0}))
+
+
+# -- Against numpy --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block_size", [None, 2])
+@pytest.mark.parametrize("loss_scale", [1.0, 256.0])
+def test_steps_are_those_of_numpy(loss_scale, block_size, rng):
+    """The seed's order: unscale, precondition, weight decay, momentum; inverses of the last update, damping of then."""
+    lr, share, decay = 0.05, 0.9, 0.1
+    images, labels = rng.normal(size=(6, 4, 5)), rng.normal(size=(6, 4, 3))
+    net = nn.SequentialCell(nn.Dense(5, 3))
+    step = step_of(
+        net, KnownGradient(), lr=lr, momentum=share, weight_decay=decay, update=UPDATE, damping=DAMPING,
+        block_size=block_size, loss_scale=loss_scale,
+    )  # fmt: skip
+    weight, bias = (p.asnumpy().astype(np.float64) for p in net.get_parameters() if not p.name.startswith("thor."))
+    moments = [0.0, 0.0]
+    for number, (x, y) in enumerate(zip(images, labels)):
+        loss = step(tensor(x), tensor(y)).asnumpy()
+        np.testing.assert_allclose(loss, ((x @ weight.T + bias) * y).sum() / 4, rtol=1e-4, atol=1e-4)
+        if UPDATE[number]:
+            in_use = gram(x[:, None]), gram(y[:, None]), DAMPING[number], block_size
+        gradients = preconditioned(y.T @ x / 4, *in_use) + decay * weight, y.mean(axis=0) + decay * bias
+        moments = [share * moment + gradient for moment, gradient in zip(moments, gradients)]
+        weight, bias = weight - lr * moments[0], bias - lr * moments[1]
+    found = values(net)
+    np.testing.assert_allclose(found["0.weight"], weight, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found["0.bias"], bias, rtol=1e-4, atol=1e-5)
+
+
+def test_updates_are_told(rng):
+    """Steps with statistics, what was found in them, and no statistics in others."""
+    step, told = training_step(small_net()), []
+    for images, labels in batches(rng):
+        step(images, labels)
+        told.append(step.last_update)
+        asked = {layer.statistics for layer in step.thor.layers.values()}
+        assert asked == {step.last_update is not None}
+    assert [found is not None for found in told] == UPDATE
+    assert told[0]["inverted"].all() and told[0]["trace"].shape == (2,) and (told[0]["trace"] > 0).all()
+
+
+def test_inverses_that_are_kept(rng):
+    """Under thresholds that nothing exceeds, all steps use the inverses of the first."""
+    data = batches(rng)
+    always_first, kept = (training_step(small_net(), **options) for options in (
+        {"update": [True, False]}, {"thresholds": (1e9, 0.0)},
+    ))  # fmt: skip
+    assert run(kept, data) == run(always_first, data)
+    assert not kept.last_update["inverted"].any()
+
+
+# -- Modes and precision --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    """A training in PyNative mode that nothing disturbs: data, losses, all state, the folder of its checkpoints."""
+    folder, data = tmp_path_factory.mktemp("steps"), batches(np.random.default_rng(0))
+    with in_mode(ms.PYNATIVE_MODE):
+        step, losses = training_step(small_net()), []
+        for number, batch in enumerate(data, start=1):
+            losses += run(step, [batch])
+            ms.save_checkpoint(step, str(folder / f"{number}.ckpt"))
+        return data, losses, values(step), folder
+
+
+@pytest.fixture(scope="module")
+def in_graph_mode(reference):
+    """The same in graph mode: losses, all state, and logits of the network evaluated after three steps."""
+    data, *_ = reference
+    with in_mode(ms.GRAPH_MODE):
+        net = small_net()
+        step = training_step(net)
+        losses = run(step, data[:3])
+        logits = net.set_train(False)(data[0][0]).asnumpy()
+        net.set_train()
+        return losses + run(step, data[3:]), values(step), logits
+
+
+def test_modes_agree(in_graph_mode, reference):
+    """Graph mode with an evaluation in it, PyNative without: losses, factors, inverses, weights, moments."""
+    _, losses, expected, _ = reference
+    np.testing.assert_allclose(in_graph_mode[0], losses, rtol=1e-5)
+    assert in_graph_mode[1].keys() == expected.keys()
+    for name, value in expected.items():
+        tolerance = {"rtol": 1e-3, "atol": 1e-4 * np.abs(value).max()}
+        np.testing.assert_allclose(in_graph_mode[1][name], value, err_msg=name, **tolerance)
+    assert losses[-1] != losses[0]
+
+
+def test_evaluation_in_between_is_that_of_the_plain_network(in_graph_mode, reference):
+    """Without taps, with the weights of three steps from the checkpoint."""
+    data, _, _, folder = reference
+    plain = small_net(seed=9)
+    callbacks.load_weights(folder / "3.ckpt", plain)
+    logits = plain.set_train(False)(data[0][0]).asnumpy()
+    np.testing.assert_allclose(in_graph_mode[2], logits, rtol=1e-3, atol=1e-4)
+
+
+def test_evaluation_changes_no_trajectory(reference):
+    """Neither the weights, nor batch norm's statistics, nor which step comes next."""
+    data, expected, state, _ = reference
+    net, losses = small_net(), []
+    step = training_step(net)
+    for batch in data:
+        losses += run(step, [batch])
+        net.set_train(False)(batch[0])
+        net.set_train()
+    assert losses == expected
+    require_equal(values(step), state)
+
+
+# Mixed precision needs a class whose code it can rewrite, for O1.
+class Small(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.relu = nn.Conv2d(2, 4, 3, stride=2), nn.BatchNorm2d(4), nn.ReLU()
+        self.flatten, self.dense = nn.Flatten(), nn.Dense(16, 4)
+
+    def construct(self, x):
+        x = self.relu(self.norm(self.conv(x)))
+        return self.dense(self.flatten(x))
+
+
+@pytest.mark.parametrize("level, mode", [
+    ("O1", "pynative"), ("O2", "pynative"), ("O3", "pynative"), pytest.param("O2", "graph", marks=pytest.mark.slow),
+], indirect=["mode"])  # fmt: skip
+def test_mixed_precision(level, mode, reference):
+    """float16 with a loss scale: the loss falls; parameters and factors are float32, and near those of float32."""
+    images, labels = reference[0][0]
+    found = []
+    for chosen, scale in ((level, 1024.0),) if mode == "graph" else (("O0", 1.0), (level, 1024.0)):
+        ms.set_seed(3)
+        step = training_step(mixed_precision(Small(), chosen), loss_scale=scale)
+        losses = run(step, [(images, labels)])
+        assert list(step.thor.layers) == ["conv", "dense"]
+        factors = [p.asnumpy() for p in (*step.thor.factors_a, *step.thor.factors_g)]
+        found.append([np.array(losses), *factors])
+    assert all(p.dtype == ms.float32 for p in step.get_parameters() if p.ndim > 1)
+    losses += run(step, [(images, labels)] * 4)
+    assert np.isfinite(losses).all() and losses[-1] < losses[0]
+    if mode == "graph":
+        return
+    assert sum(np.array_equal(*pair) for pair in zip(*found)) < 2  # only the first factor_a, of float32 images
+    for ours, theirs in zip(*found):
+        np.testing.assert_allclose(ours, theirs, rtol=0.05, atol=0.01 * np.abs(theirs).max())
+
+
+def test_small_gradients_in_half_precision(rng):
+    """Derivatives near 1e-6, whose squares float16 has not: with a loss scale factor_g is that of float32."""
+    images, labels = rng.normal(size=(8, 6)), 1e-6 * rng.normal(size=(8, 4))
+    net = mixed_precision(nn.SequentialCell(nn.Dense(6, 4)), "O3")
+    step = step_of(net, KnownGradient(), loss_scale=2.0**14, damping=[1.0])
+    step(tensor(images), tensor(labels))
+    (factor,) = (p.asnumpy()[0] for p in step.thor.factors_g)
+    expected = gram(labels[:, None])
+    np.testing.assert_allclose(factor, expected, rtol=0.02, atol=0.01 * expected.max())
+
+
+# -- Resuming, Model ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", range(1, len(UPDATE)))
+def test_resumed_at_any_step(k, reference):
+    """After an update, before one, between two: the same losses and the same state, bit by bit."""
+    data, losses, state, folder = reference
+    resumed = training_step(small_net(seed=8))
+    missing, unused = ms.load_param_into_net(resumed, ms.load_checkpoint(str(folder / f"{k}.ckpt")))
+    assert missing == unused == []
+    assert run(resumed, data[k:]) == losses[k:]
+    require_equal(values(resumed), state)
+
+
+def test_under_model(reference):
+    """Model.train with a ThorStep does what calls of the step do; Model.eval goes with it."""
+    data, losses, state, _ = reference
+    seen, net = [], small_net()
+
+    class Losses(Callback):
+        def on_train_step_end(self, run_context):
+            seen.append(callbacks.loss_of(run_context))
+
+    step = training_step(net)
+    source = [(images.asnumpy(), labels.asnumpy()) for images, labels in data]
+    dataset = ds.GeneratorDataset(source, ["image", "label"], shuffle=False)
+    evaluation = nn.WithEvalCell(net, CrossEntropySmooth(4, 0.1))
+    model = Model(step, metrics={"accuracy": Accuracy()}, eval_network=evaluation, eval_indexes=[0, 1, 2])
+    model.train(1, dataset, [Losses()], dataset_sink_mode=False)
+    assert seen == losses
+    require_equal(values(step), state)
+    assert 0 <= model.eval(dataset, dataset_sink_mode=False)["accuracy"] <= 1
+
+
+def test_labkits_momentum_over_the_plain_network(rng):
+    """As `training.create_model` puts them together: parameters in two groups, vectors without weight decay."""
+    net = small_net()
+    optimizer = momentum(net, np.full(6, 0.05, np.float32), weight_decay=0.01)
+    step = ThorStep(net.set_train(), CrossEntropySmooth(4), optimizer, Thor(net, DAMPING, UPDATE))
+    assert np.isfinite(run(step, batches(rng))).all()
+
+
+@pytest.mark.parametrize("params", [
+    lambda thor: [{"params": thor.weights[1:]}, {"params": thor.weights[:1]}], lambda thor: thor.weights[:-1],
+    lambda thor: [*thor.weights, *thor.factors_a],
+])  # fmt: skip
+def test_an_optimizer_over_other_parameters(params):
+    """Gradients go to it by their place: another order would give a layer the gradient of another."""
+    net = small_net()
+    thor = Thor(net, DAMPING, UPDATE)
+    with pytest.raises(ThorError, match="^optimizer: must be over thor.weights, in their order"):
+        ThorStep(net, cross_entropy(), nn.Momentum(params(thor), 0.1, 0.9), thor)
+
+
+def test_loss_scales_that_differ():
+    net = small_net()
+    thor = Thor(net, DAMPING, UPDATE, loss_scale=128.0)
+    with pytest.raises(ThorError, match=r"^loss_scale: must be that of thor, 128\.0, not 1\.0$"):
+        ThorStep(net, cross_entropy(), nn.Momentum(thor.weights, 0.1, 0.9), thor)

@@ -1,0 +1,164 @@
+"""Recipes with THOR: their keys, and the schedules of learning rate, damping and updates."""
+
+import numpy as np
+import pytest
+
+from labkit import recipe as recipes
+from labkit.recipe import RecipeError
+from labkit.schedules import damping, polynomial, updates
+
+# The seed and the model zoo: lr_init, decay, end epoch; d0, decay; epochs; a device (the design's table).
+SEEDS = [
+    (0.045, 6, 70, 0.03, 0.87, 45), (0.04, 5, 58, 0.02, 0.87, 45),
+    (0.05803, 4.04839, 53, 0.02714, 0.50036, 45), (0.05672, 4.9687, 50, 0.02345, 0.5467, 40),
+]  # fmt: skip
+
+
+@pytest.fixture
+def load(repo_root):
+    """Function: the THOR lab's recipe with settings."""
+    return lambda *settings, profile="sample": recipes.load(repo_root / "labs/thor/recipe.yaml", profile, settings)
+
+
+# -- Schedules ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lr_init, power, end_epoch, _first, _decay, epochs", SEEDS)
+def test_polynomial_is_the_seeds(lr_init, power, end_epoch, _first, _decay, epochs):
+    """A step at a time: halved at epoch 39, and again at 40."""
+    steps_per_epoch, expected = 12, []
+    for i in range(epochs * steps_per_epoch):
+        e = (i + 1) / steps_per_epoch
+        rate = lr_init * (1 - e / end_epoch) ** power
+        if e >= 39:
+            rate *= 0.5
+        if e >= 40:
+            rate *= 0.5
+        expected.append(rate)
+    rates = polynomial(
+        epochs, steps_per_epoch, lr_init, lr_init, power=power, end_epoch=end_epoch, halve_epochs=(39, 40)
+    )
+    assert rates.dtype == np.float32
+    np.testing.assert_allclose(rates, expected, rtol=1e-5)
+
+
+def test_polynomial_warms_up_and_ends():
+    """Linear to lr_max in one epoch, then the curve as if it had been there from the start; lr_end past end_epoch."""
+    rates = polynomial(4, 10, 0.0, 0.2, 0.01, warmup_epochs=1, power=2, end_epoch=3)
+    np.testing.assert_allclose(rates[:10], 0.02 * np.arange(10), rtol=1e-6)
+    e = (np.arange(10, 30) + 1) / 10
+    np.testing.assert_allclose(rates[10:30], 0.01 + 0.19 * (1 - e / 3) ** 2, rtol=1e-5)
+    np.testing.assert_allclose(rates[30:], 0.01)
+
+
+@pytest.mark.parametrize("epochs, warmup_epochs", [(0, 0), (2, 2), (2, 3), (2, -1)])
+def test_polynomial_without_room(epochs, warmup_epochs):
+    with pytest.raises(ValueError, match="at least one step|warm-up"):
+        polynomial(epochs, 10, warmup_epochs=warmup_epochs)
+
+
+@pytest.mark.parametrize("_lr, _power, _end, first, decay, epochs", SEEDS)
+def test_damping_is_the_seeds(_lr, _power, _end, first, decay, epochs):
+    found = damping(epochs, 12, first, decay)
+    assert found.shape == (epochs * 12,)
+    for step in (0, 11, 119, epochs * 12 - 1):
+        assert found[step] == pytest.approx(first * decay ** ((step + 1) / 12 / 10))
+    assert found[119] == pytest.approx(first * decay)  # after ten epochs
+
+
+@pytest.mark.parametrize("interval", [1, 3, 10, 25])
+def test_updates_at_an_interval(interval):
+    np.testing.assert_array_equal(np.flatnonzero(updates(20, interval)), np.arange(0, 20, interval))
+
+
+def test_update_interval_of_the_seed():
+    """834 steps divide an epoch of 5,004: six updates in each."""
+    assert updates(45 * 5004, 834).reshape(45, 5004).sum(axis=1).tolist() == [6] * 45
+
+
+@pytest.mark.parametrize("steps, first, final", [(500, 5, 50), (100, 1, 20), (30, 3, 3), (7, 2, 100)])
+def test_a_growing_interval(steps, first, final):
+    """From the first to nearly the last, never shorter; equal ends are a fixed interval."""
+    gaps = np.diff(np.flatnonzero(updates(steps, first, final)))
+    assert gaps[0] == first and (np.diff(gaps) >= 0).all() and gaps[-1] <= final
+    if steps == 500:
+        assert gaps[-1] > 0.7 * final
+    if first == final:
+        assert set(gaps) == {first}
+
+
+@pytest.mark.parametrize("interval, final", [(0, None), (-1, None), (5, 4), (5, 0)])
+def test_wrong_intervals(interval, final):
+    with pytest.raises(ValueError, match=f"interval must be at least 1, .*{interval}, {final}"):
+        updates(10, interval, final)
+
+
+# -- Keys ---------------------------------------------------------------------------------------------
+
+
+def test_the_full_profile_is_the_seeds_setting(load):
+    full = load(profile="full")
+    optimizer, schedule = full.optimizer, full.schedule
+    assert (optimizer.name, optimizer.momentum, optimizer.weight_decay) == ("thor", 0.9, 5e-4)
+    assert (optimizer.damping, optimizer.damping_decay, optimizer.update_interval) == (0.03, 0.87, 834)
+    assert (optimizer.block_size, optimizer.factor_average, optimizer.trace_rule) == (128, 0.0, "thor")
+    assert (schedule.name, schedule.lr_max, schedule.power, schedule.end_epoch) == ("polynomial", 0.045, 6, 70)
+    assert (schedule.halve_epochs, full.epochs, full.data.batch_size) == ([39, 40], 45, 32)
+    assert (full.loss_scale, full.loss.smoothing, full.amp_level) == (128, 0.1, "O2")
+
+
+def test_profiles_differ_from_their_rivals_by_optimizer_and_rate_alone(load):
+    """So that a comparison compares optimizers."""
+    for profile in ("sample", "laptop"):
+        thor, rival = (load(profile=name).model_dump() for name in (profile, load(profile=profile).rival))
+        differing = {key for key in thor if thor[key] != rival[key]}
+        assert differing <= {"profile", "optimizer", "schedule", "rival"} and rival["optimizer"]["name"] == "momentum"
+
+
+@pytest.mark.parametrize("setting, named", [
+    ("optimizer.dampng=0.1", "optimizer.dampng: unknown key, did you mean optimizer.damping?"),
+    ("optimizer.frequency=834", "optimizer.frequency: unknown key"),
+    ("optimizer.thor.damping=0.1", "optimizer.thor: unknown key"),
+    ("optimizer.damping=-0.1", "optimizer.damping: must be greater than or equal to 0, not -0.1"),
+    ("optimizer.damping=NaN", "optimizer.damping: must be a finite number"),
+    ("optimizer.damping=much", "optimizer.damping: must be a valid number"),
+    ("optimizer.damping_decay=0", "optimizer.damping_decay: must be greater than 0"),
+    ("optimizer.damping_decay=1.5", "optimizer.damping_decay: must be less than or equal to 1"),
+    ("optimizer.update_interval=0", "optimizer.update_interval: must be greater than or equal to 1, not 0"),
+    ("optimizer.update_interval=2.5", "optimizer.update_interval: must be a valid integer"),
+    ("optimizer.final_interval=0", "optimizer.final_interval: must be greater than or equal to 1"),
+    ("optimizer.final_interval=4", "optimizer.final_interval: must be at least 5, the first, not 4"),
+    ("optimizer.trace_rule=never", "optimizer.trace_rule: must be 'thor', 'thor_stop' or 'thor_nt', not 'never'"),
+    ("optimizer.block_size=0", "optimizer.block_size: must be greater than or equal to 1, not 0"),
+    ("optimizer.factor_average=1", "optimizer.factor_average: must be less than 1"),
+    ("optimizer.momentum=1", "optimizer.momentum: must be less than 1"),
+    ("sink=true", "sink: must be false"),
+    ("schedule.power=2", "schedule.power: for the polynomial schedule, not linear"),
+    ("schedule.end_epoch=2", "schedule.end_epoch: for the polynomial schedule, not linear"),
+    ("schedule.halve_epochs=[3]", "schedule.halve_epochs: for the polynomial schedule, not linear"),
+    ("schedule.halve_epochs=[]", "schedule.halve_epochs: for the polynomial schedule, not linear"),
+])  # fmt: skip
+def test_wrong_keys(load, setting, named):
+    """One line, with the key by the name that it has in the file."""
+    with pytest.raises(RecipeError) as caught:
+        load(setting)
+    message = str(caught.value)
+    assert named in message and len(message.splitlines()) == 1
+
+
+@pytest.mark.parametrize("key", ["damping", "update_interval", "trace_rule", "block_size", "factor_average"])
+def test_keys_of_thor_are_not_momentums(load, key):
+    with pytest.raises(RecipeError, match=rf"optimizer\.{key}: unknown key$"):
+        load(f"optimizer.{key}=1", profile="sample-momentum")
+
+
+@pytest.mark.parametrize("settings", [
+    ("optimizer.final_interval=5",), ("optimizer.final_interval=50",), ("optimizer.damping=0",),
+    ("schedule.name=polynomial", "schedule.power=2.5", "schedule.end_epoch=5", "schedule.halve_epochs=[2,3]"),
+    ("schedule.name=polynomial",), ("optimizer.clip_norm=1",), ("optimizer.damping=1e-3",),
+])  # fmt: skip
+def test_right_keys_survive_a_dump(load, settings, tmp_path):
+    """As a Run keeps them."""
+    recipe = load(*settings)
+    (tmp_path / "recipe.yaml").write_text(recipe.dump())
+    assert recipes.read_resolved(tmp_path / "recipe.yaml") == recipe

@@ -1,0 +1,140 @@
+"""`training.train` with THOR: what a Run of it holds, interrupted and resumed, with evaluation and without."""
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import nn
+
+from labkit import callbacks, training
+from labkit import recipe as recipes
+from labkit import run as runs
+from labkit.networks import mixed_precision
+from labkit.runtime import in_mode
+
+pytestmark = pytest.mark.slow
+STEPS, EPOCHS = 10, 2  # 200 images in batches of 20
+SETTINGS = (
+    "data.batch_size=20", "data.flip=0.5", f"epochs={EPOCHS}", "checkpoint_steps=4", "loss.smoothing=0.1",
+    "optimizer.update_interval=3", "optimizer.final_interval=4", "optimizer.trace_rule=thor_stop", "rival=null",
+)  # fmt: skip
+
+
+def small_network(recipe):
+    """Instead of a ResNet: compiles in a second."""
+    net = nn.SequentialCell(nn.Conv2d(3, 4, 3, stride=4), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dense(256, 10))
+    return mixed_precision(net, recipe.amp_level)
+
+
+@pytest.fixture(scope="module")
+def create(tmp_path_factory, repo_root):
+    """Function that makes a Run on 200 + 50 images of noise: its name, further settings."""
+    folder, rng = tmp_path_factory.mktemp("training"), np.random.default_rng(0)
+    (folder / "data").mkdir()
+    for name, images in [*((f"data_batch_{i}.bin", 40) for i in range(1, 6)), ("test_batch.bin", 50)]:
+        records = rng.integers(0, 256, (images, 3073), dtype=np.uint8)
+        records[:, 0] = np.arange(images) % 10
+        (folder / "data" / name).write_bytes(records.tobytes())
+
+    def create(name, *settings):
+        chosen = (f"data.folder={folder / 'data'}", *SETTINGS, *settings)
+        return runs.create(folder / name, recipes.load(repo_root / "labs/thor/recipe.yaml", "sample", chosen))
+
+    with pytest.MonkeyPatch.context() as patch, in_mode(ms.GRAPH_MODE):
+        patch.setattr(training, "create_network", small_network)
+        yield create
+
+
+@pytest.fixture(scope="module")
+def reference(create):
+    """A Run that nothing disturbed."""
+    run = create("reference")
+    training.train(run, progress=False)
+    return run
+
+
+def state(run):
+    params = ms.load_checkpoint(str(run.checkpoint))
+    return {name: p.asnumpy() for name, p in params.items() if name != "history_bytes"}
+
+
+def timeless(records):
+    return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
+
+
+def require_equal(run, reference):
+    """History but for seconds, and every parameter of the checkpoint bit by bit."""
+    assert timeless(run.history()) == timeless(reference.history())
+    ours, theirs = state(run), state(reference)
+    assert ours.keys() == theirs.keys()
+    for name, value in theirs.items():
+        assert ours[name].tobytes() == value.tobytes(), name
+
+
+def test_history(reference):
+    """Steps, evaluations and updates, each update behind its step; the first inverts all."""
+    history, updates = reference.history(), reference.updates()
+    assert [record["step"] for record in reference.steps()] == list(range(1, STEPS * EPOCHS + 1))
+    assert [record["epoch"] for record in reference.evaluations()] == [1, 2]
+    expected = [1, 4, 7, 10, 13, 17]  # after 3 steps each, towards the end after 4
+    assert [record["update"] for record in updates] == expected
+    assert [history[history.index(record) - 1]["step"] for record in updates] == expected
+    for record in updates:
+        assert set(record["trace"]) == {"0", "4"} and min(record["trace"].values()) > 0
+    assert updates[0]["inverted"] == ["0", "4"]
+
+
+def test_it_learns_and_keeps_its_state(reference):
+    losses = [record["loss"] for record in reference.steps()]
+    assert np.isfinite(losses).all() and np.mean(losses[-STEPS:]) < np.mean(losses[:STEPS])
+    kept = state(reference)
+    for name in ("thor.0.factor_a", "thor.4.inverse_g", "thor.traces", "moments.0.weight"):
+        assert np.abs(kept[name]).max() > 0
+    assert kept["step"] == STEPS * EPOCHS
+
+
+def test_evaluation_of_the_plain_network(reference):
+    """From the checkpoint's weights, without taps: the accuracy that the training saw."""
+    result = training.evaluate(reference)
+    assert (result["images"], result["accuracy"]) == (50, reference.summary["accuracy"])
+
+
+def test_interrupted_and_resumed(create, reference, monkeypatch):
+    """Behind a step whose update no checkpoint has seen, in the second epoch."""
+    run, append = create("interrupted"), callbacks.append_line
+
+    def append_then_stop(file, record):
+        append(file, record)
+        if record.get("update") == 17:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(callbacks, "append_line", append_then_stop)
+        training.train(run, progress=False)
+    assert run.history()[-1]["update"] == 17 and state(run)["step"] == 16 and not run.complete
+    training.train(run, progress=False)
+    require_equal(run, reference)
+
+
+def test_evaluation_changes_nothing(create, reference, monkeypatch):
+    """Without any until the end: the same losses, updates and weights."""
+    run = create("without")
+    monkeypatch.setattr(callbacks.EvaluateCallback, "on_train_epoch_end", lambda self, run_context: None)
+    monkeypatch.setattr(runs, "write_summary", lambda run: None)  # which tells the last accuracy
+    training.train(run, progress=False)
+    assert run.evaluations() == []
+    assert timeless(run.steps()) == timeless(reference.steps())
+    assert run.updates() == reference.updates()
+    ours, theirs = state(run), state(reference)
+    assert all(ours[name].tobytes() == value.tobytes() for name, value in theirs.items())
+
+
+def test_ends_early_in_mixed_precision(create, reference):
+    """amp_level O2 with loss scale: the first steps are near those in float32, the layers have the same names."""
+    run = create("half", "amp_level=O2", "loss_scale=1024", "max_steps=4")
+    training.train(run, progress=False)
+    losses, expected = ([record["loss"] for record in r.steps()[:4]] for r in (run, reference))
+    np.testing.assert_allclose(losses, expected, rtol=0.01)
+    assert losses != expected and [len(run.steps()), len(run.evaluations())] == [4, 1]
+    assert [record["update"] for record in run.updates()] == [1, 4]
+    assert set(run.updates()[0]["trace"]) == {"0", "4"}
+    assert training.evaluate(run)["accuracy"] == run.summary["accuracy"]
