@@ -139,8 +139,8 @@ class Thor(nn.Cell):
             self.factors_a[number].set_data(factors[number])
             self.factors_g[number].set_data(factors[count + number])
         values = traces[:count] * traces[count:] + damping * self.sizes
-        inverted, stops = trace_rule(np.where(finite, values, 0), previous, stopped, self.thresholds)
-        inverted, stopped = inverted & finite, np.where(finite, stops, stopped)
+        inverted, stopped = trace_rule(values, previous, stopped, self.thresholds)
+        inverted &= finite  # nor does such a layer stop: its change is infinite, or NaN, which is not below w2
         chosen = np.flatnonzero(inverted)
         pairs = [(self.factors_a[n], self.inverses_a[n], f"factor_a of {self.names[n]}") for n in chosen]
         pairs += [(self.factors_g[n], self.inverses_g[n], f"factor_g of {self.names[n]}") for n in chosen]
