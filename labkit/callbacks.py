@@ -157,9 +157,9 @@ class UpdateCallback(Callback):
         found = self.thor_step.last_update
         if found:
             step, names = run_context.original_args().cur_step_num, self.thor_step.thor.names
-            trace = {name: float(f"{value:.6g}") for name, value in zip(names, found["trace"])}
+            rounded = [float(f"{value:.6g}") if math.isfinite(value) else None for value in found["trace"]]
             inverted = [name for name, done in zip(names, found["inverted"]) if done]
-            append_line(self.file, {"update": step, "trace": trace, "inverted": inverted})
+            append_line(self.file, {"update": step, "trace": dict(zip(names, rounded)), "inverted": inverted})
 
 
 def append_line(file: Path, record: dict) -> None:

@@ -118,7 +118,7 @@ def create_model(recipe: Recipe, lr: np.ndarray) -> Model:
     options = recipe.optimizer.model_dump(include={"momentum", "weight_decay", "clip_norm"})
     if recipe.optimizer.name == "thor":
         optimizer = momentum(net, lr, **options)  # over the plain network's parameters; gradients come unscaled
-        step = ThorStep(net, loss, optimizer, create_thor(recipe, net, len(lr)), recipe.loss_scale)
+        step = ThorStep(net, loss, optimizer, create_thor(recipe, net, len(lr)))
         evaluation = nn.WithEvalCell(net, loss)
         return Model(step, metrics=measured, eval_network=evaluation, eval_indexes=[0, 1, 2])
     optimizer = momentum(net, lr, **options, loss_scale=recipe.loss_scale)

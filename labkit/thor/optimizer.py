@@ -58,7 +58,7 @@ def trace_rule(values, previous, stopped, thresholds):
 class Thor(nn.Cell):
     """Gradients of a network's trainable parameters in, preconditioned ones out; biases and batch norm pass.
 
-    damping, update: arrays with a value per step: lambda, and whether factors are computed (labkit.thor.schedules).
+    damping, update: arrays with a value per step: lambda, and whether factors are computed (labkit.schedules).
     block_size: rows of the diagonal blocks; None for whole factors. thresholds: (w1, w2) of `trace_rule`.
     factor_average: share of the old factor that stays in the new one; 0 in THOR.
     Changes the network (see `convert`). Raises ThorError.

@@ -24,9 +24,9 @@ class _Step(nn.Cell):
 class Step(_Step):
     """A step with the inverses that there are: loss, gradients, preconditioned, applied."""
 
-    def __init__(self, net, loss, optimizer, thor, loss_scale):
-        super().__init__(net, loss, thor.weights, loss_scale)
-        self.update = Update(optimizer, thor, loss_scale)
+    def __init__(self, net, loss, optimizer, thor):
+        super().__init__(net, loss, thor.weights, thor.loss_scale)
+        self.update = Update(optimizer, thor)
 
     def construct(self, images, labels):
         loss, gradients = self.loss_and_gradients(images, labels)
@@ -36,8 +36,8 @@ class Step(_Step):
 class Statistics(_Step):
     """Loss and gradients, and every layer's factors with their traces, in one backward pass."""
 
-    def __init__(self, net, loss, thor, loss_scale):
-        super().__init__(net, loss, (*thor.weights, *thor.factors_a, *thor.factors_g), loss_scale)
+    def __init__(self, net, loss, thor):
+        super().__init__(net, loss, (*thor.weights, *thor.factors_a, *thor.factors_g), thor.loss_scale)
         self.count, self.factors = len(thor.weights), (*thor.factors_a, *thor.factors_g)
 
     def construct(self, images, labels, share):
@@ -55,9 +55,9 @@ class Statistics(_Step):
 class Update(nn.Cell):
     """Unscale, precondition, then the first-order optimizer, which adds the weight decay: the seed's order."""
 
-    def __init__(self, optimizer, thor, loss_scale):
+    def __init__(self, optimizer, thor):
         super().__init__(auto_prefix=False)
-        self.optimizer, self.thor, self.loss_scale = optimizer, thor, loss_scale
+        self.optimizer, self.thor, self.loss_scale = optimizer, thor, thor.loss_scale
 
     def construct(self, *gradients):  # not as one tuple, which graph mode would take for a constant
         unscaled = ()
@@ -70,20 +70,18 @@ class ThorStep(nn.Cell):
     """One training step: (images, labels) -> loss, with new factors and inverses where `thor.update` says so.
 
     optimizer: a first-order one over `thor.weights`, with loss scale 1; its `global_step` counts the steps.
-    loss: a cell (logits, labels) -> mean loss of the batch; loss_scale: the one that `thor` was made with.
+    loss: a cell (logits, labels) -> mean loss of the batch.
     `last_update` is what `Thor.renew` returned in this step, None in a step without statistics. Raises ThorError.
     """
 
-    def __init__(self, net, loss, optimizer, thor, loss_scale=1.0):
+    def __init__(self, net, loss, optimizer, thor):
         super().__init__(auto_prefix=False)
         if [id(p) for p in optimizer.parameters] != [id(p) for p in thor.weights]:
             raise ThorError("optimizer: must be over thor.weights, in their order: it gets gradients by their place")
-        if loss_scale != thor.loss_scale:
-            raise ThorError(f"loss_scale: must be that of thor, {thor.loss_scale}, not {loss_scale}")
         self.thor, self.optimizer = thor, optimizer
-        self.step = Step(net, loss, optimizer, thor, loss_scale)
-        self.statistics = Statistics(net, loss, thor, loss_scale)
-        self.update = Update(optimizer, thor, loss_scale)
+        self.step = Step(net, loss, optimizer, thor)
+        self.statistics = Statistics(net, loss, thor)
+        self.update = Update(optimizer, thor)
         self.last_update = None
 
     def __call__(self, images, labels):

@@ -33,7 +33,7 @@ def step_of(net, loss, *, lr=0.0, damping=(0.1,), update=(True,), block_size=Non
     """A ThorStep with stock momentum; without a learning rate it only measures."""
     thor = Thor(net, damping, update, block_size=block_size, loss_scale=loss_scale, **options)
     optimizer = nn.Momentum(thor.weights, lr, momentum, weight_decay)
-    return ThorStep(net, loss, optimizer, thor, loss_scale)
+    return ThorStep(net, loss, optimizer, thor)
 
 
 def measured(net, images, labels, loss=None, **options):

@@ -251,10 +251,3 @@ def test_an_optimizer_over_other_parameters(params):
     thor = Thor(net, DAMPING, UPDATE)
     with pytest.raises(ThorError, match="^optimizer: must be over thor.weights, in their order"):
         ThorStep(net, cross_entropy(), nn.Momentum(params(thor), 0.1, 0.9), thor)
-
-
-def test_loss_scales_that_differ():
-    net = small_net()
-    thor = Thor(net, DAMPING, UPDATE, loss_scale=128.0)
-    with pytest.raises(ThorError, match=r"^loss_scale: must be that of thor, 128\.0, not 1\.0$"):
-        ThorStep(net, cross_entropy(), nn.Momentum(thor.weights, 0.1, 0.9), thor)
