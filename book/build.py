@@ -65,7 +65,8 @@ def data_there() -> str:
 
 def pytorch_there() -> str:
     """Part 2 runs live where PyTorch is installed and shows what was recorded where it is not."""
-    return "PyTorch" if importlib.util.find_spec("torch") and importlib.util.find_spec("torchvision") else ""
+    found = [importlib.util.find_spec(name) for name in ("torch", "torchvision")]
+    return "PyTorch" if all(spec and spec.origin for spec in found) else ""  # no origin: `pip uninstall` left folders
 
 
 def remove(*names: str) -> None:

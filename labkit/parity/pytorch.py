@@ -17,7 +17,9 @@ def torch():
     """The module torch; raises NoTorchError."""
     try:
         import torch
-    except ImportError:
+
+        torch.__version__  # noqa: B018 - empty folders that `pip uninstall` leaves are a module, too
+    except (ImportError, AttributeError):
         raise NoTorchError(f"PyTorch is not installed: {INSTALL}") from None
     return torch
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import types
 
 import mindspore.dataset as ds
 import pytest
@@ -72,5 +73,12 @@ def test_evaluation_images_are_torchvisions(tmp_path):
 
 def test_without_torch(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(NoTorchError, match="PyTorch is not installed"):
+        compare_evaluation(photographs())
+
+
+def test_folders_that_an_uninstalled_pytorch_left(monkeypatch):
+    """Python imports them as a module without anything in it."""
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
     with pytest.raises(NoTorchError, match="PyTorch is not installed"):
         compare_evaluation(photographs())
