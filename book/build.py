@@ -18,6 +18,8 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+import yaml
+
 REPO = Path(__file__).resolve().parent.parent
 BUILD = REPO / "_build"
 COMPLETE = BUILD / ".complete"  # exists only after a build without a warning
@@ -39,7 +41,6 @@ EXECUTION_INPUTS = [
 # Chapters whose figures are times: nothing else runs beside them.
 MEASURING = ["book/1-cifar10/callbacks.md", "book/2-migration/input-pipeline.md", "book/2-migration/performance.md"]
 MOST_AT_ONCE = 4  # a chapter takes up to 2 GB
-CELL_SECONDS = 600  # as in _config.yml
 # What all pages share: a change here writes all of them again, without executing.
 PAGE_INPUTS = ["_config.yml", "_toc.yml", "book/references.bib", "book/_static/**/*", "book/build.py"]
 
@@ -115,9 +116,10 @@ def _execute_one(chapter):
     from jupyter_cache.executors import load_executor
 
     start = time.monotonic()
+    seconds = yaml.safe_load((REPO / "_config.yml").read_text(encoding="utf-8"))["execute"]["timeout"]  # a cell
     logging.getLogger("traitlets").setLevel(logging.CRITICAL)  # the traceback comes from Sphinx
     executor = load_executor("local-serial", get_cache(BUILD / ".jupyter_cache"), logging.getLogger("quiet"))
-    done = executor.run_and_cache(filter_uris=[chapter], timeout=CELL_SECONDS)
+    done = executor.run_and_cache(filter_uris=[chapter], timeout=seconds)
     if done.all():
         result = "executed" if done.succeeded else "FAILED"
         print(f"make book: {result} {Path(chapter).relative_to(REPO)}, {time.monotonic() - start:.0f} s", flush=True)
