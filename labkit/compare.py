@@ -18,7 +18,6 @@ class Curve:
     The first two steps, in which graphs are compiled, count as typical ones; what they took longer is compile_seconds.
     """
 
-    run: Run
     steps: list[int]
     seconds: list[float]
     accuracies: list[float]
@@ -47,7 +46,7 @@ def curve(run: Run) -> Curve:
     last = {record["epoch"]: record["step"] for record in records}
     steps = [last[evaluation["epoch"]] for evaluation in evaluations]
     return Curve(
-        run, steps, [total[step - 1] for step in steps], [evaluation["accuracy"] for evaluation in evaluations],
+        steps, [total[step - 1] for step in steps], [evaluation["accuracy"] for evaluation in evaluations],
         sum(taken[:2]) - sum(warm[:2]), 1000 * statistics.mean(warm),
     )  # fmt: skip
 
@@ -57,17 +56,17 @@ def settings(runs: list[Run]) -> dict[str, list[Curve]]:
     found = []
     for run in runs:
         recipe = run.recipe.model_copy(update={"seed": 0, "profile": ""})
-        for kept, curves in found:
+        for kept, same in found:
             if kept == recipe:
-                curves.append(curve(run))
+                same.append(run)
                 break
         else:
-            found.append((recipe, [curve(run)]))
+            found.append((recipe, [run]))
     named = {}
-    for _, curves in found:
-        name = curves[0].run.path.name
-        short = re.sub(r"(-seed)?-?\d+$", "", name) if len(curves) > 1 else name
-        named[short if short and short not in named else str(curves[0].run.path)] = curves
+    for _, same in found:
+        path = same[0].path
+        short = re.sub(r"(-seed)?-?\d+$", "", path.name) if len(same) > 1 else path.name
+        named[short if short and short not in named else str(path)] = [curve(run) for run in same]
     return named
 
 

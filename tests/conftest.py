@@ -1,6 +1,7 @@
 """What all tests share: where the project is, the sample data, and a watch over files left behind."""
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,26 @@ def sample_data() -> Path:
     if not folder.is_dir():
         subprocess.run([sys.executable, REPO / "data_scripts" / "cifar10.py", "sample"], check=True)
     return folder
+
+
+@pytest.fixture
+def start(lab, tmp_path, monkeypatch, capsys):
+    """Function that runs a start file of `lab` in this process, as a program, in a directory of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def start(name, *arguments):
+        monkeypatch.setattr(sys, "argv", [str(lab / name), *map(str, arguments)])
+        status = 0
+        try:
+            runpy.run_path(str(lab / name), run_name="__main__")
+        except SystemExit as ended:
+            status = ended.code
+        stdout, stderr = capsys.readouterr()
+        if isinstance(status, str):
+            status, stderr = 1, f"{stderr}{status}\n"
+        return subprocess.CompletedProcess(arguments, status, stdout, stderr)
+
+    return start
 
 
 @pytest.fixture(scope="session")

@@ -1,80 +1,150 @@
-"""THOR beside momentum, both tuned with the same budget: python -m tests.benchmarks.advantage OUT [--seeds 3]
+"""A second-order optimizer beside momentum, both tuned with one budget: python -m tests.benchmarks.advantage OUT
 
-Every trial is a Run of labs/thor, profile laptop or laptop-momentum, under OUT; a second call goes on where the first
-one stopped. First each setting of a grid is trained with seed 1, as many for either. The target is the accuracy that
-momentum's best setting has at its end; THOR's best is the one that reaches it in the fewest steps, or comes nearest.
-Then both bests are trained with the other seeds, and compared.
+Two contests on CIFAR-10 with one network and batch: THOR beside momentum (labs/thor, profiles laptop, each trial a Run
+under OUT) and, in PyTorch, K-FAC beside SGD (tests/benchmarks/kfac.py, each trial a JSON file under OUT). A second call
+goes on where the first one stopped.
+First each setting of a grid is trained with seed 1, as many for either side. The target is the accuracy that the
+best setting of momentum has at its end; the challenger's best is the one that reaches it in the fewest steps, or comes
+nearest. Then both bests are trained with the other seeds, in turns, and compared.
 """
 
 import itertools
 import json
+import os
+import statistics
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from labkit import compare
 from labkit import run as runs
+from labkit.runtime import data_root
 
-GRIDS = {
-    "laptop-momentum": {"schedule.lr_max": [0.25, 0.5, 1.0, 2.0], "optimizer.weight_decay": [5e-4]},
-    "laptop": {"schedule.lr_max": [0.1, 0.2], "optimizer.damping": [0.03, 0.1]},
-}
 RESULT = Path(__file__).with_name("results") / "advantage.json"
 
 
-def trial(out, profile, settings, seed):
-    """The complete Run of a setting; trained, or gone on with, where it is not."""
-    words = [f"{key.rpartition('.')[2]}{value:g}" for key, value in settings.items()]
-    path = out / "-".join([profile.replace("laptop-", "").replace("laptop", "thor"), *words, f"seed{seed}"])
-    run = runs.Run(path)
-    if not run.complete:
-        command = [sys.executable, "-m", "labkit", "train", "thor", "--profile", profile, "--out", str(path)]
-        command += ["--resume"] if (path / "recipe.yaml").exists() else []
-        for key, value in {**settings, "seed": seed, "rival": None}.items():
-            command += ["--set", f"{key}={json.dumps(value)}"]
-        subprocess.run(command, check=True)
-    return run
+@dataclass(frozen=True)
+class Side:
+    """An optimizer in a contest: its name, how it is started, and the settings it is tried with."""
+
+    name: str
+    program: str  # a profile of labs/thor, or "torch"
+    grid: tuple[dict, ...]
+
+
+def grid(**values):
+    """Every combination of the values."""
+    return tuple(dict(zip(values, chosen)) for chosen in itertools.product(*values.values()))
+
+
+CONTESTS = {
+    "mindspore": (
+        Side("momentum", "laptop-momentum", grid(**{"schedule.lr_max": (0.25, 0.5, 1.0, 2.0)})),
+        Side("thor", "laptop", grid(**{"schedule.lr_max": (0.1, 0.2), "optimizer.damping": (0.03, 0.1)})),
+    ),
+    "pytorch": (
+        Side("sgd", "torch", grid(optimizer=("sgd",), lr=(0.25, 0.5, 1.0, 2.0))),
+        Side("kfac", "torch", grid(optimizer=("kfac",), lr=(0.1, 0.2), damping=(0.03, 0.1))),
+    ),
+}
+
+
+@dataclass
+class Trial:
+    """A training of a side's setting with a seed: where it is, and what came out."""
+
+    side: Side
+    settings: dict
+    seed: int
+    out: Path
+
+    @property
+    def path(self):
+        words = [f"{key.rpartition('.')[2]}{value:g}" for key, value in self.settings.items() if key != "optimizer"]
+        return self.out / "-".join([self.side.name, *words, f"seed{self.seed}"])
+
+    def run(self):
+        """Train it where it is not complete; returns itself, with its curve and peak_memory_mb."""
+        memory = self.path.with_suffix(".memory.json")
+        if self.side.program == "torch":
+            file = self.path.with_suffix(".json")
+            settings = json.dumps({**self.settings, "seed": self.seed})
+            command = ["-m", "tests.benchmarks.kfac", str(data_root() / "cifar-10-batches-bin"), str(file), settings]
+            if not file.exists():
+                self._measure(command, memory)
+            self.curve = _torch_curve(json.loads(file.read_text()))
+        else:
+            run = runs.Run(self.path)
+            command = ["-m", "labkit", "train", "thor", "--profile", self.side.program, "--out", str(self.path)]
+            command += ["--resume"] if (self.path / "recipe.yaml").exists() else []
+            for key, value in {**self.settings, "seed": self.seed, "rival": None}.items():
+                command += ["--set", f"{key}={json.dumps(value)}"]
+            if not run.complete:
+                self._measure(command, memory)
+            self.curve = compare.curve(run)
+        self.peak_memory_mb = json.loads(memory.read_text())
+        click.echo(f"{self.path.name}: {self.curve.accuracies[-1]:.2%} after {self.curve.steps[-1]} steps")
+        return self
+
+    def _measure(self, arguments, memory):
+        process = subprocess.Popen([sys.executable, *arguments])
+        _, status, usage = os.wait4(process.pid, 0)
+        if os.waitstatus_to_exitcode(status):
+            raise click.ClickException(f"{self.path.name}: the training ended with status {status}; see above")
+        runs.write_whole(memory, json.dumps(usage.ru_maxrss // 1024) + "\n")
+
+
+def _torch_curve(trial):
+    """The Curve of a trial in PyTorch, where nothing is compiled."""
+    return compare.Curve(
+        trial["steps"], trial["seconds"], trial["accuracies"], 0.0, 1000 * trial["seconds"][-1] / trial["steps"][-1]
+    )
+
+
+def contest(baseline, challenger, out, seeds):
+    """Tune both, train the bests with all seeds; returns {target, settings, chosen, trials}."""
+    tried = {side.name: [Trial(side, one, 1, out).run() for one in side.grid] for side in (baseline, challenger)}
+    best = {baseline.name: max(tried[baseline.name], key=lambda trial: trial.curve.accuracies[-1])}
+    target = best[baseline.name].curve.accuracies[-1]
+
+    def soonest(trial):
+        reached = trial.curve.reaches(target)
+        return (0, reached[0], reached[1]) if reached else (1, -max(trial.curve.accuracies), 0)
+
+    best[challenger.name] = min(tried[challenger.name], key=soonest)
+    final = {name: [] for name in best}
+    for seed in range(1, seeds + 1):
+        for name, trial in best.items():
+            final[name].append(Trial(trial.side, trial.settings, seed, out).run())
+    curves = {name: [trial.curve for trial in trials] for name, trials in final.items()}
+    target = compare.default_target(curves)  # now of all seeds
+    rows = compare.summary(curves, target)
+    for row in rows:
+        row["peak_memory_mb"] = statistics.median(trial.peak_memory_mb for trial in final[row["setting"]])
+    click.echo(compare.table(rows, target))
+    trials = [
+        {"side": name, "settings": trial.settings, "steps": trial.curve.steps, "accuracies": trial.curve.accuracies}
+        for name, several in tried.items()
+        for trial in several
+    ]
+    return {"target": target, "settings": rows, "chosen": {n: t.settings for n, t in best.items()}, "trials": trials}
 
 
 @click.command()
 @click.argument("out", type=click.Path(path_type=Path))
+@click.argument("names", nargs=-1, type=click.Choice(list(CONTESTS)))
 @click.option("--seeds", default=3, show_default=True, type=click.IntRange(1))
-def main(out, seeds):
+def main(out, names, seeds):
     """Train what is missing under OUT, print the comparison and write results/advantage.json."""
     out.mkdir(parents=True, exist_ok=True)
-    found = {}
-    for profile, grid in GRIDS.items():
-        for values in itertools.product(*grid.values()):
-            settings = dict(zip(grid, values))
-            run = trial(out, profile, settings, 1)
-            found.setdefault(profile, []).append((settings, compare.curve(run)))
-            click.echo(f"{run.path.name}: {run.summary['accuracy']:.2%}")
-    base, base_curve = max(found["laptop-momentum"], key=lambda pair: pair[1].accuracies[-1])
-    target = base_curve.accuracies[-1]
-
-    def soonest(pair):
-        reached = pair[1].reaches(target)
-        return (0, reached[0]) if reached else (1, -max(pair[1].accuracies))
-
-    best, _ = min(found["laptop"], key=soonest)
-    chosen = [
-        trial(out, profile, settings, seed)
-        for profile, settings in (("laptop-momentum", base), ("laptop", best))
-        for seed in range(1, seeds + 1)
-    ]
-    curves = compare.settings(chosen)
-    target = compare.default_target(curves)  # now of all seeds
-    rows = compare.summary(curves, target)
-    click.echo(compare.table(rows, target))
-    trials = [
-        {"profile": profile, "settings": settings, "accuracies": one.accuracies, "steps": one.steps}
-        for profile, pairs in found.items()
-        for settings, one in pairs
-    ]
-    result = {"target": target, "settings": rows, "chosen": {"momentum": base, "thor": best}, "trials": trials}
-    runs.write_whole(RESULT, json.dumps({**result, "provenance": chosen[-1].provenance}, indent=1) + "\n")
+    result = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    for name in names or CONTESTS:
+        result[name] = contest(*CONTESTS[name], out, seeds)
+        result[name]["provenance"] = runs.provenance({"name": "CIFAR-10", "sha256": None})
+        runs.write_whole(RESULT, json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

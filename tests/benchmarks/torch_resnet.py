@@ -5,7 +5,11 @@ from torch import nn
 from torch.nn import functional
 
 # Written out here, for labkit's own tables come with MindSpore, which must stay out of PyTorch's process.
-LAYOUTS = {"resnet20": ((3, 3, 3), (16, 32, 64), False), "resnet50": ((3, 4, 6, 3), (64, 128, 256, 512), True)}
+LAYOUTS = {
+    "resnet8": ((1, 1, 1), (16, 32, 64), False),
+    "resnet20": ((3, 3, 3), (16, 32, 64), False),
+    "resnet50": ((3, 4, 6, 3), (64, 128, 256, 512), True),
+}
 
 
 class Block(nn.Module):

@@ -90,6 +90,23 @@ def test_a_killed_launch_that_goes_on(job, labkit, place):
         np.testing.assert_array_equal(found[name].asnumpy(), expected[name].asnumpy(), err_msg=name)
 
 
+def test_thor_in_two_processes(labkit, place, together):
+    """Its steps, updates and evaluation are in the Run; each process inverts a part, and both have all inverses."""
+    settings = (f"data.folder={place / 'data'}", *SETTINGS[:3], "network.name=resnet8", "max_steps=4", "rival=null")
+    chosen = [f"--set={setting}" for setting in (*settings, "optimizer.update_interval=3")]
+    done = labkit.run("launch", "-n", 2, "--device-target", "CPU", "train", "thor", "--out", "thor", *chosen)
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = runs.open_run(place / "thor")
+    assert run.processes == 2 and [record["step"] for record in run.steps()] == [1, 2, 3, 4]
+    assert [record["update"] for record in run.updates()] == [1, 4]
+    kept = ms.load_checkpoint(str(run.checkpoint))
+    blocks = {name: p.asnumpy() for name, p in kept.items() if ".inverse_" in name}
+    assert len(blocks) == 2 * 8  # ResNet-8: seven convolutions and the dense layer
+    for name, inverse in blocks.items():
+        assert np.abs(inverse - np.eye(inverse.shape[-1], dtype=np.float32)).max() > 0.1, name
+    assert training.evaluate(run)["accuracy"] == run.summary["accuracy"]
+
+
 def test_worker_that_raises(job, labkit, place):
     done = job("raised", 1, 2, "raise")
     assert done.returncode == 1

@@ -1,5 +1,10 @@
 """`training.train` with THOR: what a Run of it holds, interrupted and resumed, with evaluation and without."""
 
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import mindspore as ms
 import numpy as np
 import pytest
@@ -12,6 +17,23 @@ from labkit.networks import mixed_precision
 from labkit.runtime import in_mode
 
 pytestmark = pytest.mark.slow
+# Trains a Run, and dies right behind the line of an update that no checkpoint has seen.
+DIE = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+import test_thor_training as test
+from labkit import callbacks, training
+from labkit.run import open_run
+append = callbacks.append_line
+def append_then_die(file, record):
+    append(file, record)
+    if record.get("update") == 7:
+        os.kill(os.getpid(), signal.SIGKILL)
+callbacks.append_line = append_then_die
+training.create_network = test.small_network
+training.train(open_run(Path(sys.argv[1])), progress=False)
+"""
 STEPS, EPOCHS = 10, 2  # 200 images in batches of 20
 SETTINGS = (
     "data.batch_size=20", "data.flip=0.5", f"epochs={EPOCHS}", "checkpoint_steps=4", "loss.smoothing=0.1",
@@ -111,6 +133,17 @@ def test_interrupted_and_resumed(create, reference, monkeypatch):
         patch.setattr(callbacks, "append_line", append_then_stop)
         training.train(run, progress=False)
     assert run.history()[-1]["update"] == 17 and state(run)["step"] == 16 and not run.complete
+    training.train(run, progress=False)
+    require_equal(run, reference)
+
+
+def test_killed_and_resumed(create, reference, repo_root):
+    """In a process of its own, by SIGKILL: what goes on has factors and inverses as of the checkpoint at step 4."""
+    run = create("killed")
+    command = [sys.executable, "-c", DIE, str(run.path), str(Path(__file__).parent)]
+    done = subprocess.run(command, cwd=repo_root, capture_output=True, text=True, timeout=300)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert run.history()[-1]["update"] == 7 and state(run)["step"] == 4
     training.train(run, progress=False)
     require_equal(run, reference)
 

@@ -3,9 +3,6 @@
 import importlib.util
 import json
 import re
-import runpy
-import subprocess
-import sys
 
 import mindspore as ms
 import numpy as np
@@ -52,26 +49,6 @@ def trained(recipe, tmp_path_factory):
     run = runs.create(tmp_path_factory.mktemp("runs") / "trained", recipe)
     training.train(run, progress=False)
     return run
-
-
-@pytest.fixture
-def start(lab, tmp_path, monkeypatch, capsys):
-    """Function that runs a start file in this process, as a program, in a directory of its own."""
-    monkeypatch.chdir(tmp_path)
-
-    def start(name, *arguments):
-        monkeypatch.setattr(sys, "argv", [str(lab / name), *map(str, arguments)])
-        status = 0
-        try:
-            runpy.run_path(str(lab / name), run_name="__main__")
-        except SystemExit as ended:
-            status = ended.code
-        stdout, stderr = capsys.readouterr()
-        if isinstance(status, str):
-            status, stderr = 1, f"{stderr}{status}\n"
-        return subprocess.CompletedProcess(arguments, status, stdout, stderr)
-
-    return start
 
 
 def refusal(done):

@@ -1,0 +1,125 @@
+"""K-FAC in PyTorch beside SGD: one training of a ResNet by ASDL, a public library, or by SGD alone.
+
+ASDL: Osawa et al. 2023 (arXiv 2305.04684), `pip install asdfghjkl==0.1a5`.
+python -m tests.benchmarks.kfac FOLDER OUT.json '{"optimizer": "kfac", ...}' trains on a folder in CIFAR-10's layout.
+"""
+
+import contextlib
+import json
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+from torch.nn import functional
+from tqdm import tqdm
+
+from labkit import run as runs
+from labkit.data import cifar10_files
+from tests.benchmarks.torch_resnet import create_resnet
+
+MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)  # labkit.data.cifar10, which needs MindSpore
+DEFAULTS = {
+    "network": "resnet8", "batch_size": 512, "epochs": 6, "warmup_epochs": 0.5, "weight_decay": 5e-4, "seed": 1,
+    "optimizer": "sgd", "lr": 1.0, "damping": 0.03, "interval": 10, "new_share": 0.1,
+}  # fmt: skip
+
+
+def read(folder, split):
+    """Normalised images (N, 3, 32, 32) float32 and labels (N,)."""
+    images, labels = cifar10_files.read(folder, split)
+    pixels = torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2))).float() / 255
+    mean, std = torch.tensor(MEAN).view(3, 1, 1), torch.tensor(STD).view(3, 1, 1)
+    return (pixels - mean) / std, torch.from_numpy(labels.astype(np.int64))
+
+
+def augmented(images, padded_zero, random):
+    """Random 32x32 windows of images (N, 3, 32, 32) padded by 4 black pixels, half of them mirrored."""
+    padded = padded_zero.expand(len(images), 3, 40, 40).clone()
+    padded[:, :, 4:36, 4:36] = images
+    rows, columns = torch.randint(0, 9, (2, len(images)), generator=random)
+    mirrored = torch.rand(len(images), generator=random) < 0.5
+    across = torch.arange(32)
+    x = torch.where(mirrored[:, None], 31 - across, across) + columns[:, None]
+    y = across + rows[:, None]
+    number = torch.arange(len(images))[:, None, None]
+    return padded.permute(0, 2, 3, 1)[number, y[:, :, None], x[:, None, :]].permute(0, 3, 1, 2).contiguous()
+
+
+def gradient_maker(net, settings):
+    """ASDL's K-FAC with an empirical Fisher matrix, as THOR has it; batch norm passes."""
+    from asdl.precondition import KfacGradientMaker, PreconditioningConfig, natural_gradient
+
+    # Its marks for NVIDIA's profiler fail where PyTorch has no CUDA.
+    natural_gradient.nvtx = SimpleNamespace(range=lambda name: contextlib.nullcontext())
+    config = PreconditioningConfig(
+        data_size=settings["batch_size"], damping=settings["damping"], ema_decay=settings["new_share"],
+        preconditioner_upd_interval=settings["interval"], curvature_upd_interval=settings["interval"],
+        ignore_modules=[torch.nn.BatchNorm2d],
+    )  # fmt: skip
+    return KfacGradientMaker(net, config, fisher_type="fisher_emp")
+
+
+def train(folder, settings):
+    """Train by `settings` and test after every epoch; returns {steps, seconds (of training), accuracies, losses}."""
+    torch.manual_seed(settings["seed"])
+    random = torch.Generator().manual_seed(settings["seed"])
+    net = create_resnet(settings["network"]).train()
+    for layer in net.modules():
+        if isinstance(layer, torch.nn.Conv2d):
+            torch.nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+    optimizer = torch.optim.SGD(net.parameters(), settings["lr"], 0.9, weight_decay=settings["weight_decay"])
+    images, labels = read(folder, "train")
+    black = (-torch.tensor(MEAN) / torch.tensor(STD)).view(1, 3, 1, 1)
+    batch, each = settings["batch_size"], len(images) // settings["batch_size"]
+    total, warmup = settings["epochs"] * each, round(settings["warmup_epochs"] * each)
+    maker = gradient_maker(net, settings) if settings["optimizer"] == "kfac" else None
+    curve = {"steps": [], "seconds": [], "accuracies": [], "losses": []}
+    step, seconds = 0, 0.0
+    progress = tqdm(total=total, unit="step")
+    for _ in range(settings["epochs"]):
+        order = torch.randperm(len(images), generator=random)
+        for chosen in order[: each * batch].view(each, batch):
+            x, y = augmented(images[chosen], black, random), labels[chosen]
+            rate = step / warmup if step < warmup else 1 - (step - warmup) / (total - warmup)  # schedules.linear
+            optimizer.param_groups[0]["lr"] = settings["lr"] * rate
+            start = time.perf_counter()
+            optimizer.zero_grad()
+            if maker:
+                logits = maker.setup_model_call(net, x)
+                maker.setup_loss_call(functional.cross_entropy, logits, y)
+                _, loss = maker.forward_and_backward()
+            else:
+                loss = functional.cross_entropy(net(x), y)
+                loss.backward()
+            optimizer.step()
+            seconds += time.perf_counter() - start
+            step += 1
+            curve["losses"].append(loss.item())
+            progress.update()
+            if not np.isfinite(curve["losses"][-1]):
+                return {**curve, "diverged": step}
+        curve["steps"].append(step)
+        curve["seconds"].append(seconds)
+        curve["accuracies"].append(accuracy(net, folder))
+        progress.set_postfix(accuracy=f"{curve['accuracies'][-1]:.3f}")
+    return curve
+
+
+def accuracy(net, folder):
+    """Share of right answers on the test images, 0 to 1."""
+    images, labels = read(folder, "test")
+    net.eval()
+    with torch.no_grad():
+        right = sum((net(x).argmax(1) == y).sum().item() for x, y in zip(images.split(1000), labels.split(1000)))
+    net.train()
+    return right / len(labels)
+
+
+if __name__ == "__main__":
+    folder, out, given = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
+    settings = DEFAULTS | given
+    result = {"settings": settings, "version": torch.__version__, **train(folder, settings)}
+    runs.write_whole(out, json.dumps(result) + "\n")
