@@ -70,7 +70,7 @@ def compare(case, rounds, report):
         ratios = [reference / own for own, reference in zip(times, seconds[case.reference], strict=True)]
         typical = statistics.median(times)
         row = {"peer": name, "version": versions[name]}
-        row |= {"step_ms": 1000 * typical, "images_per_second": case.images / typical}
+        row |= {"step_ms": 1000 * typical, "images_per_second": case.images / typical if case.images else None}
         row |= {"speed": statistics.median(ratios), "speed_lowest": min(ratios), "speed_highest": max(ratios)}
         rows.append(row)
     return rows
@@ -80,8 +80,9 @@ def table(case, rows):
     """Rows as text."""
     lines = [f"\n{case.name} ({case.unit}); speed relative to {case.reference}, lowest to highest of the rounds"]
     for row in rows:
+        rate = f"{row['images_per_second']:9.0f} images/s" if case.images else ""
         lines.append(
-            f"  {row['peer']:34} {row['step_ms']:9.1f} ms {row['images_per_second']:9.0f} images/s "
+            f"  {row['peer']:34} {row['step_ms']:9.1f} ms {rate} "
             f"{row['speed']:6.2f}x  ({row['speed_lowest']:.2f} to {row['speed_highest']:.2f})"
         )
     return "\n".join(lines)
