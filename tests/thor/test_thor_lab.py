@@ -33,6 +33,7 @@ def test_full_is_the_seeds_setting(lab):
     assert (full.network.name, full.network.num_classes, full.data.batch_size) == ("resnet50", 1000, 32)
     thor = full.optimizer
     assert (thor.damping, thor.damping_decay, thor.update_interval, thor.weight_decay) == (0.03, 0.87, 834, 5e-4)
+    assert (thor.trace_rule, thor.final_interval, thor.factor_average) == ("thor_nt", None, 0.0)
     assert (full.loss.smoothing, full.loss_scale, full.epochs) == (0.1, 128, 45)
     steps = 5004
     rates = training.learning_rates(full, steps)
