@@ -10,7 +10,7 @@ import numpy as np
 from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 
 from labkit import runtime
-from labkit.thor.statistics import ThorError, convert
+from labkit.thor.statistics import ThorError, convert, in_blocks
 
 # (w1, w2) of the trace rule: recompute an inverse above w1, keep it from w2 on, never recompute it below w2.
 TRACE_RULES = {"thor": (0.01, 0.0), "thor_stop": (0.01, 0.001), "thor_nt": (0.0, 0.0)}
@@ -22,17 +22,14 @@ def damped_inverse(blocks, damping):
     With factor_a = sqrt(T) A this is THOR's (A + sqrt(damping / T) I)^-1, over sqrt(T).
     """
     damped = blocks + damping**0.5 * ops.eye(blocks.shape[-1], dtype=blocks.dtype)
-    return ops.inverse(damped) if blocks.shape[-1] > 1 else 1 / damped  # MatrixInverse refuses a single row
+    # The primitive of ops.inverse, documented for all devices, which ops.inverse is not. It refuses a single row.
+    return ops.MatrixInverse()(damped) if blocks.shape[-1] > 1 else 1 / damped
 
 
 def block_multiply(blocks, matrix):
-    """Block-diagonal matrix (blocks, b, b) times matrix (size, M), size <= blocks * b."""
-    count, b, _ = blocks.shape
+    """Block-diagonal matrix (blocks, b, b) times matrix (size, M), size <= blocks * b: (size, M)."""
     size, columns = matrix.shape
-    missing = count * b - size
-    if missing:
-        matrix = ops.concat((matrix, ops.zeros((missing, columns), matrix.dtype)))
-    return ops.matmul(blocks, matrix.reshape(count, b, columns)).reshape(count * b, columns)[:size]
+    return ops.matmul(blocks, in_blocks(matrix, blocks.shape[:2])).reshape(-1, columns)[:size]
 
 
 def precondition(gradient, inverse_a, inverse_g):
@@ -68,23 +65,23 @@ class Thor(nn.Cell):
                  loss_scale=1.0):  # fmt: skip
         super().__init__(auto_prefix=False)
         self.damping, self.update = np.asarray(damping, np.float64), np.asarray(update, bool)
+        for name, values in (("damping", self.damping), ("update", self.update)):
+            if values.ndim != 1:
+                raise ThorError(f"{name}: must have a value for each step, not one for all")
         wrong = self.damping[~(np.isfinite(self.damping) & (self.damping >= 0))]
         if wrong.size or not self.damping.size:
             given = f"{wrong[0]:g}" if wrong.size else "none at all"
             raise ThorError(f"damping: must be a number of at least 0 at every step, not {given}")
         if not self.update[:1].any():
             raise ThorError("update: factors must be computed at the first step")
-        if block_size is not None and block_size < 1:
-            raise ThorError(f"block_size: must be at least 1, not {block_size}")
-        if not thresholds[0] >= thresholds[1] >= 0:
-            raise ThorError(f"thresholds: must be w1 >= w2 >= 0, not {thresholds}")
+        if not (isinstance(thresholds, tuple) and len(thresholds) == 2 and thresholds[0] >= thresholds[1] >= 0):
+            raise ThorError(f"thresholds: must be (w1, w2) with w1 >= w2 >= 0, not {thresholds!r}")
         if not 0 <= factor_average < 1:
             raise ThorError(f"factor_average: must be at least 0 and below 1, not {factor_average}")
-        if not 0 < loss_scale < np.inf:
-            raise ThorError(f"loss_scale: must be a number above 0, not {loss_scale}")
         self.thresholds, self.factor_average, self.loss_scale = thresholds, factor_average, loss_scale
+        self.parallel = ms.get_auto_parallel_context("parallel_mode") == ms.ParallelMode.DATA_PARALLEL
         self.weights = net.trainable_params()
-        self.layers = convert(net, block_size or 2**31, loss_scale)
+        self.layers = convert(net, block_size, loss_scale)
         if not self.layers:
             raise ThorError("no layer to precondition: the network has no Conv2d and no Dense that fits")
         self.names = list(self.layers)
@@ -100,7 +97,9 @@ class Thor(nn.Cell):
         count = len(self.layers)
         self.traces = Parameter(ops.zeros(count, ms.float32), "thor.traces", requires_grad=False)
         self.stopped = Parameter(ops.zeros(count, ms.int32), "thor.stopped", requires_grad=False)
-        self.sizes = np.array([cell.layer.weight.size for cell in cells], np.float64)
+        self.sizes_g = np.array([cell.layer.weight.shape[0] for cell in cells])
+        self.sizes_a = np.array([cell.layer.weight.size for cell in cells]) // self.sizes_g
+        self.sizes = self.sizes_a * self.sizes_g
         place = {id(cell.layer.weight): number for number, cell in enumerate(cells)}
         self.places = tuple(place.get(id(weight), -1) for weight in self.weights)
 
@@ -121,33 +120,53 @@ class Thor(nn.Cell):
         for layer in self.layers.values():
             layer.statistics = asked
 
-    def renew(self, step, factors, traces):
-        """Take the factors of a step (A of all layers, then G), and invert those that the trace rule asks for.
+    def shares(self):
+        """Of the old factors in the next ones, by layer (L,): factor_average, 0 where there was none yet."""
+        return Tensor(np.where(self.traces.asnumpy() > 0, self.factor_average, 0), ms.float32)
 
-        traces: of each factor (2 L,). Returns {trace: of F + damping I (L,), inverted: (L,) bool}, layers by `names`.
-        A factor that is not finite changes nothing in its layer, with a warning. Raises ThorError.
+    def renew(self, step, factors, traces):
+        """Take the factors of a step, and invert those that the trace rule asks for.
+
+        factors: A of all layers (blocks, b, b), then G; traces: theirs (2 L,).
+        Returns {trace: of F + damping I (L,), inverted: (L,) bool}, layers by `names`.
+        A layer keeps its inverses, with a warning, where its factors are not finite, nothing went through its taps, or
+        a factor has no inverse; where it has none to keep, the last is a ThorError.
         """
-        count = len(self.names)
-        damping = float(self.damping[min(step, len(self.damping) - 1)])
-        traces = traces.asnumpy().astype(np.float64)
-        finite = np.isfinite(traces[:count] * traces[count:])
-        for name in np.array(self.names)[~finite]:
-            message = f"THOR keeps the inverses of {name}: its factors in step {step + 1} are not finite"
-            warnings.warn(message, stacklevel=2)
-        previous, stopped = self.traces.asnumpy(), self.stopped.asnumpy() > 0
-        for number in np.flatnonzero(finite & ~stopped):
-            self.factors_a[number].set_data(factors[number])
-            self.factors_g[number].set_data(factors[count + number])
-        values = traces[:count] * traces[count:] + damping * self.sizes
+        if self.parallel:  # all must decide alike, or they would wait for each other for ever
+            traces = ops.Broadcast(0)((traces,))[0]
+        traces_a, traces_g = traces.asnumpy().astype(np.float64).reshape(2, -1)
+        damping, count = float(self.damping[min(step, len(self.damping) - 1)]), len(self.names)
+        finite, used = np.isfinite(traces_a * traces_g), traces_a != 0
+        self._warn(~finite, f"its factors in step {step + 1} are not finite")
+        self._warn(~used, "nothing but zeros went through its taps")
+        usable, previous, stopped = finite & used, self.traces.asnumpy(), self.stopped.asnumpy() > 0
+        both = (*self.factors_a, *self.factors_g)
+        for number in np.flatnonzero(np.tile(usable & ~stopped, 2)):
+            both[number].set_data(factors[number])
+        values = traces_a * traces_g + damping * self.sizes
         inverted, stopped = trace_rule(values, previous, stopped, self.thresholds)
-        inverted &= finite  # nor does such a layer stop: its change is infinite, or NaN, which is not below w2
-        chosen = np.flatnonzero(inverted)
-        pairs = [(self.factors_a[n], self.inverses_a[n], f"factor_a of {self.names[n]}") for n in chosen]
-        pairs += [(self.factors_g[n], self.inverses_g[n], f"factor_g of {self.names[n]}") for n in chosen]
-        _invert(pairs, damping)
+        inverted &= usable  # nor does such a layer stop: its change is infinite, or NaN, which is not below w2
+        chosen = np.flatnonzero(np.tile(inverted, 2))
+        rows = np.concatenate((self.sizes_a, self.sizes_g))
+        inverses, sound = invert([both[number] for number in chosen], rows[chosen], damping, self.parallel)
+        for number in chosen[~sound]:
+            if previous[number % count] == 0:
+                name = f"{'factor_a' if number < count else 'factor_g'} of {self.names[number % count]}"
+                raise ThorError(f"{name} has no inverse at damping {damping:g}; a higher damping gives it one")
+        failed = np.isin(np.arange(count), chosen[~sound] % count)
+        self._warn(failed, f"its factors have no inverse at damping {damping:g}")
+        inverted &= ~failed
+        for number, inverse in zip(chosen, inverses):
+            if inverted[number % count]:
+                (*self.inverses_a, *self.inverses_g)[number].set_data(inverse)
         self.traces.set_data(Tensor(np.where(inverted, values, previous), ms.float32))
         self.stopped.set_data(Tensor(stopped, ms.int32))
         return {"trace": values, "inverted": inverted}
+
+    def _warn(self, layers, reason):
+        if layers.any():
+            names = ", ".join(np.array(self.names)[layers])
+            warnings.warn(f"THOR keeps the inverses of {names}: {reason}", stacklevel=3)
 
 
 def _identity(name, shape):
@@ -156,30 +175,33 @@ def _identity(name, shape):
     return Parameter(ops.eye(b).expand_dims(0).tile((blocks, 1, 1)), name, requires_grad=False)
 
 
-def _invert(pairs, damping):
-    """Invert (factor, inverse, name)s: blocks of one size in one call, shared out over the ranks."""
-    for b in sorted({factor.shape[-1] for factor, _, _ in pairs}):
-        chosen = [pair for pair in pairs if pair[0].shape[-1] == b]
-        blocks = ops.concat([factor.value() for factor, _, _ in chosen])
-        inverses = _share_out(blocks, damping)
-        # trace(M M^-1) = b tells a true inverse: of a singular matrix the CPU's ops.inverse gives finite numbers.
-        traces = ((blocks + damping**0.5 * ops.eye(b)) * inverses).sum((1, 2)).asnumpy()
-        sound, start = np.abs(traces - b) < 0.5, 0
-        for factor, inverse, name in chosen:
-            own = slice(start, start + factor.shape[0])
+def invert(factors, sizes, damping, parallel=False):
+    """Damped inverses of factors, each (blocks, b, b) of a matrix of sizes[i] rows, and which of them are sound.
+
+    Blocks of one size are inverted in one call; with `parallel` every process inverts a part of them.
+    """
+    inverses, sound = [None] * len(factors), np.zeros(len(factors), bool)
+    for b in sorted({factor.shape[-1] for factor in factors}):
+        chosen = [n for n, factor in enumerate(factors) if factor.shape[-1] == b]
+        padded = [np.arange(factors[n].shape[0] * b) >= sizes[n] for n in chosen]  # rows of zeros: 1 on their diagonal
+        ones = Tensor(np.concatenate(padded).reshape(-1, b, 1), ms.float32)
+        blocks = ops.concat([factors[n].value() for n in chosen]) + ones * ops.eye(b)
+        results = _share_out(blocks, damping) if parallel else damped_inverse(blocks, damping)
+        # trace(M M^-1) = b tells a true inverse: of a singular matrix the CPU's MatrixInverse gives finite numbers.
+        traces = ((blocks + damping**0.5 * ops.eye(b)) * results).sum((1, 2)).asnumpy()
+        start = 0
+        for n in chosen:
+            own = slice(start, start + factors[n].shape[0])
+            inverses[n], sound[n] = results[own], (np.abs(traces[own] / b - 1) < 0.004).all()
             start = own.stop
-            if not sound[own].all():
-                raise ThorError(f"{name} has no inverse at damping {damping:g}; a higher damping gives it one")
-            inverse.set_data(inverses[own])
+    return inverses, sound
 
 
 def _share_out(blocks, damping):
-    """damped_inverse of all blocks (B, b, b); of several processes each inverts its part."""
+    """damped_inverse of all blocks (B, b, b): each process inverts its part, and gets those of the others."""
     rank, ranks = runtime.ranks()
-    if ranks == 1:
-        return damped_inverse(blocks, damping)
     count, b, _ = blocks.shape
     each = -(-count // ranks)
-    filler = ops.eye(b).expand_dims(0).tile((each * ranks - count + 1, 1, 1))
+    filler = ops.eye(b).expand_dims(0).tile((each * ranks - count + 1, 1, 1))  # one more than needed, for never none
     mine = ops.concat((blocks, filler))[rank * each : (rank + 1) * each]
     return ops.AllGather()(damped_inverse(mine, damping))[:count]

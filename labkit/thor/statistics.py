@@ -29,15 +29,28 @@ def block_shape(size, block_size):
     return ceil(size / rows), rows
 
 
+def in_blocks(matrix, shape):
+    """Rows of a matrix (size, M) by block, (blocks, b, M), with rows of zeros at the end where blocks * b > size."""
+    (blocks, b), (size, columns) = shape, matrix.shape
+    if blocks * b > size:
+        matrix = ops.concat((matrix, ops.zeros((blocks * b - size, columns), matrix.dtype)))
+    return matrix.reshape(blocks, b, columns)
+
+
 def block_gram(columns, shape):
-    """Diagonal blocks of X X^T for X (size, M): (blocks, b, b) float32, padded with zeros where blocks * b > size."""
-    blocks, b = shape
-    columns = columns.astype(ms.float32)
-    missing = blocks * b - columns.shape[0]
-    if missing:
-        columns = ops.concat((columns, ops.zeros((missing, columns.shape[1]), ms.float32)))
-    columns = columns.reshape(blocks, b, columns.shape[1])
+    """Diagonal blocks of X X^T for X (size, M): (blocks, b, b) float32."""
+    columns = in_blocks(columns.astype(ms.float32), shape)
     return ops.BatchMatMul(transpose_b=True)(columns, columns)
+
+
+def features(x):
+    """Columns of a dense layer's input or output: (N, ..., C) -> (C, N T)."""
+    return x.reshape(-1, x.shape[-1]).T
+
+
+def channels(y):
+    """Columns of a convolution's output: (N, C, H, W) -> (C, N T)."""
+    return y.transpose(1, 0, 2, 3).reshape(y.shape[1], -1)
 
 
 class Patches(nn.Cell):
@@ -72,15 +85,15 @@ class Patches(nn.Cell):
 class TapA(nn.Cell):
     """Identity in front of a layer whose "gradient" by its second input is the layer's factor_a."""
 
-    def __init__(self, shape, patches):
+    def __init__(self, shape, columns):
         super().__init__()
-        self.shape, self.patches = shape, patches
+        self.shape, self.columns = shape, columns
 
     def construct(self, x, factor):
         return x
 
     def bprop(self, x, factor, out, dout):
-        columns = self.patches(x)
+        columns = self.columns(x)
         images = x.shape[0]
         positions = columns.shape[1] // images
         return dout, block_gram(columns, self.shape) / (images * positions**0.5)
@@ -93,29 +106,18 @@ class TapG(nn.Cell):
     N / loss_scale before it is squared: in float16, small squares would vanish and large ones overflow.
     """
 
-    def __init__(self, shape, channels_last, loss_scale):
+    def __init__(self, shape, columns, loss_scale):
         super().__init__()
-        self.shape, self.channels_last, self.loss_scale = shape, channels_last, loss_scale
+        self.shape, self.columns, self.loss_scale = shape, columns, loss_scale
 
     def construct(self, y, factor):
         return y
 
     def bprop(self, y, factor, out, dout):
-        images = dout.shape[0]
-        if self.channels_last:
-            columns = dout.reshape(-1, dout.shape[-1]).T
-        else:
-            columns = dout.transpose(1, 0, 2, 3).reshape(dout.shape[1], -1)
+        images, columns = dout.shape[0], self.columns(dout)
         positions = columns.shape[1] // images
         columns = columns.astype(ms.float32) * (images / self.loss_scale)
         return dout, block_gram(columns, self.shape) / (images * positions**0.5)
-
-
-class Features(nn.Cell):
-    """The same for a dense layer: (N, ..., C) -> (C, N T)."""
-
-    def construct(self, x):
-        return x.reshape(-1, x.shape[-1]).T
 
 
 class ThorLayer(nn.Cell):
@@ -132,8 +134,8 @@ class ThorLayer(nn.Cell):
         self.shape_a = block_shape(layer.weight.size // outputs, block_size)
         self.shape_g = block_shape(outputs, block_size)
         self.statistics = False
-        self.tap_a = TapA(self.shape_a, Patches(layer) if convolution else Features())
-        self.tap_g = TapG(self.shape_g, not convolution, loss_scale)
+        self.tap_a = TapA(self.shape_a, Patches(layer) if convolution else features)
+        self.tap_g = TapG(self.shape_g, channels if convolution else features, loss_scale)
         (a, b), (g, h) = self.shape_a, self.shape_g
         self.factor_a = Parameter(ops.zeros((a, b, b), ms.float32), f"thor.{name}.factor_a")
         self.factor_g = Parameter(ops.zeros((g, h, h), ms.float32), f"thor.{name}.factor_g")
@@ -159,26 +161,37 @@ def _unfit(layer):
 def convert(net, block_size=128, loss_scale=1.0):
     """Put the taps around every Conv2d and Dense of a network, in place; returns {name: ThorLayer} in their order.
 
-    A layer that does not fit stays as it is, with a warning: groups, an activation inside, use in two places.
-    block_size: rows of the diagonal blocks that factors are cut into; loss_scale: what gradients come multiplied by.
-    Raises ThorError for a network that is converted already. A layer that one parent calls twice is not found out.
+    What does not fit stays as it is, with a warning: groups, an activation inside, use in two places, other layers with
+    a matrix; and without one what is frozen. A layer that one parent calls twice is not found out, and a network that
+    reads a layer's weight itself finds it at `layer.layer.weight`.
+    block_size: rows of the diagonal blocks that factors are cut into, None for whole ones; loss_scale: what gradients
+    come multiplied by. Raises ThorError, for a network that is converted already as well.
     """
+    if block_size is not None and block_size < 1:
+        raise ThorError(f"block_size: must be at least 1, not {block_size}")
+    if not 0 < loss_scale < float("inf"):
+        raise ThorError(f"loss_scale: must be a number above 0, not {loss_scale}")
     # Mixed precision puts the whole network into a `_backbone`, a name that its parameters do not have.
     found = [(name.removeprefix("_backbone."), cell) for name, cell in net.cells_and_names() if name]
     if any(isinstance(cell, ThorLayer) for _, cell in found):
         raise ThorError("the network is converted already: make it anew for another Thor")
+    others = {id(weight): weight.name for weight in net.trainable_params() if weight.ndim > 1}
     places, layers = _places(net), {}
     for name, child in found:
-        if not isinstance(child, (nn.Conv2d, nn.Dense)):
+        if not isinstance(child, (nn.Conv2d, nn.Dense)) or not child.weight.requires_grad:
             continue
-        (parent, key), *others = places[id(child.weight)]
-        reason = "it is used in two places" if others else _unfit(child)
+        others.pop(id(child.weight), None)
+        (parent, key), *elsewhere = places[id(child.weight)]
+        reason = "it is used in two places" if elsewhere else _unfit(child)
         if reason:
             warnings.warn(f"THOR leaves {name} to the first-order optimizer: {reason}", stacklevel=2)
             continue
-        layers[name] = ThorLayer(child, name, block_size, loss_scale)
+        layers[name] = ThorLayer(child, name, block_size or 2**31, loss_scale)
         _replace(parent, key, layers[name])
         layers[name].layer = child  # only now: put in place, it would have got its name a second time
+    if others:
+        names = ", ".join(others.values())
+        warnings.warn(f"THOR leaves {names} to the first-order optimizer: not of nn.Conv2d or nn.Dense", stacklevel=2)
     return layers
 
 

@@ -1,7 +1,7 @@
 """One training step of THOR, for `mindspore.train.Model`: a compiled step without statistics, and one with them."""
 
 import mindspore as ms
-from mindspore import Tensor, nn, ops
+from mindspore import nn, ops
 
 from labkit.thor.statistics import ThorError
 
@@ -9,13 +9,11 @@ from labkit.thor.statistics import ThorError
 class _Step(nn.Cell):
     """Loss and gradients by `weights` of a network; in data-parallel training averaged over the processes."""
 
-    def __init__(self, net, loss, weights, loss_scale):
+    def __init__(self, net, loss, thor, weights):
         super().__init__(auto_prefix=False)
-        self.net, self.loss, self.loss_scale = net, loss, loss_scale
+        self.net, self.loss, self.loss_scale = net, loss, thor.loss_scale
         self.loss_and_gradients = ms.value_and_grad(self.scaled_loss, None, weights)
-        self.average = nn.Identity()
-        if ms.get_auto_parallel_context("parallel_mode") == ms.ParallelMode.DATA_PARALLEL:
-            self.average = nn.DistributedGradReducer(weights, mean=True)
+        self.average = nn.DistributedGradReducer(weights, mean=True) if thor.parallel else nn.Identity()
 
     def scaled_loss(self, images, labels):
         return self.loss(self.net(images), labels) * self.loss_scale
@@ -25,7 +23,7 @@ class Step(_Step):
     """A step with the inverses that there are: loss, gradients, preconditioned, applied."""
 
     def __init__(self, net, loss, optimizer, thor):
-        super().__init__(net, loss, thor.weights, thor.loss_scale)
+        super().__init__(net, loss, thor, thor.weights)
         self.update = Update(optimizer, thor)
 
     def construct(self, images, labels):
@@ -37,15 +35,15 @@ class Statistics(_Step):
     """Loss and gradients, and every layer's factors with their traces, in one backward pass."""
 
     def __init__(self, net, loss, thor):
-        super().__init__(net, loss, (*thor.weights, *thor.factors_a, *thor.factors_g), thor.loss_scale)
+        super().__init__(net, loss, thor, (*thor.weights, *thor.factors_a, *thor.factors_g))
         self.count, self.factors = len(thor.weights), (*thor.factors_a, *thor.factors_g)
 
-    def construct(self, images, labels, share):
-        """share: of the old factors in the new ones, a scalar. Returns loss, gradients, factors, traces."""
+    def construct(self, images, labels, shares):
+        """shares: of old factors in the new ones, by layer (L,). Returns loss, gradients, factors, traces (2 L,)."""
         loss, gradients = self.loss_and_gradients(images, labels)
         gradients = self.average(gradients)
         factors, traces = (), ()
-        for old, new in zip(self.factors, gradients[self.count :]):
+        for old, new, share in zip(self.factors, gradients[self.count :], ops.unstack(ops.concat((shares, shares)))):
             factor = share * old + (1 - share) * new
             factors += (factor,)
             traces += ((factor * ops.eye(factor.shape[-1])).sum(),)
@@ -70,7 +68,7 @@ class ThorStep(nn.Cell):
     """One training step: (images, labels) -> loss, with new factors and inverses where `thor.update` says so.
 
     optimizer: a first-order one over `thor.weights`, with loss scale 1; its `global_step` counts the steps.
-    loss: a cell (logits, labels) -> mean loss of the batch.
+    loss: a cell (logits, labels) -> mean loss of the batch. Not for sink mode, which leaves no step to the host.
     `last_update` is what `Thor.renew` returned in this step, None in a step without statistics. Raises ThorError.
     """
 
@@ -78,10 +76,12 @@ class ThorStep(nn.Cell):
         super().__init__(auto_prefix=False)
         if [id(p) for p in optimizer.parameters] != [id(p) for p in thor.weights]:
             raise ThorError("optimizer: must be over thor.weights, in their order: it gets gradients by their place")
+        if getattr(optimizer, "loss_scale", 1.0) != 1.0:
+            raise ThorError(f"optimizer: its loss_scale must be 1, not {optimizer.loss_scale}: Thor unscales gradients")
         self.thor, self.optimizer = thor, optimizer
         self.step = Step(net, loss, optimizer, thor)
         self.statistics = Statistics(net, loss, thor)
-        self.update = Update(optimizer, thor)
+        self.update = self.step.update
         self.last_update = None
 
     def __call__(self, images, labels):
@@ -92,8 +92,7 @@ class ThorStep(nn.Cell):
         if not updates:
             self.last_update = None
             return self.step(images, labels)
-        share = Tensor(self.thor.factor_average if step else 0.0, ms.float32)
-        loss, gradients, factors, traces = self.statistics(images, labels, share)
+        loss, gradients, factors, traces = self.statistics(images, labels, self.thor.shares())
         self.last_update = self.thor.renew(step, factors, traces)
         self.update(*gradients)
         return loss

@@ -99,11 +99,17 @@ def test_thor_in_two_processes(labkit, place, together):
     run = runs.open_run(place / "thor")
     assert run.processes == 2 and [record["step"] for record in run.steps()] == [1, 2, 3, 4]
     assert [record["update"] for record in run.updates()] == [1, 4]
-    kept = ms.load_checkpoint(str(run.checkpoint))
-    blocks = {name: p.asnumpy() for name, p in kept.items() if ".inverse_" in name}
-    assert len(blocks) == 2 * 8  # ResNet-8: seven convolutions and the dense layer
-    for name, inverse in blocks.items():
-        assert np.abs(inverse - np.eye(inverse.shape[-1], dtype=np.float32)).max() > 0.1, name
+    kept = {name: p.asnumpy() for name, p in ms.load_checkpoint(str(run.checkpoint)).items()}
+    renewed = run.updates()[-1]["inverted"]
+    assert renewed
+    damping = run.recipe.optimizer.damping * run.recipe.optimizer.damping_decay ** (4 / (STEPS // 2) / 10)
+    for name in renewed:
+        for kind in ("a", "g"):
+            factor, inverse = (kept[f"thor.{name}.{part}_{kind}"].astype(np.float64) for part in ("factor", "inverse"))
+            identity = np.broadcast_to(np.eye(factor.shape[-1]), factor.shape)
+            rows = factor.any(axis=-1)  # not those of the padding
+            product = (factor + damping**0.5 * identity) @ inverse
+            np.testing.assert_allclose(product[rows], identity[rows], atol=0.01, err_msg=f"{name} {kind}")
     assert training.evaluate(run)["accuracy"] == run.summary["accuracy"]
 
 

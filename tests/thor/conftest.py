@@ -1,4 +1,4 @@
-"""THOR on tiny networks: both modes, and a network of many kinds of layers with a loss whose gradient is known."""
+"""THOR on tiny networks, in both modes."""
 
 import mindspore as ms
 import numpy as np

@@ -5,8 +5,8 @@ import warnings
 import mindspore as ms
 import numpy as np
 import pytest
-from mindspore import nn
-from small import KnownGradient, cross_entropy, measured, step_of, tensor, values
+from mindspore import mint, nn
+from small import KnownGradient, cross_entropy, step_of, tensor, values
 
 from labkit import callbacks
 from labkit.networks import create_resnet, use_fast_gradients
@@ -208,6 +208,18 @@ def test_what_does_not_fit_is_left(name, rng):
     assert same == {p.name for p in step.thor.weights} - {f"{n}.weight" for n in converted}
 
 
+def test_other_layers_with_a_matrix():
+    """One warning that names them; a frozen layer is nobody's to train, and needs none."""
+    net = nn.SequentialCell(nn.Conv2dTranspose(2, 2, 3), mint.nn.Linear(4, 4), nn.Dense(4, 3), nn.Dense(3, 2))
+    net[2].weight.requires_grad = False
+    with pytest.warns(UserWarning) as seen:
+        layers = convert(net)
+    assert [str(w.message) for w in seen] == [
+        "THOR leaves 0.weight, 1.weight to the first-order optimizer: not of nn.Conv2d or nn.Dense"
+    ]
+    assert list(layers) == ["3"]
+
+
 def test_resnet_is_converted_as_a_whole():
     """ResNet-50: 54 layers, 653 blocks of up to 128 rows (the design's figures)."""
     with warnings.catch_warnings():
@@ -256,12 +268,3 @@ def test_checkpoint_of_a_training(tmp_path, rng):
     x = tensor(rng.normal(size=(4, 2, 4, 4)))
     converted = step.step.net.set_train(False)
     np.testing.assert_array_equal(plain.set_train(False)(x).asnumpy(), converted(x).asnumpy())
-
-
-def test_measuring_needs_no_training(rng):
-    """`measured`, on which these tests rest, leaves the weights."""
-    net = small_net(1)
-    before = values(net)
-    measured(net, rng.normal(size=(4, 2, 4, 4)), np.arange(4), cross_entropy())
-    after = values(net)
-    assert all(np.array_equal(after[name], before[name]) for name in before)

@@ -9,6 +9,7 @@ from mindspore import nn, ops
 from small import KnownGradient, cross_entropy, factors, gram, measured, patches, step_of, tensor
 
 from labkit.runtime import in_mode
+from labkit.thor.statistics import Patches
 
 IMAGES, CHANNELS, HEIGHT, WIDTH = 5, 2, 7, 6
 # By name: a layer's options, of nn.Conv2d where there is a kernel, of nn.Dense otherwise.
@@ -253,3 +254,28 @@ def test_average_over_time(share, rng):
         expected = now if expected is None else [share * old + (1 - share) * new for old, new in zip(expected, now)]
         for ours, theirs in zip(factors(step.thor, "0"), expected):
             np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_average_begins_with_the_first_finite_factors(rng):
+    """A first step that overflowed leaves nothing to average with."""
+    images, labels = rng.normal(size=(2, 4, 5)), rng.normal(size=(2, 4, 3))
+    step = step_of(nn.SequentialCell(nn.Dense(5, 3)), KnownGradient(), factor_average=0.9)
+    with pytest.warns(UserWarning, match="not finite"):
+        step(tensor(np.full((4, 5), np.inf)), tensor(labels[0]))
+    step.optimizer.global_step.set_data(ms.Tensor([0], ms.int32))
+    step(tensor(images[1]), tensor(labels[1]))
+    a, g = factors(step.thor, "0")
+    np.testing.assert_allclose(a, gram(images[1][:, None]), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(g, gram(labels[1][:, None]), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name, options in LAYERS.items() if options])
+def test_patches_times_weight_is_the_convolution(name, rng):
+    """MindSpore's own convolution says which pixels an output sees."""
+    layer = nn.Conv2d(CHANNELS, 3, **LAYERS[name])
+    images = tensor(rng.normal(size=(IMAGES, CHANNELS, HEIGHT, WIDTH)))
+    outputs = layer(images).asnumpy()
+    seen = Patches(layer)(images).asnumpy()  # (C kh kw, N T)
+    found = (layer.weight.asnumpy().reshape(3, -1) @ seen).reshape(3, IMAGES, -1).transpose(1, 0, 2)
+    bias = layer.bias.asnumpy()[:, None] if layer.has_bias else 0
+    np.testing.assert_allclose(found + bias, outputs.reshape(IMAGES, 3, -1), rtol=1e-4, atol=1e-5)

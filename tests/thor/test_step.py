@@ -188,7 +188,7 @@ def test_mixed_precision(level, reference):
         np.testing.assert_allclose(ours, theirs, rtol=0.05, atol=0.01 * np.abs(theirs).max())
 
 
-def test_small_gradients_in_half_precision(rng):
+def test_small_gradients_in_half_precision(mode, rng):
     """Derivatives near 1e-6, whose squares float16 has not: with a loss scale factor_g is that of float32."""
     images, labels = rng.normal(size=(8, 6)), 1e-6 * rng.normal(size=(8, 4))
     net = mixed_precision(nn.SequentialCell(nn.Dense(6, 4)), "O3")
@@ -251,3 +251,11 @@ def test_an_optimizer_over_other_parameters(params):
     thor = Thor(net, DAMPING, UPDATE)
     with pytest.raises(ThorError, match="^optimizer: must be over thor.weights, in their order"):
         ThorStep(net, cross_entropy(), nn.Momentum(params(thor), 0.1, 0.9), thor)
+
+
+def test_an_optimizer_that_unscales_as_well():
+    """Every step would be divided twice."""
+    net = small_net()
+    thor = Thor(net, DAMPING, UPDATE, loss_scale=128.0)
+    with pytest.raises(ThorError, match="^optimizer: its loss_scale must be 1, not 128.0"):
+        ThorStep(net, cross_entropy(), nn.Momentum(thor.weights, 0.1, 0.9, loss_scale=128.0), thor)
