@@ -1,29 +1,30 @@
 """A second-order optimizer beside momentum, both tuned with one budget: python -m tests.benchmarks.advantage OUT
 
-Two contests on CIFAR-10 with one network and batch: THOR beside momentum (labs/thor, profiles laptop, each trial a Run
-under OUT) and, in PyTorch, K-FAC beside SGD (tests/benchmarks/kfac.py, each trial a JSON file under OUT). A second call
-goes on where the first one stopped.
-First each setting of a grid is trained with seed 1, as many for either side. The target is the accuracy that the
-best setting of momentum has at its end; the challenger's best is the one that reaches it in the fewest steps, or comes
-nearest. Then both bests are trained with all seeds and compared. Two trials run at a time, each with half of the
-cores; the two of a seed start together, so that what else the machine does meets both.
+Contests on CIFAR-10 with one network and batch: THOR beside momentum (labs/thor, profiles laptop, each trial a Run)
+and, in PyTorch, K-FAC beside SGD (tests/benchmarks/kfac.py). OUT gets a JSON file for each trial that is done; a second
+call goes on with the others.
+First each setting of a grid is trained with seed 1, as many for either side, two at a time. The target is the accuracy
+that the best setting of the baseline has at its end; the challenger's best is the one that reaches it in the fewest
+steps, or comes nearest. Then both bests are trained with all seeds, by turns, one at a time with all cores. They are
+judged by the median of the baseline's accuracies at the end.
 """
 
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
 
 from labkit import compare, runtime
 from labkit import run as runs
+from labkit.data import cifar10_files
 
-TOGETHER = 2
 RESULT = Path(__file__).with_name("results") / "advantage.json"
 
 
@@ -58,80 +59,78 @@ CONTESTS = {
 
 @dataclass
 class Trial:
-    """A training of a side's setting with a seed: where it is, and what came out."""
+    """A training of a side's setting with a seed, and what came out: its curve, empty where it diverged."""
 
     side: Side
     settings: dict
     seed: int
     out: Path
+    curve: compare.Curve = field(init=False)
+    peak_memory_mb: int = field(init=False)
 
     @property
     def path(self):
         words = [f"{key.rpartition('.')[2]}{value:g}" for key, value in self.settings.items() if key != "optimizer"]
         return self.out / "-".join([self.side.name, *words, f"seed{self.seed}"])
 
-    def run(self):
-        """Train it where it is not complete; returns itself, with its curve and peak_memory_mb."""
-        memory = self.path.with_suffix(".memory.json")
+    def run(self, threads):
+        """Train it with so many threads, if that was not done."""
+        file = self.path.with_name(f"{self.path.name}.json")
+        if not file.exists():
+            runs.write_whole(file, json.dumps(self._train(threads)) + "\n")
+        found = json.loads(file.read_text())
+        self.peak_memory_mb = found.pop("peak_memory_mb")
+        self.curve = compare.Curve(**found)
+        last = f"{self.curve.accuracies[-1]:.2%} after {self.curve.steps[-1]} steps" if self.curve.steps else "diverged"
+        click.echo(f"{self.path.name}: {last}")
+
+    def _train(self, threads):
+        shutil.rmtree(self.path, ignore_errors=True)  # begun and not ended: compiled twice, it would tell no true times
         if self.side.program == "torch":
-            file = self.path.with_suffix(".json")
+            data = str(runtime.data_root() / "cifar-10-batches-bin")
             settings = json.dumps({**self.settings, "seed": self.seed})
-            folder = runtime.data_root() / "cifar-10-batches-bin"
-            command = ["-m", "tests.benchmarks.kfac", str(folder), str(file), settings]
-            if not file.exists():
-                self._measure(command, memory)
-            self.curve = _torch_curve(json.loads(file.read_text()))
+            command = ["-m", "tests.benchmarks.kfac", data, str(self.path / "curve.json"), settings]
         else:
-            run = runs.Run(self.path)
             command = ["-m", "labkit", "train", "thor", "--profile", self.side.program, "--out", str(self.path)]
-            command += ["--resume"] if (self.path / "recipe.yaml").exists() else []
             for key, value in {**self.settings, "seed": self.seed, "rival": None}.items():
                 command += ["--set", f"{key}={json.dumps(value)}"]
-            if not run.complete:
-                self._measure(command, memory)
-            self.curve = compare.curve(run)
-        self.peak_memory_mb = json.loads(memory.read_text())
-        click.echo(f"{self.path.name}: {self.curve.accuracies[-1]:.2%} after {self.curve.steps[-1]} steps")
-        return self
-
-    def _measure(self, arguments, memory):
-        threads = {"OMP_NUM_THREADS": str(max(1, runtime.cores() // TOGETHER))}
-        process = subprocess.Popen([sys.executable, *arguments], env={**os.environ, **threads})
-        _, status, usage = os.wait4(process.pid, 0)
-        if os.waitstatus_to_exitcode(status):
-            raise click.ClickException(f"{self.path.name}: the training ended with status {status}; see above")
-        runs.write_whole(memory, json.dumps(usage.ru_maxrss // 1024) + "\n")
-
-
-def train(trials):
-    """Run the trials, so many at a time; returns them."""
-    with ThreadPoolExecutor(TOGETHER) as pool:
-        return list(pool.map(Trial.run, trials))
-
-
-def _torch_curve(trial):
-    """The Curve of a trial in PyTorch, where nothing is compiled."""
-    return compare.Curve(
-        trial["steps"], trial["seconds"], trial["accuracies"], 0.0, 1000 * trial["seconds"][-1] / trial["steps"][-1]
-    )
+        log = self.path.with_name(f"{self.path.name}.log")
+        with open(log, "w") as output:
+            environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+            process = subprocess.Popen([sys.executable, *command], env=environment, stdout=output, stderr=output)
+            _, status, usage = os.wait4(process.pid, 0)
+        curve = {"steps": [], "seconds": [], "accuracies": [], "compile_seconds": 0.0, "step_ms": 0.0}
+        if os.waitstatus_to_exitcode(status) == 0:
+            if self.side.program == "torch":
+                curve = json.loads((self.path / "curve.json").read_text())
+            else:
+                curve = vars(compare.curve(runs.open_run(self.path)))
+        elif "Error: loss is" not in log.read_text():
+            raise click.ClickException(f"{self.path.name}: the training failed, see {log}")
+        return {**curve, "peak_memory_mb": usage.ru_maxrss // 1024}
 
 
 def contest(baseline, challenger, out, seeds):
     """Tune both, train the bests with all seeds; returns {target, settings, chosen, trials}."""
-    tried = {side.name: train([Trial(side, one, 1, out) for one in side.grid]) for side in (baseline, challenger)}
-    best = {baseline.name: max(tried[baseline.name], key=lambda trial: trial.curve.accuracies[-1])}
+    tried = {side.name: [Trial(side, one, 1, out) for one in side.grid] for side in (baseline, challenger)}
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda trial: trial.run(max(1, runtime.cores() // 2)), sum(tried.values(), [])))
+    ended = {name: [trial for trial in trials if trial.curve.steps] for name, trials in tried.items()}
+    best = {baseline.name: max(ended[baseline.name], key=lambda trial: trial.curve.accuracies[-1])}
     target = best[baseline.name].curve.accuracies[-1]
 
     def soonest(trial):
         reached = trial.curve.reaches(target)
         return (0, reached[0], reached[1]) if reached else (1, -max(trial.curve.accuracies), 0)
 
-    best[challenger.name] = min(tried[challenger.name], key=soonest)
-    pairs = [Trial(t.side, t.settings, seed, out / "final") for seed in range(1, seeds + 1) for t in best.values()]
-    train(pairs)
-    final = {name: [trial for trial in pairs if trial.side.name == name] for name in best}
+    best[challenger.name] = min(ended[challenger.name], key=soonest)
+    final = {name: [] for name in best}
+    for seed in range(1, seeds + 1):
+        for name, trial in best.items():
+            final[name].append(Trial(trial.side, trial.settings, seed, out / "final"))
+            final[name][-1].run(runtime.cores())
     curves = {name: [trial.curve for trial in trials] for name, trials in final.items()}
-    target = compare.default_target(curves)  # now of all seeds
+    target = compare.default_target(curves)
     rows = compare.summary(curves, target)
     for row in rows:
         row["peak_memory_mb"] = statistics.median(trial.peak_memory_mb for trial in final[row["setting"]])
@@ -149,12 +148,13 @@ def contest(baseline, challenger, out, seeds):
 @click.argument("names", nargs=-1, type=click.Choice(list(CONTESTS)))
 @click.option("--seeds", default=3, show_default=True, type=click.IntRange(1))
 def main(out, names, seeds):
-    """Train what is missing under OUT, print the comparison and write results/advantage.json."""
+    """Train what is missing under OUT, print the comparisons and write them to results/advantage.json."""
     (out / "final").mkdir(parents=True, exist_ok=True)
+    data = cifar10_files.check(runtime.data_root() / "cifar-10-batches-bin")
+    provenance = runs.provenance({"name": data.name, "sha256": data.sha256})
     result = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     for name in names or CONTESTS:
-        result[name] = contest(*CONTESTS[name], out, seeds)
-        result[name]["provenance"] = runs.provenance({"name": "CIFAR-10", "sha256": None})
+        result[name] = {**contest(*CONTESTS[name], out, seeds), "provenance": provenance}
         runs.write_whole(RESULT, json.dumps(result, indent=1) + "\n")
 
 

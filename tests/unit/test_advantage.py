@@ -1,0 +1,70 @@
+"""tests/benchmarks/advantage.py: which setting wins the tuning, and what the bests are judged by. Curves are given."""
+
+import pytest
+
+from labkit.compare import Curve
+from tests.benchmarks import advantage, kfac
+
+
+def curve(*accuracies):
+    steps = [10 * (number + 1) for number in range(len(accuracies))]
+    return Curve(steps, [float(step) for step in steps], list(accuracies), 0.0, 1000.0)
+
+
+@pytest.fixture
+def contest(tmp_path, monkeypatch):
+    """Function that lets sides contest: by side a curve for each setting, and what each seed adds to its accuracies."""
+
+    def contest(baseline, challenger, seeds=(0.0,)):
+        curves = {"base": baseline, "new": challenger}
+
+        def run(trial, threads):
+            ended = [accuracy + seeds[trial.seed - 1] for accuracy in curves[trial.side.name][trial.settings["n"]]]
+            trial.curve, trial.peak_memory_mb = curve(*ended), 100
+
+        monkeypatch.setattr(advantage.Trial, "run", run)
+        sides = (advantage.Side(name, "torch", tuple({"n": n} for n in range(len(c)))) for name, c in curves.items())
+        return advantage.contest(*sides, tmp_path, len(seeds))
+
+    return contest
+
+
+def test_the_first_to_the_target_wins(contest):
+    """Not the one that ends highest."""
+    found = contest([(0.3, 0.4, 0.5), (0.5, 0.6, 0.7)], [(0.5, 0.6, 0.9), (0.6, 0.7, 0.7), (0.1, 0.2, 0.3)])
+    assert found["target"] == 0.7 and found["chosen"] == {"base": {"n": 1}, "new": {"n": 1}}
+    assert [row["steps"] for row in found["settings"]] == [[30, 30, 30], [20, 20, 20]]
+    assert [len(trial["accuracies"]) for trial in found["trials"]] == [3] * 5
+
+
+def test_none_reaches_the_target(contest):
+    """The nearest is chosen, and the row says so."""
+    found = contest([(0.5, 0.7)], [(0.5, 0.6), (0.65, 0.6)])
+    assert found["chosen"]["new"] == {"n": 1}
+    assert found["settings"][1]["reached"] == 0 and found["settings"][1]["steps"] is None
+
+
+def test_a_diverged_trial_never_wins(contest):
+    found = contest([(), (0.5, 0.6)], [(0.6, 0.7), ()])
+    assert found["chosen"] == {"base": {"n": 1}, "new": {"n": 0}} and found["trials"][0]["accuracies"] == []
+
+
+def test_seeds_are_judged_by_their_median(contest):
+    found = contest([(0.5, 0.6)], [(0.65, 0.66)], seeds=(0.0, 0.1, -0.1))
+    assert found["target"] == pytest.approx(0.6)
+    assert found["settings"][1]["runs"] == 3 and found["settings"][1]["reached"] == 2
+
+
+def test_augmented_images_are_windows_of_the_padded_one():
+    """Every pixel comes from the image or the black border; some images are mirrored, some moved."""
+    import torch
+
+    images = torch.arange(1, 3 * 32 * 32 + 1).float().reshape(1, 3, 32, 32).repeat(200, 1, 1, 1)
+    found = kfac.augmented(images, torch.zeros(1, 3, 1, 1), torch.Generator().manual_seed(0))
+    padded = torch.nn.functional.pad(images[:1], (4, 4, 4, 4))
+    windows = [padded[0, :, y : y + 32, x : x + 32] for y in range(9) for x in range(9)]
+
+    def among(image):
+        return any(torch.equal(image, window) for window in windows)
+
+    assert {(among(image), among(image.flip(2))) for image in found} == {(True, False), (False, True)}
