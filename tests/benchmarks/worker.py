@@ -41,53 +41,46 @@ def steps(step):
 
 def mindspore_step(network, batch, gradient):
     import mindspore as ms
-    from mindspore import nn
 
-    from labkit.losses import CrossEntropySmooth
     from labkit.networks import create_resnet, use_fast_gradients
 
-    ms.set_context(mode=ms.GRAPH_MODE)
     ms.set_seed(1)
     net = create_resnet(network)
     if gradient == "fast":
         use_fast_gradients(net)
-    cell = nn.TrainOneStepCell(
-        nn.WithLossCell(net, CrossEntropySmooth(10)), nn.Momentum(net.trainable_params(), RATE, 0.9)
-    )
-    cell.set_train()
-    images, labels = images_and_labels(int(batch))
-    images, labels = ms.Tensor(images), ms.Tensor(labels, ms.int32)
-    parameters = sum(p.size for p in net.trainable_params())
-    return {"version": ms.__version__, "parameters": parameters}, steps(lambda: float(cell(images, labels).asnumpy()))
+    return _mindspore_steps(net, 10, "momentum", RATE, *images_and_labels(int(batch)))
 
 
 def thor_step(kind, network, batch, size):
     """kind: momentum, plain (a step of THOR with the inverses that there are) or update (with new ones for all)."""
     import mindspore as ms
+
+    from labkit.networks import create_resnet
+
+    ms.set_seed(1)
+    batch, size, random = int(batch), int(size), np.random.default_rng(0)
+    images, labels = random.standard_normal((batch, 3, size, size), np.float32), random.integers(0, 1000, batch)
+    return _mindspore_steps(create_resnet(network, 1000, "imagenet"), 1000, kind, RATE / 100, images, labels)
+
+
+def _mindspore_steps(net, classes, kind, rate, images, labels):
+    """What is measured, and a turn of it: training steps with momentum or THOR in graph mode, always on one batch."""
+    import mindspore as ms
     from mindspore import nn
 
     from labkit.losses import CrossEntropySmooth
-    from labkit.networks import create_resnet
-    from labkit.optimizers import momentum
     from labkit.thor import TRACE_RULES, Thor, ThorStep
 
     ms.set_context(mode=ms.GRAPH_MODE)
-    ms.set_seed(1)
-    batch, size = int(batch), int(size)
-    net, loss = create_resnet(network, 1000, "imagenet"), CrossEntropySmooth(1000)
-    net.set_train()
-    parameters = sum(p.size for p in net.trainable_params())
-    optimizer = momentum(net, np.full(10_000, RATE / 100, np.float32))
+    loss, parameters = CrossEntropySmooth(classes), sum(p.size for p in net.trainable_params())
+    optimizer = nn.Momentum(net.trainable_params(), rate, 0.9)
     if kind == "momentum":
         cell = nn.TrainOneStepCell(nn.WithLossCell(net, loss), optimizer)
     else:
         update = np.arange(10_000) == 0 if kind == "plain" else np.ones(10_000, bool)
-        thor = Thor(net, np.full(10_000, 0.03), update, thresholds=TRACE_RULES["thor_nt"])
-        cell = ThorStep(net, loss, optimizer, thor)
+        cell = ThorStep(net, loss, optimizer, Thor(net, [0.03], update, thresholds=TRACE_RULES["thor_nt"]))
     cell.set_train()
-    random = np.random.default_rng(0)
-    images = ms.Tensor(random.standard_normal((batch, 3, size, size), np.float32))
-    labels = ms.Tensor(random.integers(0, 1000, batch), ms.int32)
+    images, labels = ms.Tensor(images), ms.Tensor(labels, ms.int32)
     return {"version": ms.__version__, "parameters": parameters}, steps(lambda: float(cell(images, labels).asnumpy()))
 
 
