@@ -1,5 +1,5 @@
 #!/bin/sh
-# Trains by the profile full-gpu on DEVICE_NUM GPUs with Open MPI's mpirun, a process each; Run and logs are left in train_parallel/.
+# Trains by the profile full-gpu on DEVICE_NUM GPUs with Open MPI's mpirun, a process each; see train_parallel/.
 set -eu
 if [ $# -lt 2 ]; then
   echo "usage: sh run_distribute_train_gpu.sh DATASET_PATH DEVICE_NUM [more arguments of train.py]" >&2
