@@ -27,15 +27,21 @@ def loss_of(run_context) -> float:
     return float(loss.asnumpy().mean())
 
 
+def graph_of(run_context) -> bool:
+    """Which graph the step just done has run: THOR has a second one, with statistics (True)."""
+    return bool(getattr(run_context.original_args().get("train_network"), "last_update", None))
+
+
 class StepTimer(Callback):
     """Times steps: calls `measured(run_context, steps, seconds)` with the steps and seconds since the last call.
 
     In sink mode MindSpore calls back once an epoch and `steps` is the epoch's number of steps; otherwise it is 1.
     What other callbacks do at the end of an epoch (evaluation, checkpoint) is not counted.
+    `self.compiled` is true of the first step with a graph, which compiles it.
     """
 
     def on_train_begin(self, run_context):
-        self.last_step = run_context.original_args().cur_step_num
+        self.last_step, self.graphs = run_context.original_args().cur_step_num, set()
 
     def on_train_epoch_begin(self, run_context):
         self.last_time = time.perf_counter()
@@ -44,6 +50,9 @@ class StepTimer(Callback):
         loss_of(run_context)
         now, step = time.perf_counter(), run_context.original_args().cur_step_num
         steps, seconds = step - self.last_step, now - self.last_time
+        graph = graph_of(run_context)
+        self.compiled = graph not in self.graphs
+        self.graphs.add(graph)
         self.last_step, self.last_time = step, now
         self.measured(run_context, steps, seconds)
 
@@ -55,7 +64,7 @@ class PerformanceCallback(StepTimer):
     """Prints an epoch's time, steps, ms per step and samples per second of the cluster (CIFAR-10 seed).
 
     batch_size: samples a step on one device; device_num: devices of the cluster; report: a function of one line.
-    The first step compiles the graph: its time is told apart, and ms per step and samples per second leave it out.
+    Steps that compile a graph are told apart: ms per step and samples per second leave them out.
     In sink mode only whole epochs can be timed: the first is marked, and the second tells the compile time.
     """
 
@@ -68,20 +77,22 @@ class PerformanceCallback(StepTimer):
 
     def on_train_epoch_begin(self, run_context):
         super().on_train_epoch_begin(run_context)
-        self.steps, self.seconds, self.first_step_seconds = 0, 0.0, None
+        self.steps, self.seconds, self.compile_steps = 0, 0.0, []  # seconds of each step that compiled
 
     def measured(self, run_context, steps, seconds):
-        if self.compile_seconds is None and steps == 1:
-            self.first_step_seconds = self.compile_seconds = seconds
+        if steps == 1 and self.compiled:
+            self.compile_steps.append(seconds)
+            self.compile_seconds = (self.compile_seconds or 0.0) + seconds
         self.steps += steps
         self.seconds += seconds
 
     def on_train_epoch_end(self, run_context):
         epoch, steps, seconds, note = run_context.original_args().cur_epoch_num, self.steps, self.seconds, ""
-        if self.first_step_seconds is not None:
-            note = f", first step (compile): {self.first_step_seconds:.1f} s"
-            if steps > 1:
-                steps, seconds = steps - 1, seconds - self.first_step_seconds
+        if self.compile_steps:
+            count, compiling = len(self.compile_steps), sum(self.compile_steps)
+            note = f", compiled in {count} step{'s' if count > 1 else ''}: {compiling:.1f} s"
+            if steps > count:
+                steps, seconds = steps - count, seconds - compiling
         elif self.compile_seconds is None and self.first_epoch_seconds is None:
             self.first_epoch_seconds = seconds
             note = ", compile time included"
@@ -125,6 +136,7 @@ class StopAt(Callback):
 class HistoryCallback(StepTimer):
     """Appends a JSON line a step (step, epoch, loss, lr, seconds); in sink mode a line an epoch, seconds per step.
 
+    A step that compiled a graph, as the first one after a start does, has `"compiled": true` as well.
     lr: array with a value per step. A loss that is not finite ends the training with DivergedError.
     With several processes the loss is the `mean` over them, for which each needs this callback; one has the file.
     """
@@ -143,7 +155,8 @@ class HistoryCallback(StepTimer):
             )
         record = {"step": state.cur_step_num, "epoch": state.cur_epoch_num, "loss": loss, "lr": lr}
         if self.file:
-            append_line(self.file, {**record, "seconds": round(seconds / steps, 6)})
+            compiled = {"compiled": True} if self.compiled else {}
+            append_line(self.file, {**record, "seconds": round(seconds / steps, 6), **compiled})
 
 
 class UpdateCallback(Callback):

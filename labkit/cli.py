@@ -47,67 +47,94 @@ def main():
 def train(lab, profile, settings, out, resume):
     """Train LAB and keep the result as a Run.
 
+    A recipe may name a rival, a profile with another optimizer: it is trained afterwards, into a Run beside the
+    first one, and compared with it, which takes as long again. The last example does without.
+
     \b
     Example:  labkit train cifar10 --profile laptop --set schedule.lr_max=0.1 --out runs/mine
               labkit train cifar10 --resume --out runs/mine
+              labkit train thor --profile sample
+              labkit train thor --profile sample --set rival=null
     """
     from labkit import runtime
 
     runtime.require_one_process()
-    run = _begin(lab, profile, settings, out, resume)
+    file, recipe, place = _asked(lab, profile, settings, out, resume)
+    again = f"labkit train {lab} --resume --out {place}"
+    rival = _rival(file, recipe, place, resume) if recipe.rival else None  # what is wrong with it is told before hours
+    _train(_begin(file, recipe, place, resume), again)
+    if rival:
+        recipe, beside = rival
+        click.echo(f"\nthe rival, profile {recipe.profile}:")
+        _train(_begin(file, recipe, beside, (beside / "recipe.yaml").exists()), again)
+        click.echo()
+        compare.callback([beside, place], None, None, False)
+
+
+def _rival(file, recipe, place, resume):
+    """Recipe and folder of the rival of a Run at `place`; the folder is free, or has the rival's Run to resume."""
+    from labkit import recipe as recipes
+    from labkit import run as runs
+
+    rival, beside = recipes.rival_of(recipe, file), Path(f"{place}-rival")
+    if resume and (beside / "recipe.yaml").exists():
+        recipes.require_same(runs.open_run(beside).recipe, rival, beside, tuple(recipes.Recipe.model_fields))
+    else:
+        runs.require_free(beside)
+    return rival, beside
+
+
+def _train(run, again):
+    """Train a Run, if there is one to train; `again` is the command to go on with."""
     if run is None:
         return
-    _train(lab, run)
-    if run.recipe.rival:
-        common = [setting for setting in settings if not setting.startswith(("optimizer.", "schedule."))]
-        rival = run.path.with_name(f"{run.path.name}-rival")
-        click.echo(f"\nthe rival, profile {run.recipe.rival}:")
-        other = _begin(lab, run.recipe.rival, tuple(common), rival, resume and rival.exists())
-        if other:
-            _train(lab, other)
-        click.echo()
-        compare.callback([rival, run.path], None, None, False)
-
-
-def _train(lab, run):
     from labkit import training
 
     signal.signal(signal.SIGTERM, _interrupt)  # MindData turns Ctrl-C into SIGTERM, which a job's end sends as well
     try:
         training.train(run)
     except KeyboardInterrupt:
-        click.echo(f"\nstopped; go on with: labkit train {lab} --resume --out {run.path}", err=True)
+        click.echo(f"\nstopped; go on with: {again}", err=True)
         sys.exit(130)
     _tell(run)
 
 
-def _begin(lab, profile, settings, out, resume, processes=1):
-    """The Run that `train` or `launch` is asked for, new or unfinished; None where it is complete."""
+def _asked(lab, profile, settings, out, resume, processes=1):
+    """Recipe file, recipe and folder of the Run that `train` or `launch` is asked for; to be resumed, it is there."""
     from labkit import recipe as recipes
     from labkit import run as runs
 
-    path = recipes.find(lab)
+    file = recipes.find(lab)
+    if not resume:
+        recipe = recipes.load(file, profile or "sample", settings)
+        return file, recipe, out or runs.free_path(Path("runs"), f"{recipe.lab}-{recipe.profile}")
+    run = runs.open_run(out) if out else runs.newest_unfinished(Path("runs"), recipes.lab_of(file), profile)
+    recipe = run.recipe
+    asked = recipes.load(file, profile or recipe.profile, settings)
+    keys = tuple(setting.partition("=")[0] for setting in settings)
+    recipes.require_same(recipe, asked, run.path, ("lab", "profile", *keys))
+    if (recipe.rival or not run.complete) and (run.path / "provenance.json").exists():
+        runs.require_same_processes(run, processes)  # before any is started
+    return file, recipe, run.path
+
+
+def _begin(file, recipe, place, resume, processes=1):
+    """The Run at `place`, a new one or the one to resume; None where it is complete."""
+    from labkit import run as runs
+
     if resume:
-        run = runs.open_run(out) if out else runs.newest_unfinished(Path("runs"), recipes.lab_of(path), profile)
-        asked = recipes.load(path, profile or run.recipe.profile, settings)
-        keys = tuple(setting.partition("=")[0] for setting in settings)
-        recipes.require_same(run.recipe, asked, run.path, ("lab", "profile", *keys))
+        run = runs.open_run(place)
         if run.complete:
-            click.echo(f"{run.path} is complete: nothing to resume")
+            click.echo(f"{place} is complete: nothing to resume")
             return None
-        if (run.path / "provenance.json").exists():
-            runs.require_same_processes(run, processes)  # before any is started
     else:
-        asked = recipes.load(path, profile or "sample", settings)
-        name = f"{asked.lab}-{asked.profile}"
         from labkit import training
 
-        training.check_data(asked, processes)  # before the Run's directory is made
-        run = runs.create(out or runs.free_path(Path("runs"), name), asked)
-    recipe = run.recipe
+        training.check_data(recipe, processes)  # before the Run's directory is made
+        run = runs.create(place, recipe)
     click.echo(
-        f"{'resuming' if resume else 'training'} {recipe.network.name} by {path}, profile {recipe.profile}, "
-        f"epochs: {recipe.epochs}, " + (f"processes: {processes}, " if processes > 1 else "") + f"into {run.path}"
+        f"{'resuming' if resume else 'training'} {recipe.network.name} by {file}, profile {recipe.profile}, "
+        f"epochs: {recipe.epochs}, " + (f"processes: {processes}, " if processes > 1 else "") + f"into {place}"
     )
     if resume and not run.checkpoint.exists():
         click.echo("it was stopped before its first checkpoint, so it begins again")
@@ -156,9 +183,13 @@ def launch(count, device_target, log_dir, rank_table, command):
     run, again = None, ""
     if command[0] == "train":
         asked = train.make_context("labkit launch train", list(command[1:])).params
-        run = _begin(**asked, processes=count)
+        file, recipe, place = _asked(**asked, processes=count)
+        run = _begin(file, recipe, place, asked["resume"], count)
         if run is None:
             return
+        if recipe.rival:
+            rival = f"labkit launch -n {count} train {asked['lab']} --profile {recipe.rival}"
+            click.echo(f"the rival is not trained; that takes a launch of its own: {rival}")
         command = ["-m", "labkit", "worker", str(run.path)]
         log_dir = log_dir or run.path / "logs"
         again = f"; go on with: labkit launch -n {count} train {asked['lab']} --resume --out {run.path}"

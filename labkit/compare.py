@@ -1,6 +1,6 @@
 """Comparing Runs by what it takes to reach a target accuracy, as AlgoPerf does (Dahl et al. 2023, arXiv 2306.07179).
 
-Runs whose recipes differ in the seed only are one setting: of it the median is told, with the range.
+Runs of as many processes whose recipes differ in the seed only are one setting: its median is told, with the range.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from labkit.run import Run, RunError
 class Curve:
     """Test accuracy (0 to 1) of a Run at the end of each epoch, with the steps and seconds of training until then.
 
-    The first two steps, in which graphs are compiled, count as typical ones; what they took longer is compile_seconds.
+    Steps that compiled a graph count as typical ones; what they took longer is compile_seconds.
     """
 
     steps: list[int]
@@ -33,40 +33,53 @@ class Curve:
 
 
 def curve(run: Run) -> Curve:
-    """Read a Run's curve; raises RunError where it has no evaluation yet, or was trained in sink mode."""
+    """Read a Run's curve; raises RunError where it is not complete, or was trained in sink mode."""
+    if not run.complete:
+        again = f"labkit train {run.recipe.lab} --resume --out {run.path}"
+        raise RunError(f"{run.path}: not to be compared: it is not complete; go on with it by `{again}`")
     records, evaluations = run.steps(), run.evaluations()
     if not evaluations:
-        raise RunError(f"{run.path}: not to be compared: it has no evaluation yet")
+        raise RunError(f"{run.path}: not to be compared: its history has no evaluation")
     if [record["step"] for record in records] != list(range(1, len(records) + 1)):
         raise RunError(f"{run.path}: not to be compared: its history has no line for each step (sink mode)")
+    compiled = [record.get("compiled", False) for record in records]
+    if not compiled[0]:  # an older Run, which does not say; THOR compiles two graphs
+        compiled[:2] = [True] * len(compiled[:2])
     taken = [record["seconds"] for record in records]
-    typical = statistics.median(taken[2:] or taken)
-    warm = [min(seconds, typical) for seconds in taken[:2]] + taken[2:]
+    typical = statistics.median([seconds for seconds, slow in zip(taken, compiled) if not slow] or taken)
+    warm = [min(seconds, typical) if slow else seconds for seconds, slow in zip(taken, compiled)]
     total = list(itertools.accumulate(warm))
     last = {record["epoch"]: record["step"] for record in records}
     steps = [last[evaluation["epoch"]] for evaluation in evaluations]
     return Curve(
         steps, [total[step - 1] for step in steps], [evaluation["accuracy"] for evaluation in evaluations],
-        sum(taken[:2]) - sum(warm[:2]), 1000 * statistics.mean(warm),
+        sum(taken) - sum(warm), 1000 * statistics.mean(warm),
     )  # fmt: skip
 
 
 def settings(runs: list[Run]) -> dict[str, list[Curve]]:
-    """Curves by setting, in the order given; a setting's name is its first Run's without a number at the end."""
-    found = []
+    """Curves by setting, in the order given, each Run once.
+
+    A setting's name is its first Run's, without a number at the end where there are several. Raises as `curve` does.
+    """
+    found, once = [], {}
     for run in runs:
-        recipe = run.recipe.model_copy(update={"seed": 0, "profile": ""})
-        for kept, same in found:
-            if kept == recipe:
-                same.append(run)
+        once.setdefault(run.path.resolve(), run)
+    for run in once.values():
+        one = curve(run)
+        beside = {"seed": 0, "profile": "", "rival": None, "checkpoint_steps": None}  # none decides what is compared
+        setting = run.recipe.model_copy(update=beside), run.processes
+        for kept, _, same in found:
+            if kept == setting:
+                same.append(one)
                 break
         else:
-            found.append((recipe, [run]))
+            found.append((setting, run.path, [one]))
     named = {}
-    for _, same in found:
-        path = same[0].path
-        short = re.sub(r"(-seed)?-?\d+$", "", path.name) if len(same) > 1 else path.name
-        named[short if short and short not in named else str(path)] = [curve(run) for run in same]
+    for _, path, same in found:
+        short = re.sub(r"-(seed-?)?\d+$", "", path.name) if len(same) > 1 else path.name
+        name = next(name for name in (short, path.name, str(path), str(path.resolve())) if name and name not in named)
+        named[name] = same
     return named
 
 

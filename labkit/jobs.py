@@ -16,7 +16,7 @@ def parser(description, data_required=True) -> argparse.ArgumentParser:
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("--data_url", "--dataset_path", required=data_required, help="folder of the data")
-    parser.add_argument("--profile", default="full", help="profile of recipe.yaml: sample, laptop or full (default)")
+    parser.add_argument("--profile", default="full", help="profile of recipe.yaml; default: full")
     parser.add_argument("--device_target", choices=["CPU", "GPU", "Ascend"], help="default: what there is")
     return parser
 
@@ -39,6 +39,17 @@ def settings(arguments) -> tuple[str, ...]:
     return tuple(f"{key}={value}" for key, value in asked.items() if value is not None)
 
 
+def require_folder(recipe: recipes.Recipe) -> None:
+    """LabkitError for the folder of one split, or of the seeds' two, where the folder with train/ and val/ is meant."""
+    folder = recipe.data_folder()
+    if recipe.data.format != "image_folder" or not folder.is_dir():
+        return
+    held = {path.name for path in folder.iterdir()}
+    if not held & {"train", "mindrecord.json"} and {folder.name, *held} & {"train", "val", "ilsvrc", "ilsvrc_eval"}:
+        hint = "train/ and val/ (the seeds' ilsvrc/ and ilsvrc_eval/ by other names; links will do)"
+        raise LabkitError(f"{folder}: must be the folder that holds {hint}")
+
+
 def train(recipe_file, description) -> None:
     """Train a lab's recipe into the Run at --train_url; an unfinished Run there is gone on with. Raises LabkitError."""
     options = parser(description)
@@ -47,6 +58,7 @@ def train(recipe_file, description) -> None:
     options.add_argument("--run_distribute", choices=["True", "False"], help="True: this is one of several processes")
     arguments, _ = options.parse_known_args()
     recipe = recipes.load(recipe_file, arguments.profile, settings(arguments))
+    require_folder(recipe)
     if arguments.run_distribute == "True" and runtime.ranks()[1] == 1:
         raise LabkitError("--run_distribute True, but this is the only process: start several with `labkit launch`")
     runtime.use_device(arguments.device_target)
@@ -88,6 +100,7 @@ def evaluate(recipe_file, description) -> None:
     )  # fmt: skip
     arguments, _ = options.parse_known_args()
     recipe, file = checkpoint(arguments.checkpoint_path, recipe_file, arguments)
+    require_folder(recipe)
     runtime.use_device(arguments.device_target)
     from labkit import training
 

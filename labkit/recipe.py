@@ -48,6 +48,16 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
+def _either(key, first, second):
+    """Tells which of two kinds a part is, by one of its keys; an unknown kind is for the first one to refuse."""
+
+    def kind(part):
+        wanted = part.get(key) if isinstance(part, dict) else getattr(part, key, None)
+        return second if wanted == second else first
+
+    return Discriminator(kind)
+
+
 CIFAR_ONLY = ("resnet8", "resnet20", "resnet32", "resnet56")
 
 
@@ -90,12 +100,6 @@ class ImageFolder(Data):
     bad_images: Literal["error", "skip"] = "error"
 
 
-def _format(data):
-    """Which of the two `data` is; an unknown format is for the first one to refuse."""
-    wanted = data.get("format") if isinstance(data, dict) else getattr(data, "format", None)
-    return "image_folder" if wanted == "image_folder" else "cifar10"
-
-
 class Loss(Part):
     smoothing: Annotated[Number, Field(ge=0, lt=1)] = 0.0
 
@@ -120,18 +124,13 @@ class Thor(Momentum):
     factor_average: Annotated[Number, Field(ge=0, lt=1)] = 0.0  # share of the old factor in the new one; 0 in the paper
 
 
-def _optimizer(optimizer):
-    wanted = optimizer.get("name") if isinstance(optimizer, dict) else getattr(optimizer, "name", None)
-    return "thor" if wanted == "thor" else "momentum"
-
-
 class Schedule(Part):
     name: Literal["quadratic", "cosine", "linear", "polynomial"] = "quadratic"
     lr_init: NotNegative
     lr_max: Positive
     lr_end: NotNegative = 0.0
     warmup_epochs: NotNegative = 0.0
-    # polynomial only
+    # polynomial only, which needs the first two
     power: Positive | None = None
     end_epoch: Positive | None = None  # where the rate would be lr_end
     halve_epochs: list[NotNegative] | None = None  # halved at the start of each of these
@@ -144,11 +143,12 @@ class Recipe(Part):
     profile: str
     network: Network
     data: Annotated[
-        Annotated[Cifar10, Tag("cifar10")] | Annotated[ImageFolder, Tag("image_folder")], Discriminator(_format)
+        Annotated[Cifar10, Tag("cifar10")] | Annotated[ImageFolder, Tag("image_folder")],
+        _either("format", "cifar10", "image_folder"),
     ]
     loss: Loss = Loss()
     optimizer: Annotated[
-        Annotated[Momentum, Tag("momentum")] | Annotated[Thor, Tag("thor")], Discriminator(_optimizer)
+        Annotated[Momentum, Tag("momentum")] | Annotated[Thor, Tag("thor")], _either("name", "momentum", "thor")
     ] = Momentum()
     schedule: Schedule
     epochs: Count
@@ -158,7 +158,7 @@ class Recipe(Part):
     all_reduce_fusion: Annotated[list[Count], AfterValidator(_increasing)] | None = None  # see runtime.setup
     sink: bool = False  # feed whole epochs to the device (Ascend); on CPU MindSpore does without
     max_steps: Count | None = None  # end early (with sink: after that epoch) and evaluate; same schedule
-    rival: str | None = None  # profile that `labkit train` trains afterwards, to compare with
+    rival: str | None = None  # profile that `labkit train` trains afterwards, to compare with; see rival_of
     checkpoint_steps: Count | None = None  # also checkpoint every so many steps, not only after an epoch
 
     def data_folder(self) -> Path:
@@ -208,6 +208,19 @@ def load(path: Path, profile: str, settings: tuple[str, ...] = ()) -> Recipe:
     for setting in settings:
         tree = _merge(tree, _parse_setting(setting))
     return _validate(tree, path, settings)
+
+
+def rival_of(recipe: Recipe, path: Path) -> Recipe:
+    """The recipe with the optimizer and schedule of its rival, a profile of the recipe file; raises RecipeError.
+
+    The rival's epochs too, unless the recipe has other epochs than its own profile. All else is equal.
+    """
+    own, rival = load(path, recipe.profile), load(path, recipe.rival)
+    tree, other = recipe.model_dump(), rival.model_dump()
+    tree |= {key: other[key] for key in ("profile", "optimizer", "schedule")} | {"rival": None}
+    if recipe.epochs == own.epochs:
+        tree["epochs"] = rival.epochs
+    return _validate(tree, path, ())
 
 
 def read_resolved(path: Path) -> Recipe:
@@ -318,10 +331,13 @@ def _validate(tree, path, settings):
         raise RecipeError(
             f"{path}: schedule.warmup_epochs: {warmup:g} epochs of warm-up do not fit into {recipe.epochs} of training"
         )
-    if recipe.schedule.name != "polynomial":
-        for key in ("power", "end_epoch", "halve_epochs"):
-            if getattr(recipe.schedule, key) is not None:
-                raise RecipeError(f"{path}: schedule.{key}: for the polynomial schedule, not {recipe.schedule.name}")
+    polynomial = recipe.schedule.name == "polynomial"
+    for key in ("power", "end_epoch", "halve_epochs"):
+        given = getattr(recipe.schedule, key) is not None
+        if given and not polynomial:
+            raise RecipeError(f"{path}: schedule.{key}: for the polynomial schedule, not {recipe.schedule.name}")
+        if polynomial and not given and key != "halve_epochs":
+            raise RecipeError(f"{path}: schedule.{key}: missing: the polynomial schedule needs it")
     if recipe.optimizer.name == "thor":
         first, final = recipe.optimizer.update_interval, recipe.optimizer.final_interval
         if final is not None and final < first:

@@ -1,7 +1,7 @@
 """Run: a directory that holds what came out of a training: recipe, history, checkpoint, summary.
 
 - recipe.yaml: the resolved Recipe
-- history.jsonl: a line a step and a line an evaluation
+- history.jsonl: a line a step, an evaluation and, with THOR, an update of its statistics
 - provenance.json: commit, versions, machine and data of the first start
 - checkpoints/latest.ckpt: weights, optimizer state and the place in the data stream
 - summary.json: results and provenance; written last, so a Run that has one is complete
@@ -96,7 +96,7 @@ class Run:
             raise RunError(f"{file}: damaged: not text") from None
 
     def history(self) -> list[dict]:
-        """All lines, steps and evaluations, in the order of training; raises RunError."""
+        """All lines, of steps, evaluations and updates, in the order of training; raises RunError."""
         try:
             lines = self.history_file.read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:
@@ -117,7 +117,7 @@ class Run:
         return records
 
     def steps(self) -> list[dict]:
-        """History of steps: step, epoch, loss, lr, seconds (of the step)."""
+        """History of steps: step, epoch, loss, lr, seconds (of the step), compiled (true where it compiled a graph)."""
         return [record for record in self.history() if "step" in record]
 
     def updates(self) -> list[dict]:
@@ -145,13 +145,18 @@ def require_checkpoint(run: Run) -> None:
         raise RunError(f"{run.checkpoint}: missing (a recorded Run has none: train it again to get one{kept})")
 
 
-def create(path: Path, recipe: recipes.Recipe) -> Run:
-    """Start a Run in a new or empty directory; raises RunError where something is in the way."""
-    path = Path(path)
-    # A process killed in here leaves no more than these two, which hold nothing.
+def require_free(path: Path) -> None:
+    """RunError where a new Run's directory is there already and not empty."""
+    # A process killed while it made one leaves no more than these two, which hold nothing.
     leftovers = {path / "checkpoints", path / "recipe.yaml.part"}
     if path.exists() and (not path.is_dir() or set(path.iterdir()) - leftovers or any(path.glob("checkpoints/*"))):
         raise RunError(f"{path}: already there; choose another --out, or go on with it by --resume")
+
+
+def create(path: Path, recipe: recipes.Recipe) -> Run:
+    """Start a Run in a new or empty directory; raises RunError where something is in the way."""
+    path = Path(path)
+    require_free(path)
     try:
         (path / "checkpoints").mkdir(parents=True, exist_ok=True)
         write_whole(path / "recipe.yaml", recipe.dump())

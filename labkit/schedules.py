@@ -58,7 +58,7 @@ SCHEDULES = {"quadratic": quadratic, "cosine": cosine, "linear": linear, "polyno
 
 
 def damping(epochs, steps_per_epoch, first=0.03, decay=0.87):
-    """THOR's lambda: first * decay^(e / 10), e = (step + 1) / steps_per_epoch (the model zoo)."""
+    """THOR's lambda: first * decay^(e / 10), e = (step + 1) / steps_per_epoch (the model zoo); a float64 per step."""
     e = (np.arange(int(epochs * steps_per_epoch)) + 1) / steps_per_epoch
     return first * decay ** (e / 10)
 
@@ -66,7 +66,7 @@ def damping(epochs, steps_per_epoch, first=0.03, decay=0.87):
 def updates(steps, interval, final_interval=None):
     """Which steps compute THOR's factors: a mask with the first one set, then one after `interval` steps each.
 
-    With final_interval the interval grows geometrically, from the first step to the last.
+    With final_interval the interval grows geometrically, from the first step to the last. Raises ValueError.
     """
     if interval < 1 or (final_interval is not None and final_interval < interval):
         raise ValueError(f"interval must be at least 1, and final_interval as long, not {interval}, {final_interval}")

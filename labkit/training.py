@@ -118,7 +118,7 @@ def create_model(recipe: Recipe, lr: np.ndarray) -> Model:
     options = recipe.optimizer.model_dump(include={"momentum", "weight_decay", "clip_norm"})
     if recipe.optimizer.name == "thor":
         optimizer = momentum(net, lr, **options)  # over the plain network's parameters; gradients come unscaled
-        step = ThorStep(net, loss, optimizer, create_thor(recipe, net, len(lr)))
+        step = ThorStep(net, loss, optimizer, create_thor(recipe, net, len(lr) // recipe.epochs))
         evaluation = nn.WithEvalCell(net, loss)
         return Model(step, metrics=measured, eval_network=evaluation, eval_indexes=[0, 1, 2])
     optimizer = momentum(net, lr, **options, loss_scale=recipe.loss_scale)
@@ -126,13 +126,13 @@ def create_model(recipe: Recipe, lr: np.ndarray) -> Model:
     return Model(net, loss, optimizer, measured, loss_scale_manager=scale)
 
 
-def create_thor(recipe: Recipe, net, steps: int) -> Thor:
-    """THOR by the recipe's optimizer, for a training of so many steps; changes the network."""
+def create_thor(recipe: Recipe, net, steps_per_epoch: int) -> Thor:
+    """THOR by the recipe's optimizer, for a training of its epochs; changes the network."""
     thor = recipe.optimizer
     return Thor(
         net,
-        damping(recipe.epochs, steps // recipe.epochs, thor.damping, thor.damping_decay),
-        updates(steps, thor.update_interval, thor.final_interval),
+        damping(recipe.epochs, steps_per_epoch, thor.damping, thor.damping_decay),
+        updates(recipe.epochs * steps_per_epoch, thor.update_interval, thor.final_interval),
         block_size=thor.block_size,
         thresholds=TRACE_RULES[thor.trace_rule],
         factor_average=thor.factor_average,

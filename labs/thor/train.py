@@ -1,4 +1,4 @@
-"""Start file of a training job: ResNet-50 on ImageNet with THOR with the arguments that a job passes.
+"""Start file of a training job: ResNet-50 on ImageNet with THOR, by the arguments that a job passes.
 
 Example:  python train.py --data_url data/imagenet --train_url out --device_target Ascend
 """

@@ -1,4 +1,4 @@
-"""`labkit launch` and the scripts of the ImageNet lab: arguments, environment, ports, rank tables. No training.
+"""`labkit launch`, and the labs' scripts: arguments, environment, ports, rank tables. No training.
 
 Ascend and GPUs cannot be had here: what their processes would be given is printed by real processes.
 """
@@ -368,10 +368,16 @@ def test_a_port_that_is_taken_ends_the_launch(tmp_path, monkeypatch, labkit, rep
 # -- Scripts ----------------------------------------------------------------------------------------
 
 
+@pytest.fixture(params=["imagenet", "thor"])
+def lab(request):
+    """Its name. Most scripts of the THOR lab are links to those of the other."""
+    return request.param
+
+
 @pytest.fixture
-def scripts(tmp_path, repo_root):
+def scripts(lab, tmp_path, repo_root):
     """A copy of the lab's scripts, with start files that print what they are given; and a `mpirun` for one machine."""
-    shutil.copytree(repo_root / "labs" / "imagenet" / "scripts", tmp_path / "lab" / "scripts")
+    shutil.copytree(repo_root / "labs" / lab / "scripts", tmp_path / "lab" / "scripts")
     for name in ("train.py", "eval.py"):
         (tmp_path / "lab" / name).write_text(PRINT)
     mpirun = tmp_path / "bin" / "mpirun"
@@ -397,18 +403,25 @@ def sh(scripts, labkit, tmp_path):
     return sh
 
 
+@pytest.fixture
+def full(lab):
+    """Function: what the lab's scripts say of the profile on a device; THOR has its own numbers for GPUs."""
+    return lambda device: ["--profile", "full-gpu"] if (lab, device) == ("thor", "GPU") else []
+
+
 def found(done):
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("suffix, device", [("", "Ascend"), ("_gpu", "GPU")])
-def test_run_standalone_train(sh, suffix, device):
+def test_run_standalone_train(sh, full, suffix, device):
     process = found(sh(f"run_standalone_train{suffix}.sh", "my data", "--num_epochs", "1", DEVICE_ID="3"))
     assert os.path.basename(process["file"]) == "train.py" and process["DEVICE_ID"] == "3"
-    pairs = list(zip(process["arguments"][::2], process["arguments"][1::2]))
-    assert dict(pairs) == {
-        "--data_url": "my data", "--train_url": "train", "--device_target": device, "--num_epochs": "1"
+    pairs = dict(zip(process["arguments"][::2], process["arguments"][1::2]))
+    assert pairs == {
+        "--data_url": "my data", "--train_url": "train", "--device_target": device, "--num_epochs": "1",
+        **dict([full(device)] if full(device) else []),
     }  # fmt: skip
     assert found(sh(f"run_standalone_train{suffix}.sh", "d"))["DEVICE_ID"] == "0"
 
@@ -436,10 +449,11 @@ def test_run_distribute_train(sh, write, tmp_path):
         ]  # fmt: skip
 
 
-def test_run_distribute_train_on_gpus(sh, tmp_path):
-    process = found(sh("run_distribute_train_gpu.sh", "data", 8))
+def test_run_distribute_train_on_gpus(sh, full, tmp_path):
+    process = found(sh("run_distribute_train_gpu.sh", "data", 8, "--num_epochs", 1))
     assert process["arguments"] == [
-        "--data_url", "data", "--train_url", "train_parallel/run", "--device_target", "GPU"
+        "--data_url", "data", "--train_url", "train_parallel/run", "--device_target", "GPU", *full("GPU"),
+        "--num_epochs", "1",
     ]  # fmt: skip
     assert (tmp_path / "work" / "mpirun.txt").read_text().startswith("-n 8 --output-filename train_parallel/logs ")
 

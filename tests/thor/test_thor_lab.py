@@ -28,31 +28,6 @@ def trained(lab, sample_data, tmp_path_factory):
     return run
 
 
-def test_full_is_the_seeds_setting(lab):
-    full = recipes.load(lab / "recipe.yaml", "full")
-    assert (full.network.name, full.network.num_classes, full.data.batch_size) == ("resnet50", 1000, 32)
-    thor = full.optimizer
-    assert (thor.damping, thor.damping_decay, thor.update_interval, thor.weight_decay) == (0.03, 0.87, 834, 5e-4)
-    assert (thor.trace_rule, thor.final_interval, thor.factor_average) == ("thor_nt", None, 0.0)
-    assert (full.loss.smoothing, full.loss_scale, full.epochs) == (0.1, 128, 45)
-    steps = 5004
-    rates = training.learning_rates(full, steps)
-    for epoch, halved in ((1, 1), (38, 1), (39, 2), (40, 4), (44, 4)):  # get_model_lr of the seed
-        expected = 0.045 * (1 - (epoch + 1 / steps) / 70) ** 6 / halved
-        assert rates[epoch * steps] == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize("profile", ["sample", "laptop"])
-def test_the_rival_differs_in_its_optimizer_only(lab, profile):
-    """Same network, weights, images, batches and length: the comparison is one of optimizers."""
-    ours = recipes.load(lab / "recipe.yaml", profile)
-    rival = recipes.load(lab / "recipe.yaml", ours.rival)
-    for part in ("network", "data", "loss", "seed", "amp_level"):
-        assert getattr(ours, part) == getattr(rival, part), part
-    assert (ours.optimizer.name, rival.optimizer.name) == ("thor", "momentum")
-    assert ours.optimizer.weight_decay == rival.optimizer.weight_decay and ours.epochs <= rival.epochs
-
-
 @pytest.mark.slow
 def test_train_takes_the_seeds_arguments(start, sample_data, tmp_path, monkeypatch):
     seen = []
@@ -64,6 +39,33 @@ def test_train_takes_the_seeds_arguments(start, sample_data, tmp_path, monkeypat
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert seen[0].path.resolve() == tmp_path / "out" and seen[0].recipe.optimizer.name == "thor"
+
+
+@pytest.mark.parametrize("name", ["train.py", "eval.py"])
+@pytest.mark.parametrize("held, given", [
+    (("ilsvrc/n01440764", "ilsvrc_eval/n01440764"), "ilsvrc"), (("ilsvrc/n01440764", "ilsvrc_eval/n01440764"), "."),
+    (("train/n01440764", "val/n01440764"), "train"), (("train/n01440764", "val/n01440764"), "val"), (("val/a",), "."),
+])  # fmt: skip
+def test_dataset_path_of_the_seed(start, tmp_path, name, held, given):
+    """There it is the folder of one split: the folder above is asked for, and what it holds."""
+    for folder in held:
+        (tmp_path / "images" / folder).mkdir(parents=True)
+    place = tmp_path / "images" / given
+    done = start(name, "--dataset_path", place, "--train_url", "out", "--checkpoint_path", "resnet50.ckpt")
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith(f"Error: {place}: must be the folder that holds train/ and val/ (the seeds' ilsvrc/")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("held, says", [
+    ((), "there is no such folder"), (("n01440764",), "images/train: there is no such folder"),
+    (("train/n01440764",), "images/val: there is no such folder"),
+])  # fmt: skip
+def test_other_folders_are_refused_as_ever(start, tmp_path, held, says):
+    for folder in held:
+        (tmp_path / "images" / folder).mkdir(parents=True)
+    done = start("train.py", "--dataset_path", tmp_path / "images", "--train_url", "out", "--profile", "full")
+    assert done.returncode == 1 and says in done.stderr
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ The callbacks read a clock that only the tests move, in powers of two, so that e
 import json
 import re
 import time
+from types import SimpleNamespace
 
 import mindspore as ms
 import mindspore.dataset as ds
@@ -133,7 +134,7 @@ def test_step_time_and_rate_follow_from_it(timed):
 def test_compile_step_is_told_apart(timed):
     """The first line's step time is that of the steps after the first, whose own time is said."""
     first = timed[0][0]
-    assert first["note"] == f", first step (compile): {COMPILE} s"
+    assert first["note"] == f", compiled in 1 step: {COMPILE} s"
     assert (first["ms"], first["rate"]) == (1000 * (STEP + WAIT), round(BATCH / (STEP + WAIT), 1))
 
 
@@ -153,6 +154,52 @@ def test_epoch_of_one_step(clock):
     assert (first["steps"], first["seconds"], first["ms"]) == (1, COMPILE, 1000 * COMPILE)
     assert (second["steps"], second["seconds"], second["ms"]) == (1, STEP, 1000 * STEP)
     assert "compile" in first["note"] and second["note"] == ""
+
+
+@pytest.mark.parametrize("updates, compiling", [((1, 4, 7), (1, 2)), ((4, 7), (1, 4)), ((7,), (1, 7)), ((), (1,))])
+def test_two_graphs_are_compiled(clock, tmp_path, updates, compiling):
+    """THOR's: one with statistics, in the steps of `updates`, and one without; told apart wherever they come first.
+
+    Begun with statistics, resumed between two steps with them, and resumed in the epoch before.
+    """
+    lines, file = [], tmp_path / "history.jsonl"
+    performance = PerformanceCallback(BATCH, report=lines.append)
+    todo = [performance, HistoryCallback(file, np.full(2 * STEPS, 0.1))]
+    train_network = SimpleNamespace(last_update=None)
+    state = _InternalCallbackParam()
+    state.update(cur_step_num=0, batch_num=STEPS, train_network=train_network, net_outputs=ms.Tensor(1.0))
+    context = RunContext(state)
+    for callback in todo:
+        callback.on_train_begin(context)
+    for step in range(1, 2 * STEPS + 1):
+        state.update(cur_step_num=step, cur_epoch_num=-(-step // STEPS))
+        train_network.last_update = {"trace": [1.0]} if step in updates else None
+        if step % STEPS == 1:
+            for callback in todo:
+                callback.on_train_epoch_begin(context)
+        clock.now += COMPILE if step in compiling else STEP
+        for callback in todo:
+            callback.on_train_step_end(context)
+        if step % STEPS == 0:
+            performance.on_train_epoch_end(context)
+    history = [json.loads(line) for line in file.read_text().splitlines()]
+    assert tuple(line["step"] for line in history if line.get("compiled")) == compiling
+    for epoch, line in enumerate(map(fields, lines), start=1):
+        count = sum(-(-step // STEPS) == epoch for step in compiling)
+        told = {0: "", 1: f", compiled in 1 step: {COMPILE} s", 2: f", compiled in 2 steps: {2 * COMPILE} s"}
+        assert (line["ms"], line["rate"], line["note"]) == (1000 * STEP, BATCH / STEP, told[count])
+        assert line["seconds"] == count * COMPILE + (STEPS - count) * STEP
+    assert performance.compile_seconds == len(compiling) * COMPILE
+
+
+def test_a_second_training_compiles_again(clock):
+    """With the same callback: its first step is told apart too."""
+    lines = []
+    performance = PerformanceCallback(BATCH, report=lines.append)
+    for _ in range(2):
+        clock.now = 1000.0
+        model().train(1, images(), [clock, performance], dataset_sink_mode=False)
+    assert lines[0] == lines[1] and "compile" in lines[1]
 
 
 def test_seconds_are_seconds():
@@ -215,7 +262,8 @@ def test_asking_for_sink_mode_on_a_cpu_gives_true_numbers_too(clock):
 
 def test_history_has_a_line_a_step(timed):
     _, history = timed
-    assert [list(line) for line in history] == [["step", "epoch", "loss", "lr", "seconds"]] * (3 * STEPS)
+    keys = ["step", "epoch", "loss", "lr", "seconds"]
+    assert [list(line) for line in history] == [[*keys, "compiled"], *[keys] * (3 * STEPS - 1)]
     assert [line["step"] for line in history] == list(range(1, 3 * STEPS + 1))
     assert [line["epoch"] for line in history] == [1] * STEPS + [2] * STEPS + [3] * STEPS
     np.testing.assert_allclose([line["lr"] for line in history], np.linspace(0.3, 0.1, 3 * STEPS), rtol=1e-6)

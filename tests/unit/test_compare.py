@@ -1,8 +1,6 @@
 """Steps and seconds to a target, of Runs whose history is written here."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 from click.testing import CliRunner
@@ -10,32 +8,55 @@ from click.testing import CliRunner
 from labkit import cli, compare, plots
 from labkit import recipe as recipes
 from labkit import run as runs
+from labkit.callbacks import append_line
 from labkit.run import RunError
 
 
 @pytest.fixture
-def make(tmp_path):
-    """A function: a Run of two steps an epoch, of so many seconds a step, the first two slower by their compilation."""
+def make(tmp_path, repo_root):
+    """A function: a complete Run of two steps an epoch, each of so many seconds, and 10 more where it compiles a graph.
 
-    def make(name, accuracies, seconds=1.0, profile="sample", settings=()):
-        recipe = recipes.load(recipes.find("thor"), profile, settings)
+    The history says which these are. Where none is given it is an older Run's: it does not say, and these are two.
+    """
+
+    def make(name, accuracies, seconds=1.0, profile="sample", settings=(), compiled=(1, 2), processes=1):
+        recipe = recipes.load(repo_root / "labs/thor/recipe.yaml", profile, settings)
         run = runs.create(tmp_path / name, recipe)
-        lines = []
         for epoch, accuracy in enumerate(accuracies, start=1):
             for step in (2 * epoch - 1, 2 * epoch):
-                taken = seconds + 10 * (step <= 2)
-                lines.append({"step": step, "epoch": epoch, "loss": 1.0, "lr": 0.1, "seconds": taken})
-            lines.append({"epoch": epoch, "accuracy": accuracy})
-        run.history_file.write_text("\n".join(map(json.dumps, lines)) + "\n")
+                slow = step in (compiled or (1, 2))
+                line = {"step": step, "epoch": epoch, "loss": 1.0, "lr": 0.1, "seconds": seconds + 10 * slow}
+                append_line(run.history_file, line | ({"compiled": True} if slow and compiled else {}))
+            append_line(run.history_file, {"epoch": epoch, "accuracy": accuracy})
+        runs.keep_provenance(run, {"name": "none", "sha256": "0" * 64}, processes)
+        runs.write_summary(run)
         return run
 
     return make
 
 
-def test_a_curve_leaves_compilation_out(make):
-    curve = compare.curve(make("a", [0.2, 0.5, 0.6], seconds=2.0))
+@pytest.mark.parametrize("compiled", [(1, 2), (1,), (1, 5), (1, 2, 3, 4), ()])
+def test_a_curve_leaves_compilation_out(make, compiled):
+    """Of two graphs or one, in a Run that was resumed, and in one that does not say."""
+    curve = compare.curve(make("a", [0.2, 0.5, 0.6], seconds=2.0, compiled=compiled))
     assert (curve.steps, curve.seconds, curve.accuracies) == ([2, 4, 6], [4.0, 8.0, 12.0], [0.2, 0.5, 0.6])
-    assert curve.compile_seconds == pytest.approx(20) and curve.step_ms == pytest.approx(2000)
+    assert curve.compile_seconds == pytest.approx(10 * len(compiled or (1, 2)))
+    assert curve.step_ms == pytest.approx(2000)
+
+
+def test_an_older_run_that_was_resumed(make):
+    """Its first steps do not say that they compiled, those after the restart do."""
+    run = make("a", [0.2, 0.5, 0.6], compiled=(1, 2, 5))
+    lines = run.history_file.read_text().splitlines()
+    lines[:2] = [line.replace(', "compiled": true', "") for line in lines[:2]]
+    run.history_file.write_text("\n".join(lines) + "\n")
+    assert compare.curve(run).seconds == [2.0, 4.0, 6.0]
+
+
+def test_a_run_of_compilation_alone(make):
+    """Its steps are all there is to tell a step's time by."""
+    curve = compare.curve(make("a", [0.2], compiled=(1, 2)))
+    assert curve.seconds == [22.0] and curve.compile_seconds == 0
 
 
 @pytest.mark.parametrize("target, reached", [(0.2, (2, 2.0)), (0.21, (4, 4.0)), (0.5, (4, 4.0)), (0.61, None)])
@@ -54,6 +75,50 @@ def test_runs_that_differ_in_the_seed_are_one_setting(make):
     assert (thor["runs"], thor["reached"], thor["steps"]) == (3, 2, [4, 4, 4])
     assert thor["accuracy"] == [0.6, 0.5, 0.7]
     assert compare.summary(curves, 0.99)[1]["steps"] is None
+
+
+@pytest.mark.parametrize("changed", [
+    {"settings": ("rival=null",)}, {"settings": ("checkpoint_steps=5",)}, {"settings": ("seed=7",)},
+])  # fmt: skip
+def test_what_decides_no_setting(make, changed):
+    curves = compare.settings([make("a-1", [0.5]), make("a-2", [0.6], **changed)])
+    assert {name: len(ones) for name, ones in curves.items()} == {"a": 2}
+
+
+@pytest.mark.parametrize("changed", [
+    {"processes": 2}, {"settings": ("epochs=5",)}, {"settings": ("optimizer.damping=0.1",)},
+    {"profile": "sample-momentum"},
+])  # fmt: skip
+def test_what_decides_a_setting(make, changed):
+    """Two processes have twice the batch."""
+    curves = compare.settings([make("a-1", [0.5]), make("a-2", [0.6], **changed)])
+    assert {name: len(ones) for name, ones in curves.items()} == {"a-1": 1, "a-2": 1}
+
+
+@pytest.mark.parametrize("first, second, name", [
+    ("thor-seed1", "thor-seed2", "thor"), ("thor-1", "thor-2", "thor"), ("thor-seed-1", "thor-seed-2", "thor"),
+    ("resnet20", "again", "resnet20"), ("a/resnet20", "b/resnet20", "resnet20"), ("-1", "-2", "-1"),
+])  # fmt: skip
+def test_names_of_several(make, first, second, name):
+    """Without the number of the seed; a network's number stays."""
+    assert list(compare.settings([make(first, [0.5]), make(second, [0.6], settings=("seed=2",))])) == [name]
+
+
+def test_names_are_told_apart(make, monkeypatch, tmp_path):
+    """No setting hides another, whose name it has without its number."""
+    monkeypatch.chdir(tmp_path)
+    names = {"thor-1": ("seed=1",), "thor-2": ("seed=2",), "thor": ("epochs=5",), "a/thor": ("epochs=6",)}
+    for name, settings in names.items():
+        make(name, [0.5], settings=settings)
+    found = compare.settings([runs.open_run(name) for name in names])
+    assert list(found) == ["thor", str(tmp_path / "thor"), "a/thor"]
+
+
+def test_a_run_given_twice_counts_once(make, monkeypatch):
+    run, other = make("a", [0.5]), make("b", [0.6], profile="sample-momentum")
+    monkeypatch.chdir(run.path)
+    curves = compare.settings([run, other, runs.open_run("."), runs.open_run("../b")])
+    assert {name: len(ones) for name, ones in curves.items()} == {"a": 1, "b": 1}
 
 
 def test_the_table_says_how_many_times_fewer(make):
@@ -82,26 +147,25 @@ def test_the_command(make, tmp_path):
     assert CliRunner().invoke(cli.main, ["compare", *names, "--target", "30"]).exit_code == 2
 
 
-def test_runs_that_cannot_be_compared_are_named(make, tmp_path):
-    run = make("a", [])
-    with pytest.raises(RunError, match="a: not to be compared: it has no evaluation yet"):
-        compare.curve(run)
-    run = make("sink", [0.5])
-    lines = run.history_file.read_text().splitlines()
-    run.history_file.write_text("\n".join(lines[1:]) + "\n")
+def test_runs_that_cannot_be_compared_are_named(make):
+    run = make("sink", [0.5, 0.6])
+    lines = run.history_file.read_text().splitlines(True)
+    run.history_file.write_text("".join(lines[1:]))
     with pytest.raises(RunError, match=r"sink: not to be compared: .*\(sink mode\)"):
         compare.curve(run)
+    run.history_file.write_text("".join(lines[:2]))
+    with pytest.raises(RunError, match="sink: not to be compared: its history has no evaluation"):
+        compare.curve(run)
 
 
-@pytest.mark.slow
-def test_a_rival_is_trained_and_compared(tmp_path):
-    small = ("network.name=resnet8", "data.image_size=16", "max_steps=2", "optimizer.damping=0.1")
-    settings = [word for setting in small for word in ("--set", setting)]
-    command = [sys.executable, "-m", "labkit", "train", "thor", *settings, "--out", str(tmp_path / "mine")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    mine, rival = runs.open_run(tmp_path / "mine"), runs.open_run(tmp_path / "mine-rival")
-    assert mine.recipe.optimizer.damping == 0.1 and rival.recipe.optimizer.name == "momentum"
-    assert mine.steps()[0]["loss"] == rival.steps()[0]["loss"]  # the same weights and images
-    assert mine.updates()[0]["update"] == 1 and rival.updates() == []
-    assert "on the test images" in done.stdout.splitlines()[-4]
+@pytest.mark.parametrize("left", [("provenance.json", "history.jsonl"), ()])
+def test_an_unfinished_run_is_refused(make, left):
+    """Whatever it has; as a baseline its last accuracy so far would be the target."""
+    whole, begun = make("whole", [0.5]), make("begun", [0.4], profile="sample-momentum")
+    for file in ("summary.json", "provenance.json", "history.jsonl"):
+        if file not in left:
+            (begun.path / file).unlink()
+    done = CliRunner().invoke(cli.main, ["compare", str(begun.path), str(whole.path)])
+    again = f"`labkit train thor --resume --out {begun.path}`"
+    said = f"Error: {begun.path}: not to be compared: it is not complete; go on with it by {again}\n"
+    assert (done.exit_code, done.stderr) == (1, said)

@@ -1,0 +1,223 @@
+"""`labkit train` of a recipe with a rival: two Runs that differ by optimizer, schedule and epochs, and a table."""
+
+import os
+import shlex
+import subprocess
+import sys
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from labkit import cli, training
+from labkit import recipe as recipes
+from labkit import run as runs
+from labkit.callbacks import append_line
+from labkit.recipe import RecipeError
+
+# Interrupts `labkit train` right behind the history's line of step 2.
+INTERRUPT = """
+from labkit import callbacks
+from labkit.cli import main
+append = callbacks.append_line
+def append_then_stop(file, record):
+    append(file, record)
+    if record.get("step") == 2:
+        raise KeyboardInterrupt
+callbacks.append_line = append_then_stop
+main()
+"""
+
+
+# -- Its recipe -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def load(repo_root):
+    """A function: recipe of the THOR lab by profile and settings, and its rival's."""
+    file = repo_root / "labs" / "thor" / "recipe.yaml"
+
+    def load(profile, *settings):
+        recipe = recipes.load(file, profile, settings)
+        return recipe, recipe.rival and recipes.rival_of(recipe, file)
+
+    return load
+
+
+@pytest.mark.parametrize("profile", ["sample", "laptop"])
+def test_without_settings_it_is_the_profile(load, profile):
+    recipe, rival = load(profile)
+    assert rival == load(recipe.rival)[0]
+
+
+@pytest.mark.parametrize("setting, key, value", [
+    ("seed=7", "seed", 7), ("max_steps=3", "max_steps", 3), ("epochs=2", "epochs", 2), ("epochs=9", "epochs", 9),
+    ("amp_level=O2", "amp_level", "O2"), ("loss.smoothing=0.1", "loss", {"smoothing": 0.1}),
+])  # fmt: skip
+def test_settings_are_the_rivals_too(load, setting, key, value):
+    for recipe in load("laptop", setting):
+        assert recipe.model_dump()[key] == value
+
+
+@pytest.mark.parametrize("setting", [
+    "optimizer.damping=0.5", "optimizer.weight_decay=0.5", "schedule.lr_max=0.5",
+    'optimizer={"name": "thor", "damping": 0.5}', 'schedule={"name": "cosine", "lr_init": 0, "lr_max": 0.5}',
+])  # fmt: skip
+def test_optimizer_and_schedule_are_its_own(load, setting):
+    """However they are set."""
+    assert load("sample", setting)[1] == load("sample")[1]
+
+
+@pytest.mark.parametrize("settings, says", [
+    (("rival=nope",), "recipe.yaml: no profile 'nope'; it has .*sample-momentum"),
+    (("epochs=1", "schedule.warmup_epochs=0", "rival=slow"), "recipe.yaml: schedule.warmup_epochs: 2 epochs"),
+])  # fmt: skip
+def test_a_rival_that_cannot_be(tmp_path, repo_root, settings, says):
+    file = yaml.safe_load((repo_root / "labs/thor/recipe.yaml").read_text())
+    file["profiles"]["slow"] = {**file["profiles"]["sample-momentum"]}
+    file["profiles"]["slow"]["schedule"] = {**file["profiles"]["slow"]["schedule"], "warmup_epochs": 2}
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(file))
+    with pytest.raises(RecipeError, match=says):
+        recipes.rival_of(recipes.load(path, "sample", settings), path)
+
+
+# -- The command ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def train(sample_data, tmp_path, monkeypatch):
+    """A function: `labkit train thor` in a folder of its own, where training a Run is to write down its end."""
+    trained = []
+
+    def end(run):
+        trained.append(run.path.name)
+        if run.path.name == train.stops:
+            raise KeyboardInterrupt
+        runs.keep_provenance(run, {"name": "none", "sha256": "0" * 64})
+        append_line(run.history_file, {"step": 1, "epoch": 1, "loss": 1.0, "lr": 0.1, "seconds": 1.0})
+        append_line(run.history_file, {"epoch": 1, "accuracy": 0.5})
+        runs.write_summary(run)
+
+    def train(*arguments, status=0):
+        trained.clear()
+        done = CliRunner().invoke(cli.main, ["train", "thor", *arguments])
+        assert done.exit_code == status, done.output
+        return list(trained), done
+
+    train.stops = None
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli.signal, "signal", lambda number, handler: None)  # this process is pytest's
+    monkeypatch.setattr(training, "train", end)
+    return train
+
+
+def table(done):
+    return [line.split()[0] for line in done.stdout.partition("on the test images")[2].splitlines()[2:]]
+
+
+def test_both_are_trained_and_compared(train):
+    trained, done = train("--out", "a")
+    assert trained == ["a", "a-rival"] and table(done) == ["a-rival", "a"]
+
+
+@pytest.mark.parametrize("stops", ["a", "a-rival"])
+def test_resumed_it_is_the_same_rival(train, stops):
+    """Settings are those of the Run: none is given again."""
+    train.stops = stops
+    trained, done = train("--set", "epochs=2", "--set", "seed=5", "--out", "a", status=130)
+    assert trained[-1] == stops and "go on with: labkit train thor --resume --out a\n" in done.stderr
+    train.stops = None
+    trained, done = train("--resume", "--out", "a")
+    assert trained == ["a", "a-rival"][["a", "a-rival"].index(stops) :] and table(done) == ["a-rival", "a"]
+    ours, rival = (runs.open_run(name).recipe for name in ("a", "a-rival"))
+    assert (ours.epochs, ours.seed) == (rival.epochs, rival.seed) == (2, 5)
+    trained, done = train("--resume", "--out", "a")  # both complete
+    assert trained == [] and table(done) == ["a-rival", "a"]
+
+
+def test_a_complete_run_goes_on_to_its_rival(train, tmp_path):
+    """As one that was killed between the two."""
+    train("--out", "a")
+    for file in (tmp_path / "a-rival").glob("*"):
+        file.unlink() if file.is_file() else file.rmdir()
+    trained, done = train("--resume", "--out", "a")
+    assert trained == ["a-rival"] and "a is complete: nothing to resume" in done.stdout
+    assert table(done) == ["a-rival", "a"]
+
+
+@pytest.mark.parametrize("settings, says", [
+    ((), "a-rival: already there"), (("--set", "rival=nope"), "no profile 'nope'"),
+])  # fmt: skip
+def test_what_is_in_the_way_is_told_before_the_training(train, tmp_path, settings, says):
+    (tmp_path / "a-rival").mkdir()
+    (tmp_path / "a-rival" / "thesis.txt").touch()
+    trained, done = train("--out", "a", *settings, status=1)
+    assert trained == [] and says in done.stderr and len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "a").exists()
+
+
+def test_another_rival_in_the_way(train):
+    """A Run by other settings is not taken for it."""
+    train("--out", "a")
+    train("--out", "b", "--set", "epochs=2")
+    os.rename("b", "c")
+    os.rename("a-rival", "c-rival")
+    trained, done = train("--resume", "--out", "c", status=1)
+    assert trained == [] and "c-rival: a resumed Run keeps its recipe: epochs is 4, not 2" in done.stderr
+
+
+def test_no_rival_for_a_run_of_two_processes(train):
+    """`labkit launch` trained it: in one process the rival would have half the batch."""
+    train("--out", "a", "--set", "rival=null")
+    recipe = (runs.open_run("a").path / "recipe.yaml").read_text().replace("rival: null", "rival: sample-momentum")
+    (runs.open_run("a").path / "recipe.yaml").write_text(recipe)
+    summary = (runs.open_run("a").path / "summary.json").read_text().replace('"processes": 1', '"processes": 2')
+    (runs.open_run("a").path / "summary.json").write_text(summary)
+    trained, done = train("--resume", "--out", "a", status=1)
+    assert trained == [] and "a: number of processes: began with 2" in done.stderr
+
+
+def test_without_a_rival(train, tmp_path):
+    trained, done = train("--out", "a", "--set", "rival=null")
+    assert trained == ["a"] and table(done) == [] and [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_launch_says_that_it_trains_no_rival(train, monkeypatch, tmp_path):
+    monkeypatch.setattr("labkit.launch.launch", lambda command, *_, **__: training.train(runs.open_run(command[-1])))
+    done = CliRunner().invoke(cli.main, ["launch", "-n", "2", "train", "thor", "--out", "a"])
+    assert done.exit_code == 0, done.output
+    (line,) = [line for line in done.stdout.splitlines() if "rival" in line]
+    assert line.endswith("labkit launch -n 2 train thor --profile sample-momentum")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_the_help_tells_of_the_rival():
+    text, _, examples = CliRunner().invoke(cli.main, ["train", "--help"]).output.partition("Example:")
+    assert "rival" in text and "labkit train thor --profile sample\n" in examples and "--set rival=null" in examples
+
+
+@pytest.mark.slow
+def test_interrupted_and_resumed_for_real(tmp_path, sample_data, repo_root):
+    """Trained with other settings than the profile's, stopped, gone on with by the command that it names."""
+    small = ("network.name=resnet8", "data.image_size=16", "max_steps=3", "optimizer.damping=0.1", "seed=3")
+    settings = [word for setting in (*small, "checkpoint_steps=1") for word in ("--set", setting)]
+
+    def labkit(*command):
+        environment = {**os.environ, "PYTHONPATH": str(repo_root)}
+        return subprocess.run(
+            [sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        )
+
+    done = labkit("-c", INTERRUPT, "train", "thor", *settings, "--out", "mine")
+    assert done.returncode == 130, done.stderr
+    again = shlex.split(done.stderr.partition("go on with: labkit ")[2].splitlines()[0])
+    done = labkit("-m", "labkit", *again)
+    assert done.returncode == 0, done.stderr
+    mine, rival = runs.open_run(tmp_path / "mine"), runs.open_run(tmp_path / "mine-rival")
+    assert mine.recipe.optimizer.damping == 0.1 and rival.recipe.optimizer.name == "momentum"
+    assert mine.steps()[0]["loss"] == rival.steps()[0]["loss"]  # the same weights and images, by the same seed
+    assert [record.get("compiled", False) for record in mine.steps()] == [True, True, False]  # the second: resumed
+    assert [record.get("compiled", False) for record in rival.steps()] == [True, False, False]
+    assert [record["update"] for record in mine.updates()] == [1] and rival.updates() == []
+    assert [line.split()[0] for line in done.stdout.splitlines()[-2:]] == ["mine-rival", "mine"]
