@@ -29,7 +29,7 @@ def damped_inverse(blocks, damping):
 def block_multiply(blocks, matrix):
     """Block-diagonal matrix (blocks, b, b) times matrix (size, M), size <= blocks * b: (size, M)."""
     (count, b, _), (size, columns) = blocks.shape, matrix.shape
-    product = ops.matmul(blocks, in_blocks(matrix, (count, b))).reshape(count * b, columns)
+    product = ops.matmul(blocks, in_blocks(matrix.expand_dims(0), (count, b))).reshape(count * b, columns)
     return product[:size] if count * b > size else product  # a slice of all rows takes ten times as long as the product
 
 

@@ -24,37 +24,37 @@ class ThorError(LabkitError):
 
 
 def block_shape(size, block_size):
-    """(blocks, rows of a block) of a matrix of `size` rows in diagonal blocks of at most `block_size`."""
-    rows = min(size, block_size)
-    return ceil(size / rows), rows
+    """(blocks, rows of a block) of a matrix of `size` rows in equal diagonal blocks of at most `block_size`."""
+    blocks = ceil(size / block_size)
+    return blocks, ceil(size / blocks)
 
 
-def in_blocks(matrix, shape):
-    """Rows of a matrix (size, M) by block, (blocks, b, M), with rows of zeros at the end where blocks * b > size."""
-    (blocks, b), (size, columns) = shape, matrix.shape
+def in_blocks(matrices, shape):
+    """Rows of N matrices by block, (N, size, M) -> (N blocks, b, M); rows of zeros at the end where they do not fit."""
+    (blocks, b), (count, size, columns) = shape, matrices.shape
     if blocks * b > size:
-        matrix = ops.concat((matrix, ops.zeros((blocks * b - size, columns), matrix.dtype)))
-    return matrix.reshape(blocks, b, columns)
+        matrices = ops.concat((matrices, ops.zeros((count, blocks * b - size, columns), matrices.dtype)), 1)
+    return matrices.reshape(count * blocks, b, columns)
 
 
-def block_gram(columns, shape):
-    """Diagonal blocks of X X^T for X (size, M): (blocks, b, b) float32."""
-    columns = in_blocks(columns.astype(ms.float32), shape)
-    return ops.BatchMatMul(transpose_b=True)(columns, columns)
+def block_gram(matrices, shape):
+    """Diagonal blocks of sum X X^T over N matrices X, (N, size, M) -> (blocks, b, b) float32."""
+    (blocks, b), parts = shape, in_blocks(matrices.astype(ms.float32), shape)
+    return ops.BatchMatMul(transpose_b=True)(parts, parts).reshape(-1, blocks, b, b).sum(0)
 
 
 def features(x):
-    """Columns of a dense layer's input or output: (N, ..., C) -> (C, N T)."""
-    return x.reshape(-1, x.shape[-1]).T
+    """Columns of a dense layer's input or output: (N, ..., C) -> (1, C, N T)."""
+    return x.reshape(-1, x.shape[-1]).T.expand_dims(0)
 
 
 def channels(y):
-    """Columns of a convolution's output: (N, C, H, W) -> (C, N T)."""
-    return y.transpose(1, 0, 2, 3).reshape(y.shape[1], -1)
+    """Columns of a convolution's output: (N, C, H, W) -> (N, C, T)."""
+    return y.reshape(y.shape[0], y.shape[1], -1)
 
 
 class Patches(nn.Cell):
-    """What each output position of a convolution sees: (N, C, H, W) -> (C kh kw, N T), rows as in the weight."""
+    """What each output position of a convolution sees: (N, C, H, W) -> (N, C kh kw, T), rows as in the weight."""
 
     def __init__(self, layer):
         super().__init__()
@@ -78,8 +78,7 @@ class Patches(nn.Cell):
         left, right = self._padding(x.shape[3], 1)
         if top + bottom + left + right:
             x = ops.pad(x, (left, right, top, bottom))
-        seen = ops.unfold(x, self.kernel, self.dilation, 0, self.stride)  # (N, C kh kw, T)
-        return seen.transpose(1, 0, 2).reshape(seen.shape[1], -1)
+        return ops.unfold(x, self.kernel, self.dilation, 0, self.stride)
 
 
 class TapA(nn.Cell):
@@ -93,9 +92,8 @@ class TapA(nn.Cell):
         return x
 
     def bprop(self, x, factor, out, dout):
-        columns = self.columns(x)
-        images = x.shape[0]
-        positions = columns.shape[1] // images
+        images, columns = x.shape[0], self.columns(x)
+        positions = columns.shape[0] * columns.shape[2] // images
         return dout, block_gram(columns, self.shape) / (images * positions**0.5)
 
 
@@ -115,7 +113,7 @@ class TapG(nn.Cell):
 
     def bprop(self, y, factor, out, dout):
         images, columns = dout.shape[0], self.columns(dout)
-        positions = columns.shape[1] // images
+        positions = columns.shape[0] * columns.shape[2] // images
         columns = columns.astype(ms.float32) * (images / self.loss_scale)
         return dout, block_gram(columns, self.shape) / (images * positions**0.5)
 

@@ -14,7 +14,7 @@ from small import cross_entropy, step_of, tensor
 from labkit import runtime
 
 UPDATE = [True, False, True, True, False, True]
-# Blocks of 8: 14 of this size and one of 4, so that the ranks have one to fill up.
+# Blocks of at most 8: one of 4 rows, two of 5, four of 7, eight of 8, so that the ranks have some to fill up.
 OPTIONS = {
     "lr": 0.05, "momentum": 0.9, "weight_decay": 0.01, "block_size": 8, "loss_scale": 16.0, "factor_average": 0.5,
     "damping": [0.1, 0.08], "update": UPDATE, "thresholds": (0.02, 0.0),

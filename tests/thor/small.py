@@ -93,8 +93,9 @@ def gram(rows):
 
 
 def only_blocks(matrix, block_size):
-    """The matrix with zeros outside its diagonal blocks."""
-    number = np.arange(len(matrix)) // (block_size or len(matrix))
+    """The matrix with zeros outside its diagonal blocks: as few as may be, and as equal."""
+    count = -(-len(matrix) // (block_size or len(matrix)))
+    number = np.arange(len(matrix)) // -(-len(matrix) // count)
     return np.where(number[:, None] == number, matrix, 0)
 
 

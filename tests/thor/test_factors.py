@@ -109,16 +109,16 @@ def test_symmetric_and_positive_semidefinite(branches, name):
 
 
 def test_blocks_are_the_diagonal_blocks(rng):
-    """Of 18 rows in blocks of 8: the third has two rows and zeros."""
+    """Of 18 rows in blocks of at most 5: four of 5 rows, the last with two rows of zeros."""
     images, labels = rng.normal(size=(3, 2, 4, 4)), rng.normal(size=(3, 5, 4, 4))
     whole, cut = (measured(nn.SequentialCell(nn.Conv2d(2, 5, 3, weight_init="zeros")), images, labels, block_size=b)
-                  for b in (None, 8))  # fmt: skip
+                  for b in (None, 5))  # fmt: skip
     factor_a, factor_g = factors(whole, "0")
     blocks = cut.layers["0"].factor_a.asnumpy()
-    assert blocks.shape == (3, 8, 8) and cut.layers["0"].factor_g.shape == (1, 5, 5)
-    padded = np.pad(factor_a, (0, 6))
+    assert blocks.shape == (4, 5, 5) and cut.layers["0"].factor_g.shape == (1, 5, 5)
+    padded = np.pad(factor_a, (0, 2))
     for number, block in enumerate(blocks):
-        place = slice(8 * number, 8 * number + 8)
+        place = slice(5 * number, 5 * number + 5)
         np.testing.assert_allclose(block, padded[place, place], rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(cut.layers["0"].factor_g.asnumpy()[0], factor_g, rtol=1e-6)
 
@@ -275,7 +275,6 @@ def test_patches_times_weight_is_the_convolution(name, rng):
     layer = nn.Conv2d(CHANNELS, 3, **LAYERS[name])
     images = tensor(rng.normal(size=(IMAGES, CHANNELS, HEIGHT, WIDTH)))
     outputs = layer(images).asnumpy()
-    seen = Patches(layer)(images).asnumpy()  # (C kh kw, N T)
-    found = (layer.weight.asnumpy().reshape(3, -1) @ seen).reshape(3, IMAGES, -1).transpose(1, 0, 2)
+    found = layer.weight.asnumpy().reshape(3, -1) @ Patches(layer)(images).asnumpy()
     bias = layer.bias.asnumpy()[:, None] if layer.has_bias else 0
     np.testing.assert_allclose(found + bias, outputs.reshape(IMAGES, 3, -1), rtol=1e-4, atol=1e-5)

@@ -41,7 +41,7 @@ def test_precondition_is_the_dense_solve(weight, block_size, damping, mode, rng)
     """Of the whole Kronecker product; with blocks, of the factors with zeros outside them."""
     rows, dense = random_factors(rng, weight)
     inverses = [
-        damped_inverse(block_gram(tensor(r[:, 0].T), block_shape(len(f), block_size or 2**31)) / len(r), damping)
+        damped_inverse(block_gram(tensor(r[:, 0].T[None]), block_shape(len(f), block_size or 2**31)) / len(r), damping)
         for r, f in zip(rows, dense)
     ]
     gradient = rng.normal(size=weight)
