@@ -32,6 +32,7 @@ NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=600 --nbval-saniti
 TORCHVISION  := torchvision==0.22.0
 ENV_STAMP    := $(VENV)/.stamp
 TORCH_STAMP  := $(VENV)/.stamp-$(TORCHVISION)
+BENCH_STAMP  := $(VENV)/.stamp-bench
 SAMPLE_STAMP := $(DATA)/sample/.stamp
 
 .PHONY: help env torch sample book test lint lab bench clean distclean
@@ -76,7 +77,7 @@ lab: $(SAMPLE_STAMP) ## open a lab in JupyterLab (LAB=cifar10, imagenet or thor)
 	@echo "          Where no browser opens: put /tree/labs/$(LAB)/lab.md behind /lab in the address below, before the ?"
 	@$(BIN)/jupyter lab --notebook-dir=. $$([ "$$(id -u)" != 0 ] || echo --allow-root) $(ARGS) labs/$(LAB)/lab.md
 
-bench: $(TORCH_STAMP) $(SAMPLE_STAMP) ## measure speed beside PyTorch (installs torch)
+bench: $(BENCH_STAMP) $(SAMPLE_STAMP) ## measure speed beside PyTorch (installs torch)
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
 
 clean: ## remove what the build made (_build, caches)
@@ -122,6 +123,10 @@ $(TORCH_STAMP): requirements-torch.txt $(ENV_STAMP)
 	@echo "make torch: installing PyTorch into .venv: 0.2 GB (CPU build) or several GB (CUDA build)"
 	@$(PIP) -r requirements-torch.txt -c constraints.txt
 	@$(PIP) --no-deps $(TORCHVISION)
+	@touch $@
+
+$(BENCH_STAMP): requirements-bench.txt $(TORCH_STAMP)
+	@$(PIP) --no-deps -r requirements-bench.txt
 	@touch $@
 
 $(SAMPLE_STAMP): data_scripts/cifar10.py data_scripts/imagenet.py data_scripts/shared.py labkit/data/files.py \
