@@ -39,23 +39,29 @@ def sample_data() -> Path:
 
 
 @pytest.fixture
-def start(lab, tmp_path, monkeypatch, capsys):
-    """Function that runs a start file of `lab` in this process, as a program, in a directory of its own."""
-    monkeypatch.chdir(tmp_path)
+def run_file(monkeypatch, capsys):
+    """Function that runs a file of Python in this process, as a program with arguments."""
 
-    def start(name, *arguments):
-        monkeypatch.setattr(sys, "argv", [str(lab / name), *map(str, arguments)])
+    def run_file(file, *arguments):
+        monkeypatch.setattr(sys, "argv", [str(file), *map(str, arguments)])
         status = 0
         try:
-            runpy.run_path(str(lab / name), run_name="__main__")
-        except SystemExit as ended:
+            runpy.run_path(str(file), run_name="__main__")
+        except SystemExit as ended:  # with a message, as Python ends a program: on stderr, and 1
             status = ended.code
         stdout, stderr = capsys.readouterr()
         if isinstance(status, str):
             status, stderr = 1, f"{stderr}{status}\n"
         return subprocess.CompletedProcess(arguments, status, stdout, stderr)
 
-    return start
+    return run_file
+
+
+@pytest.fixture
+def start(lab, tmp_path, monkeypatch, run_file):
+    """Function that runs a start file of `lab` in a directory of its own."""
+    monkeypatch.chdir(tmp_path)
+    return lambda name, *arguments: run_file(lab / name, *arguments)
 
 
 @pytest.fixture(scope="session")

@@ -157,9 +157,10 @@ class Thor(nn.Cell):
         failed = np.isin(np.arange(count), chosen[~sound] % count)
         self._warn(failed, f"its factors have no inverse at damping {damping:g}")
         inverted &= ~failed
+        kept = (*self.inverses_a, *self.inverses_g)
         for number, inverse in zip(chosen, inverses):
             if inverted[number % count]:
-                (*self.inverses_a, *self.inverses_g)[number].set_data(inverse)
+                kept[number].set_data(inverse)
         self.traces.set_data(Tensor(np.where(inverted, values, previous), ms.float32))
         self.stopped.set_data(Tensor(stopped, ms.int32))
         return {"trace": values, "inverted": inverted}

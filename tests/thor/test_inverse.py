@@ -16,7 +16,7 @@ from small import (
     step_of,
     tensor,
     values,
-)  # fmt: skip
+)
 
 from labkit.thor import TRACE_RULES, damped_inverse, precondition
 from labkit.thor.optimizer import invert
@@ -127,8 +127,7 @@ def test_rotated_coordinates_rotate_the_step(block_size, invariant, rng):
 
 def inverted(factor, damping, rows=None):
     """Inverse of one factor (blocks, b, b) of a matrix with so many rows, and whether it is sound."""
-    factor = np.asarray(factor)
-    factor = Parameter(Tensor(factor, ms.float32), "factor")
+    factor = Parameter(Tensor(np.asarray(factor), ms.float32), "factor")
     (inverse,), (sound,) = invert([factor], [rows or factor.shape[0] * factor.shape[1]], damping)
     return inverse.asnumpy(), sound
 

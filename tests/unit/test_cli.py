@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import runpy
 import subprocess
 import sys
 
@@ -494,24 +493,10 @@ def test_doctor_for_people(invoke, sample_data):
 
 
 @pytest.fixture
-def job(place, repo_root, monkeypatch, capsys):
+def job(place, repo_root, monkeypatch, run_file):
     """Function that runs train.py in this process, as a program; the arguments are the job's."""
     monkeypatch.chdir(place)
-
-    def job(*arguments):
-        file = repo_root / "labs" / "cifar10" / "train.py"
-        monkeypatch.setattr(sys, "argv", [str(file), *map(str, arguments)])
-        status = 0
-        try:
-            runpy.run_path(str(file), run_name="__main__")
-        except SystemExit as ended:  # with a message, as Python ends a program: on stderr, and 1
-            status = ended.code
-        stdout, stderr = capsys.readouterr()
-        if isinstance(status, str):
-            status, stderr = 1, f"{stderr}{status}\n"
-        return subprocess.CompletedProcess(arguments, status, stdout, stderr)
-
-    return job
+    return lambda *arguments: run_file(repo_root / "labs" / "cifar10" / "train.py", *arguments)
 
 
 @pytest.fixture(scope="module")
