@@ -1,0 +1,306 @@
+"""One object server: the primitives of esdk-obs-python, with TLS that verifies, errors that are raised, and retries.
+
+The SDK returns HTTP errors as results and lets network errors through; a 429 or a body cut short it does not retry, its
+default TLS verifies nothing. So its retries are off, and every request goes through `Store._ask`.
+"""
+
+import base64
+import configparser
+import hashlib
+import logging
+import os
+import random
+import ssl
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.client import HTTPException
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import unquote_plus, urlsplit
+
+from labkit.cloud.place import CloudError
+
+TRANSIENT = {408, 429, 500, 502, 503, 504}
+LONGEST_WAIT = 20.0  # seconds between two tries
+CHUNK = 1 << 20
+KEYS = (("OBS_ACCESS_KEY_ID", "OBS_SECRET_ACCESS_KEY", "OBS_SECURITY_TOKEN"),
+        ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SECURITY_TOKEN"))  # fmt: skip
+FILE = Path("~/.huaweicloud/credentials")  # of Huawei Cloud's SDKs
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An object: its key, size in bytes, ETag without quotes, and the SHA-256 that labkit gave it."""
+
+    key: str
+    size: int
+    etag: str
+    sha256: str | None = None
+
+
+class _TryAgain(Exception):
+    """What may have passed at the next try: the CloudError to raise if not, and seconds to wait at least."""
+
+    def __init__(self, error, wait=0.0):
+        super().__init__(str(error))
+        self.error, self.wait = error, wait
+
+
+def credentials(environment) -> tuple[str, str, str | None]:
+    """Access key, secret key and token, from the environment or the SDKs' file; raises CloudError."""
+    for names in KEYS:
+        access, secret, token = (environment.get(name) for name in names)
+        if access and secret:
+            return access, secret, token
+        if access or secret:
+            raise CloudError(f"{names[1] if access else names[0]} is not set, but {names[0] if access else names[1]} is")
+    file = configparser.ConfigParser(interpolation=None)
+    file.read(FILE.expanduser())
+    found = file["basic"] if "basic" in file else {}
+    if found.get("ak") and found.get("sk"):
+        return found["ak"], found["sk"], found.get("securitytoken")
+    raise CloudError(f"no credentials: set {KEYS[0][0]} and {KEYS[0][1]}, or write ak and sk into {FILE}, [basic]")
+
+
+def endpoint(environment) -> str:
+    """URL of the server; raises CloudError."""
+    url = environment.get("OBS_ENDPOINT")
+    if not url and environment.get("S3_ENDPOINT"):  # in a job
+        url = environment["S3_ENDPOINT"]
+        if "://" not in url:
+            url = ("https://" if environment.get("S3_USE_HTTPS", "1") == "1" else "http://") + url
+    if not url:
+        raise CloudError("no server: set OBS_ENDPOINT, for example https://obs.cn-north-4.myhuaweicloud.com")
+    return url if "://" in url else f"https://{url}"
+
+
+class Store:
+    """A server. deadline: seconds without success after which a request is given up."""
+
+    def __init__(self, client, url, deadline=300.0):
+        self.client, self.url, self.deadline = client, url, deadline
+
+    @classmethod
+    def connect(cls, environment=os.environ, deadline=300.0):
+        """The server and the account that the environment names; raises CloudError. No request is made yet."""
+        from obs import ObsClient
+
+        url, (access, secret, token) = endpoint(environment), credentials(environment)
+        host, secure = urlsplit(url).hostname or "", urlsplit(url).scheme == "https"
+        by_path = host == "localhost" or _is_address(host)
+        signature = environment.get("OBS_SIGNATURE") or ("obs" if host.endswith(".myhuaweicloud.com") else "v4")
+        client = ObsClient(
+            access, secret, server=url, security_token=token, signature=signature, path_style=by_path,
+            region=environment.get("OBS_REGION", "us-east-1"), max_retry_count=0, timeout=30,
+        )  # fmt: skip
+        if secure:
+            try:
+                client.context = ssl.create_default_context(cafile=environment.get("OBS_CA_FILE"))
+            except (OSError, ssl.SSLError) as error:
+                raise CloudError(f"OBS_CA_FILE: {environment['OBS_CA_FILE']}: {error}") from None
+        logging.getLogger("obs").disabled = True  # it would log bodies and headers
+        return cls(client, url, deadline)
+
+    def head(self, bucket, key) -> Entry | None:
+        """The object, or None where there is none."""
+        found = self._ask(f"obs://{bucket}/{key}", lambda: self.client.getObjectMetadata(bucket, key), missing=True)
+        if found is None:
+            return None
+        headers = {name.lower(): value for name, value in found.header}
+        sha256 = next((value for name, value in headers.items() if name.endswith("sha256") and len(value) == 64), None)
+        return Entry(key, int(found.body.contentLength), _unquoted(found.body.etag), sha256)
+
+    def list(self, bucket, prefix="") -> Iterator[Entry]:
+        """All objects whose keys begin with the prefix, in the order of their keys."""
+        marker = None
+        while True:
+            page = self._ask(
+                f"obs://{bucket}/{prefix}",
+                lambda: self.client.listObjects(bucket, prefix, marker, max_keys=1000, encoding_type="url"),
+                whole=lambda body: body is not None and body.contents is not None and body.is_truncated is not None,
+            ).body
+            for item in page.contents:
+                yield Entry(_decoded(item.key, page), int(item.size), _unquoted(item.etag))
+            if not page.is_truncated:
+                return
+            following = page.next_marker or (page.contents[-1].key if page.contents else None)
+            following = following and _decoded(following, page)
+            if not following or following == marker:
+                raise CloudError(f"obs://{bucket}/{prefix}: the listing does not go on where it said it would")
+            marker = following
+
+    def put(self, bucket, key, content: bytes, sha256) -> str:
+        """Write an object in one request; returns its ETag."""
+        from obs import PutObjectHeader
+
+        headers = PutObjectHeader(md5=_md5(content), contentType="application/octet-stream")
+        done = self._ask(
+            f"obs://{bucket}/{key}",
+            lambda: self.client.putContent(bucket, key, content, metadata={"sha256": sha256}, headers=headers),
+            whole=lambda body: bool(body and body.etag),
+        )
+        return _unquoted(done.body.etag)
+
+    def get(self, bucket, key, start, end, etag) -> bytes:
+        """Bytes start to end (excluded) of the object that has this ETag; CloudError where it is another by now."""
+        from obs import GetObjectHeader
+
+        if start == end:
+            return b""
+        headers = GetObjectHeader(range=f"{start}-{end - 1}", if_match=etag)
+
+        def request():
+            result = self.client.getObject(bucket, key, headers=headers)
+            if result.status < 300:
+                response = result.body.response
+                try:
+                    result.body = b"".join(iter(lambda: response.read(CHUNK), b""))
+                finally:
+                    response.close()
+            return result
+
+        return self._ask(f"obs://{bucket}/{key}", request, whole=lambda body: len(body) == end - start).body
+
+    def delete(self, bucket, key) -> None:
+        """Remove an object, if it is there."""
+        self._ask(f"obs://{bucket}/{key}", lambda: self.client.deleteObject(bucket, key), missing=True)
+
+    # -- Uploads in parts ------------------------------------------------------------------------------
+
+    def begin(self, bucket, key, sha256) -> str:
+        """Open an upload in parts; returns its id."""
+        begun = self._ask(
+            f"obs://{bucket}/{key}",
+            lambda: self.client.initiateMultipartUpload(
+                bucket, key, metadata={"sha256": sha256}, contentType="application/octet-stream"
+            ),
+            whole=lambda body: bool(body and body.uploadId),
+        )
+        return begun.body.uploadId
+
+    def open_uploads(self, bucket, key) -> list[str]:
+        """Ids of this key's uploads that were begun and neither completed nor aborted, the oldest first."""
+        from obs import ListMultipartUploadsRequest
+
+        found, key_marker, id_marker = [], None, None
+        while True:
+            asked = ListMultipartUploadsRequest(prefix=key, key_marker=key_marker, upload_id_marker=id_marker)
+            page = self._ask(
+                f"obs://{bucket}/{key}",
+                lambda: self.client.listMultipartUploads(bucket, asked, encoding_type="url"),
+                whole=lambda body: body is not None and body.upload is not None,
+            ).body
+            found += [one.uploadId for one in page.upload if _decoded(one.key, page) == key]
+            if not page.isTruncated:
+                return found
+            key_marker, id_marker = _decoded(page.nextKeyMarker, page), page.nextUploadIdMarker
+
+    def parts(self, bucket, key, upload) -> dict[int, str] | None:
+        """ETags of the parts that the server has, by number from 1; None where the upload is gone."""
+        found, marker = {}, None
+        while True:
+            page = self._ask(
+                f"obs://{bucket}/{key}",
+                lambda: self.client.listParts(bucket, key, upload, partNumberMarker=marker),
+                whole=lambda body: body is not None and body.parts is not None,
+                missing=True,
+            )
+            if page is None:
+                return None
+            found |= {int(part.partNumber): _unquoted(part.etag) for part in page.body.parts}
+            if not page.body.isTruncated:
+                return found
+            marker = page.body.nextPartNumberMarker
+
+    def put_part(self, bucket, key, upload, number, content: bytes) -> str:
+        """Write a part; returns its ETag, the MD5 of its content."""
+        done = self._ask(
+            f"obs://{bucket}/{key}, part {number}",
+            lambda: self.client.uploadPart(bucket, key, number, upload, content=content, md5=_md5(content)),
+            whole=lambda body: bool(body and body.etag),
+        )
+        return _unquoted(done.body.etag)
+
+    def complete(self, bucket, key, upload, etags: list[str]) -> None:
+        """Make the object of its parts. An answer that is lost may have been a yes: look at the object, not at this."""
+        from obs import CompleteMultipartUploadRequest, CompletePart
+
+        asked = CompleteMultipartUploadRequest(
+            [CompletePart(partNum=number, etag=etag) for number, etag in enumerate(etags, start=1)]
+        )
+        self._ask(
+            f"obs://{bucket}/{key}",
+            lambda: self.client.completeMultipartUpload(bucket, key, upload, asked),
+            whole=lambda body: bool(body and body.etag),  # 200 with an <Error> in it has none
+            missing=True,
+        )
+
+    def abort(self, bucket, key, upload) -> None:
+        """Give an upload up; its parts go."""
+        self._ask(
+            f"obs://{bucket}/{key}", lambda: self.client.abortMultipartUpload(bucket, key, upload), missing=True
+        )
+
+    # -- Every request ---------------------------------------------------------------------------------
+
+    def _ask(self, place, request, *, whole=None, missing=False):
+        """The SDK's result, after as many tries as the deadline allows; raises CloudError.
+
+        whole: says of a body whether it is all that was asked for. missing: None where there is nothing (404).
+        """
+        begun, tries = time.monotonic(), 0
+        while True:
+            try:
+                return self._once(place, request, whole, missing)
+            except _TryAgain as trouble:
+                tries += 1
+                wait = max(trouble.wait, random.uniform(0, min(LONGEST_WAIT, 0.2 * 2**tries)))  # full jitter
+                if time.monotonic() + wait - begun > self.deadline:
+                    known = trouble.error
+                    message = f"{known.message}; given up after {tries} tries in {time.monotonic() - begun:.0f} s"
+                    raise CloudError(message, known.status, known.code, known.request_id) from None
+                time.sleep(wait)
+
+    def _once(self, place, request, whole, missing):
+        try:
+            result = request()
+        except ssl.SSLCertVerificationError as error:
+            raise CloudError(f"{place}: {self.url}: certificate refused: {error.verify_message}") from None
+        except (OSError, HTTPException) as error:
+            raise _TryAgain(CloudError(f"{place}: {self.url}: {type(error).__name__}: {error}")) from None
+        if missing and result.status == 404:
+            return None
+        if result.status >= 300:
+            error = CloudError(f"{place}: {result.reason}", result.status, result.code, result.requestId)
+            if result.status in TRANSIENT:
+                raise _TryAgain(error, _retry_after(result))
+            raise error
+        if whole and not whole(result.body):
+            raise _TryAgain(CloudError(f"{place}: the answer is not whole", result.status, None, result.requestId))
+        return result
+
+
+def _is_address(host):
+    try:
+        return bool(ip_address(host))
+    except ValueError:
+        return False
+
+
+def _md5(content):
+    return base64.b64encode(hashlib.md5(content).digest()).decode()
+
+
+def _unquoted(etag):
+    return etag.strip('"')
+
+
+def _decoded(key, page):
+    return unquote_plus(key) if page.encoding_type == "url" else key
+
+
+def _retry_after(result):
+    """Seconds that the server asks for, at most a minute."""
+    asked = next((value for name, value in result.header if name.lower() == "retry-after"), "")
+    return min(float(asked), 60.0) if asked.isdigit() else 0.0
