@@ -1,15 +1,19 @@
 """One object server: the primitives of esdk-obs-python, with TLS that verifies, errors that are raised, and retries.
 
 The SDK returns HTTP errors as results and lets network errors through; a 429 or a body cut short it does not retry, its
-default TLS verifies nothing. So its retries are off, and every request goes through `Store._ask`.
+default TLS verifies nothing. So its retries are off, and every request goes through `Store._ask`. Content is handed to it
+as a stream: of bytes it would make a text for its log, which takes three times the memory, log or no log.
 """
+
+from __future__ import annotations  # Store has a method list
 
 import base64
 import configparser
 import hashlib
-import logging
+import io
 import os
 import random
+import re
 import ssl
 import time
 from collections.abc import Iterator
@@ -17,13 +21,16 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from ipaddress import ip_address
 from pathlib import Path
-from urllib.parse import unquote_plus, urlsplit
+from urllib.parse import urlsplit
 
 from labkit.cloud.place import CloudError
 
 TRANSIENT = {408, 429, 500, 502, 503, 504}
+# Damaged on the way, or said with another status than it should have.
+TRANSIENT_CODES = {"BadDigest", "IncompleteBody", "InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown"}
 LONGEST_WAIT = 20.0  # seconds between two tries
 CHUNK = 1 << 20
+PAGE = 1000  # entries of a listing that are asked for at once
 KEYS = (("OBS_ACCESS_KEY_ID", "OBS_SECRET_ACCESS_KEY", "OBS_SECURITY_TOKEN"),
         ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SECURITY_TOKEN"))  # fmt: skip
 FILE = Path("~/.huaweicloud/credentials")  # of Huawei Cloud's SDKs
@@ -37,6 +44,14 @@ class Entry:
     size: int
     etag: str
     sha256: str | None = None
+
+
+class _ErrorBody(Exception):
+    """An <Error> in an answer whose status is 200."""
+
+    def __init__(self, code, message):
+        super().__init__(message)
+        self.code = code
 
 
 class _TryAgain(Exception):
@@ -54,10 +69,14 @@ def credentials(environment) -> tuple[str, str, str | None]:
         if access and secret:
             return access, secret, token
         if access or secret:
-            raise CloudError(f"{names[1] if access else names[0]} is not set, but {names[0] if access else names[1]} is")
+            there, missing = names[:2] if access else names[1::-1]
+            raise CloudError(f"{missing} is not set, but {there} is")
     file = configparser.ConfigParser(interpolation=None)
-    file.read(FILE.expanduser())
-    found = file["basic"] if "basic" in file else {}
+    try:
+        file.read(FILE.expanduser(), encoding="utf-8")
+    except (configparser.Error, UnicodeDecodeError):
+        raise CloudError(f"{FILE}: not an INI file") from None  # the parser's own words would quote it
+    found = dict(file["basic"]) if file.has_section("basic") else {}
     if found.get("ak") and found.get("sk"):
         return found["ak"], found["sk"], found.get("securitytoken")
     raise CloudError(f"no credentials: set {KEYS[0][0]} and {KEYS[0][1]}, or write ak and sk into {FILE}, [basic]")
@@ -84,13 +103,11 @@ class Store:
     @classmethod
     def connect(cls, environment=os.environ, deadline=300.0):
         """The server and the account that the environment names; raises CloudError. No request is made yet."""
-        from obs import ObsClient
-
         url, (access, secret, token) = endpoint(environment), credentials(environment)
         host, secure = urlsplit(url).hostname or "", urlsplit(url).scheme == "https"
         by_path = host == "localhost" or _is_address(host)
         signature = environment.get("OBS_SIGNATURE") or ("obs" if host.endswith(".myhuaweicloud.com") else "v4")
-        client = ObsClient(
+        client = _client(
             access, secret, server=url, security_token=token, signature=signature, path_style=by_path,
             region=environment.get("OBS_REGION", "us-east-1"), max_retry_count=0, timeout=30,
         )  # fmt: skip
@@ -99,12 +116,16 @@ class Store:
                 client.context = ssl.create_default_context(cafile=environment.get("OBS_CA_FILE"))
             except (OSError, ssl.SSLError) as error:
                 raise CloudError(f"OBS_CA_FILE: {environment['OBS_CA_FILE']}: {error}") from None
-        logging.getLogger("obs").disabled = True  # it would log bodies and headers
         return cls(client, url, deadline)
 
     def head(self, bucket, key) -> Entry | None:
         """The object, or None where there is none."""
-        found = self._ask(f"obs://{bucket}/{key}", lambda: self.client.getObjectMetadata(bucket, key), missing=True)
+        found = self._ask(
+            f"obs://{bucket}/{key}",
+            lambda: self.client.getObjectMetadata(bucket, key),
+            whole=lambda body: bool(body and body.etag and body.contentLength is not None),
+            missing=True,
+        )
         if found is None:
             return None
         headers = {name.lower(): value for name, value in found.header}
@@ -117,16 +138,18 @@ class Store:
         while True:
             page = self._ask(
                 f"obs://{bucket}/{prefix}",
-                lambda: self.client.listObjects(bucket, prefix, marker, max_keys=1000, encoding_type="url"),
-                whole=lambda body: body is not None and body.contents is not None and body.is_truncated is not None,
+                lambda after=marker: self.client.listObjects(bucket, prefix, after, PAGE, encoding_type="url"),
+                # of HTML that happens to be XML as well, the SDK makes an empty listing without a name
+                whole=lambda body: (
+                    body and body.name == bucket and all(one.key and one.etag and one.size is not None for one in body.contents)
+                ),
             ).body
             for item in page.contents:
-                yield Entry(_decoded(item.key, page), int(item.size), _unquoted(item.etag))
+                yield Entry(item.key, int(item.size), _unquoted(item.etag))
             if not page.is_truncated:
                 return
-            following = page.next_marker or (page.contents[-1].key if page.contents else None)
-            following = following and _decoded(following, page)
-            if not following or following == marker:
+            following = page.next_marker or (page.contents[-1].key if page.contents else "")
+            if following <= (marker or ""):
                 raise CloudError(f"obs://{bucket}/{prefix}: the listing does not go on where it said it would")
             marker = following
 
@@ -134,10 +157,12 @@ class Store:
         """Write an object in one request; returns its ETag."""
         from obs import PutObjectHeader
 
-        headers = PutObjectHeader(md5=_md5(content), contentType="application/octet-stream")
+        headers = PutObjectHeader(
+            md5=_md5(content), contentType="application/octet-stream", contentLength=len(content)
+        )
         done = self._ask(
             f"obs://{bucket}/{key}",
-            lambda: self.client.putContent(bucket, key, content, metadata={"sha256": sha256}, headers=headers),
+            lambda: self.client.putContent(bucket, key, io.BytesIO(content), {"sha256": sha256}, headers),
             whole=lambda body: bool(body and body.etag),
         )
         return _unquoted(done.body.etag)
@@ -155,7 +180,7 @@ class Store:
             if result.status < 300:
                 response = result.body.response
                 try:
-                    result.body = b"".join(iter(lambda: response.read(CHUNK), b""))
+                    result.body = _read(response.result, end - start)  # the SDK's own reader raises a bare Exception
                 finally:
                     response.close()
             return result
@@ -185,16 +210,20 @@ class Store:
 
         found, key_marker, id_marker = [], None, None
         while True:
-            asked = ListMultipartUploadsRequest(prefix=key, key_marker=key_marker, upload_id_marker=id_marker)
+            asked = ListMultipartUploadsRequest(
+                prefix=key, max_uploads=PAGE, key_marker=key_marker, upload_id_marker=id_marker
+            )
             page = self._ask(
                 f"obs://{bucket}/{key}",
-                lambda: self.client.listMultipartUploads(bucket, asked, encoding_type="url"),
-                whole=lambda body: body is not None and body.upload is not None,
+                lambda asked=asked: self.client.listMultipartUploads(bucket, asked, encoding_type="url"),
+                whole=lambda body: body and body.bucket == bucket,
             ).body
-            found += [one.uploadId for one in page.upload if _decoded(one.key, page) == key]
+            found += [(one.initiated or "", one.uploadId) for one in page.upload or () if one.key == key]
             if not page.isTruncated:
-                return found
-            key_marker, id_marker = _decoded(page.nextKeyMarker, page), page.nextUploadIdMarker
+                return [upload for _, upload in sorted(found)]
+            if (page.nextKeyMarker, page.nextUploadIdMarker) == (key_marker, id_marker):
+                raise CloudError(f"obs://{bucket}/{key}: the list of uploads does not go on where it said it would")
+            key_marker, id_marker = page.nextKeyMarker, page.nextUploadIdMarker
 
     def parts(self, bucket, key, upload) -> dict[int, str] | None:
         """ETags of the parts that the server has, by number from 1; None where the upload is gone."""
@@ -202,22 +231,28 @@ class Store:
         while True:
             page = self._ask(
                 f"obs://{bucket}/{key}",
-                lambda: self.client.listParts(bucket, key, upload, partNumberMarker=marker),
-                whole=lambda body: body is not None and body.parts is not None,
+                lambda after=marker: self.client.listParts(bucket, key, upload, PAGE, after, encoding_type="url"),
+                whole=lambda body: body and body.uploadId == upload,
                 missing=True,
             )
             if page is None:
                 return None
-            found |= {int(part.partNumber): _unquoted(part.etag) for part in page.body.parts}
+            found |= {int(part.partNumber): _unquoted(part.etag) for part in page.body.parts or ()}
             if not page.body.isTruncated:
                 return found
-            marker = page.body.nextPartNumberMarker
+            following = page.body.nextPartNumberMarker or 0
+            if following <= (marker or 0):
+                raise CloudError(f"obs://{bucket}/{key}: the list of parts does not go on where it said it would")
+            marker = following
 
     def put_part(self, bucket, key, upload, number, content: bytes) -> str:
         """Write a part; returns its ETag, the MD5 of its content."""
+        md5 = _md5(content)
         done = self._ask(
             f"obs://{bucket}/{key}, part {number}",
-            lambda: self.client.uploadPart(bucket, key, number, upload, content=content, md5=_md5(content)),
+            lambda: self.client.uploadPart(
+                bucket, key, number, upload, content=io.BytesIO(content), partSize=len(content), md5=md5
+            ),
             whole=lambda body: bool(body and body.etag),
         )
         return _unquoted(done.body.etag)
@@ -232,7 +267,7 @@ class Store:
         self._ask(
             f"obs://{bucket}/{key}",
             lambda: self.client.completeMultipartUpload(bucket, key, upload, asked),
-            whole=lambda body: bool(body and body.etag),  # 200 with an <Error> in it has none
+            whole=lambda body: bool(body and body.etag),
             missing=True,
         )
 
@@ -267,13 +302,17 @@ class Store:
             result = request()
         except ssl.SSLCertVerificationError as error:
             raise CloudError(f"{place}: {self.url}: certificate refused: {error.verify_message}") from None
+        except _ErrorBody as error:
+            known = CloudError(f"{place}: {error}", 200, error.code)
+            raise _TryAgain(known) if error.code in TRANSIENT_CODES else known from None
         except (OSError, HTTPException) as error:
             raise _TryAgain(CloudError(f"{place}: {self.url}: {type(error).__name__}: {error}")) from None
         if missing and result.status == 404:
             return None
         if result.status >= 300:
-            error = CloudError(f"{place}: {result.reason}", result.status, result.code, result.requestId)
-            if result.status in TRANSIENT:
+            reason = result.errorMessage or result.reason
+            error = CloudError(f"{place}: {reason}", result.status, result.errorCode, result.requestId)
+            if result.status in TRANSIENT or result.errorCode in TRANSIENT_CODES:
                 raise _TryAgain(error, _retry_after(result))
             raise error
         if whole and not whole(result.body):
@@ -296,11 +335,37 @@ def _unquoted(etag):
     return etag.strip('"')
 
 
-def _decoded(key, page):
-    return unquote_plus(key) if page.encoding_type == "url" else key
+def _read(stream, size):
+    """At most one byte more than size of the stream."""
+    blocks, left = [], size + 1
+    while left and (block := stream.read(min(left, CHUNK))):
+        blocks.append(block)
+        left -= len(block)
+    return b"".join(blocks)
 
 
 def _retry_after(result):
     """Seconds that the server asks for, at most a minute."""
     asked = next((value for name, value in result.header if name.lower() == "retry-after"), "")
     return min(float(asked), 60.0) if asked.isdigit() else 0.0
+
+
+def _client(*arguments, **settings):
+    """An ObsClient that lets through two things that the SDK drops: Retry-After, and an <Error> in a 200."""
+    from obs import ObsClient
+
+    class Client(ObsClient):
+        def _rename_response_headers(self, headers):
+            asked = headers.get("retry-after")
+            return super()._rename_response_headers(headers) + ([("retry-after", asked)] if asked else [])
+
+        def _prepare_body(self, methodName, responseData, isJson, headers):
+            if b"<Error" in (responseData or b"")[:400]:
+                found = {}
+                for name in ("Code", "Message"):
+                    match = re.search(rf"<{name}>([^<]*)</{name}>".encode(), responseData)
+                    found[name] = match.group(1).decode("utf-8", "replace") if match else ""
+                raise _ErrorBody(found["Code"], found["Message"] or "an error, though the status is 200")
+            return super()._prepare_body(methodName, responseData, isJson, headers)
+
+    return Client(*arguments, **settings)

@@ -1,0 +1,226 @@
+"""A true object server for the tests: OpenStack Swift with s3api, in a temporary folder, without root.
+
+Four processes on free ports of 127.0.0.1, one device, one replica. Signatures (v2, v4) are checked. They end with the
+process that started them, however that ends. Swift itself is installed on first use into _build/swift.
+"""
+
+import base64
+import fcntl
+import getpass
+import hashlib
+import hmac
+import http.client
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from email.utils import formatdate
+from pathlib import Path
+
+from labkit.runtime import REPO, LabkitError, die_with_parent
+
+PACKAGES = ("swift", "setuptools")
+HOME = REPO / "_build" / "swift"
+ACCESS_KEY, SECRET_KEY = "test:tester", "testing"
+RINGS = ("account", "container", "object")
+SWIFT_CONF = """\
+[swift-hash]
+swift_hash_path_prefix = labkit
+swift_hash_path_suffix = labkit
+[storage-policy:0]
+name = Policy-0
+default = yes
+"""
+COMMON = """\
+[DEFAULT]
+bind_ip = 127.0.0.1
+bind_port = {port}
+user = {user}
+swift_dir = {folder}
+devices = {folder}
+mount_check = false
+fallocate_reserve = 0
+disable_fallocate = true
+workers = 0
+log_level = WARNING
+log_address = {folder}/no-syslog
+"""
+STORAGE = COMMON + """\
+[pipeline:main]
+pipeline = {name}-server
+[app:{name}-server]
+use = egg:swift#{name}
+"""
+PROXY = COMMON + """\
+[pipeline:main]
+pipeline = catch_errors cache listing_formats s3api tempauth copy slo dlo proxy-server
+[app:proxy-server]
+use = egg:swift#proxy
+account_autocreate = true
+[filter:tempauth]
+use = egg:swift#tempauth
+user_test_tester = testing .admin
+[filter:s3api]
+use = egg:swift#s3api
+location = us-east-1
+min_segment_size = 5242880
+max_upload_part_num = 10000
+allow_multipart_uploads = true
+[filter:catch_errors]
+use = egg:swift#catch_errors
+[filter:cache]
+use = egg:swift#memcache
+[filter:listing_formats]
+use = egg:swift#listing_formats
+[filter:copy]
+use = egg:swift#copy
+[filter:slo]
+use = egg:swift#slo
+[filter:dlo]
+use = egg:swift#dlo
+"""
+
+
+class Swift:
+    """A running server: `url`, `environment` for Store.connect, `new_bucket()`, `stop()`."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.processes = Path(folder), []
+        self.access_key, self.secret_key = ACCESS_KEY, SECRET_KEY
+        binaries = install()
+        ports = dict(zip((*RINGS, "proxy"), _free_ports(4)))
+        self.port, self.url = ports["proxy"], f"http://127.0.0.1:{ports['proxy']}"
+        try:
+            self._configure(binaries, ports)
+            for name in ports:
+                self._start(binaries, name)
+            self._wait(60)
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What labkit.cloud.store.Store.connect reads."""
+        return environment(self.url)
+
+    def new_bucket(self) -> str:
+        """Name of a bucket made just now."""
+        bucket = f"b-{uuid.uuid4().hex[:12]}"
+        status, body = self.request("PUT", f"/{bucket}")
+        if status != 200:
+            raise LabkitError(f"Swift made no bucket: status {status}: {body[:200]!r}")
+        return bucket
+
+    def request(self, method, path, body=b"", timeout=30):
+        """Status and body of one request, signed (v2) without the SDK that is under test."""
+        date = formatdate(usegmt=True)
+        text = f"{method}\n\n\n{date}\n{path}"
+        signature = base64.b64encode(hmac.digest(SECRET_KEY.encode(), text.encode(), hashlib.sha1)).decode()
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            headers = {"Date": date, "Authorization": f"AWS {ACCESS_KEY}:{signature}"}
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def stop(self):
+        """End the processes and remove the folder."""
+        for process in self.processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+        for process in self.processes:
+            process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _configure(self, binaries, ports):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "d1").mkdir()
+        (self.folder / "swift.conf").write_text(SWIFT_CONF)
+        known = {"folder": self.folder, "user": getpass.getuser()}
+        for name in RINGS:
+            (self.folder / f"{name}.conf").write_text(STORAGE.format(name=name, port=ports[name], **known))
+        (self.folder / "proxy.conf").write_text(PROXY.format(port=ports["proxy"], **known))
+        script = (
+            "import sys; from swift.common.ring import RingBuilder\n"
+            "for name, port in zip(sys.argv[1::2], sys.argv[2::2]):\n"
+            "    ring = RingBuilder(4, 1, 0)\n"
+            "    ring.add_dev(dict(region=1, zone=1, ip='127.0.0.1', port=int(port), device='d1', weight=1.0,\n"
+            "                      replication_ip='127.0.0.1', replication_port=int(port)))\n"
+            "    ring.rebalance(); ring.get_ring().save(name + '.ring.gz')\n"
+        )
+        arguments = [word for name in RINGS for word in (name, str(ports[name]))]
+        done = subprocess.run(
+            [binaries / "python", "-c", script, *arguments], cwd=self.folder, capture_output=True, text=True
+        )
+        if done.returncode:
+            raise LabkitError(f"Swift's rings were not made: {_last_line(done.stderr)}")
+
+    def _start(self, binaries, name):
+        with open(self.folder / f"{name}.log", "wb") as log:
+            self.processes.append(
+                subprocess.Popen(
+                    [binaries / f"swift-{name}-server", self.folder / f"{name}.conf", "--verbose"],
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder,
+                    start_new_session=True, preexec_fn=die_with_parent,
+                )  # fmt: skip
+            )
+
+    def _wait(self, seconds):
+        """Until the first bucket is made: then all four servers answer."""
+        end, last = time.monotonic() + seconds, "no answer"
+        while time.monotonic() < end:
+            for process in self.processes:
+                if process.poll() is not None:
+                    log = self.folder / f"{Path(process.args[1]).stem}.log"
+                    raise LabkitError(f"{Path(process.args[0]).name} ended at once: {_last_line(log.read_text())}")
+            try:
+                status, body = self.request("PUT", "/ready")
+                if status == 200:
+                    return
+                last = f"status {status}: {body[:200]!r}"
+            except (OSError, http.client.HTTPException) as error:
+                last = str(error)
+            time.sleep(0.1)
+        raise LabkitError(f"Swift was not ready in {seconds} s: {last}")
+
+
+def environment(url) -> dict[str, str]:
+    """What labkit.cloud.store.Store.connect reads, for Swift behind this URL."""
+    return {"OBS_ENDPOINT": url, "OBS_ACCESS_KEY_ID": ACCESS_KEY, "OBS_SECRET_ACCESS_KEY": SECRET_KEY}
+
+
+def install() -> Path:
+    """Folder with Swift's programs; installed into _build/swift on first use. Raises LabkitError."""
+    HOME.parent.mkdir(exist_ok=True)
+    stamp, binaries = HOME / ".stamp", HOME / "bin"
+    with open(HOME.parent / "swift.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # test processes side by side
+        if not stamp.exists():
+            shutil.rmtree(HOME, ignore_errors=True)
+            pip = [binaries / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+            for command in ([sys.executable, "-m", "venv", HOME], [*pip, *PACKAGES]):
+                done = subprocess.run(command, capture_output=True, text=True)
+                if done.returncode:
+                    reason = _last_line(done.stderr or done.stdout)
+                    raise LabkitError(f"OpenStack Swift, the tests' object server, cannot be installed: {reason}")
+            stamp.touch()
+    return binaries
+
+
+def _free_ports(count):
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in held]
+    for one in held:
+        one.close()
+    return ports
+
+
+def _last_line(text):
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no message")
