@@ -1,8 +1,8 @@
 """One object server: the primitives of esdk-obs-python, with TLS that verifies, errors that are raised, and retries.
 
 The SDK returns HTTP errors as results and lets network errors through; a 429 or a body cut short it does not retry, its
-default TLS verifies nothing. So its retries are off, and every request goes through `Store._ask`. Content is handed to it
-as a stream: of bytes it would make a text for its log, which takes three times the memory, log or no log.
+default TLS verifies nothing. So its retries are off, and every request goes through `Store._ask`. Content is handed to
+it as a stream: of bytes it would make a text for its log, which takes three times the memory, log or no log.
 """
 
 from __future__ import annotations  # Store has a method list
@@ -140,9 +140,7 @@ class Store:
                 f"obs://{bucket}/{prefix}",
                 lambda after=marker: self.client.listObjects(bucket, prefix, after, PAGE, encoding_type="url"),
                 # of HTML that happens to be XML as well, the SDK makes an empty listing without a name
-                whole=lambda body: (
-                    body and body.name == bucket and all(one.key and one.etag and one.size is not None for one in body.contents)
-                ),
+                whole=lambda body: body and body.name == bucket and all(one.key and one.etag for one in body.contents),
             ).body
             for item in page.contents:
                 yield Entry(item.key, int(item.size), _unquoted(item.etag))
