@@ -1,6 +1,5 @@
 """The servers that the tests of the cloud talk to."""
 
-import shutil
 import sys
 from pathlib import Path
 
@@ -17,11 +16,9 @@ def swift(tmp_path_factory):
     """OpenStack Swift with s3api, one for each test process; see swift.Swift."""
     if sys.platform != "linux":
         pytest.skip("OpenStack Swift needs Linux")
-    folder = tmp_path_factory.mktemp("swift")
-    server = Swift(folder)
+    server = Swift(tmp_path_factory.mktemp("swift"))
     yield server
     server.stop()
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -28,11 +28,11 @@ class Fault:
     path: str = ""
     times: int = 1
     stall: float = 0  # seconds before the request goes on to the server
-    stall_answer: float = 0  # seconds in the middle of the answer's body
+    stall_answer: float = 0  # seconds in the middle of the answer's body, or of its head if it has no body
     flip_upload: int | None = None  # change the byte here
     flip_download: int | None = None
-    reset_upload: int | None = None  # so many bytes reach the server, then both connections are reset
-    reset_download: int | None = None  # so many bytes reach the client, then its connection is reset
+    reset_upload: int | None = None  # so many bytes reach the server, then all is reset; 0: no head either
+    reset_download: int | None = None  # so many bytes reach the client, then its connection is reset; 0: no head either
     truncate: int | None = None  # so many bytes reach the client, then its connection ends in good order
     answer: tuple | None = None  # (status, body, headers) in place of the server's
     served: bool = False  # the server gets the request all the same, and its answer is lost
@@ -150,6 +150,9 @@ class FaultProxy:
         if head.get("expect"):
             client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
             head.drop("expect")
+        if fault.reset_upload == 0:
+            _reset(client)
+            return False
         onward = fault.answer is None or fault.served
         if onward:
             server.sendall(head.bytes())
@@ -175,7 +178,15 @@ class FaultProxy:
             answer, content = _made(*fault.answer)
             body = iter([content] if method != "HEAD" else [])
         seen.status = int(answer.first.split()[1])
-        client.sendall(answer.bytes())
+        if fault.reset_download == 0:
+            _reset(client)
+            return False
+        lines = answer.bytes()
+        if method in ("HEAD", "DELETE") or answer.get("content-length") == "0":
+            client.sendall(lines[:20])
+            time.sleep(fault.stall_answer)
+            lines = lines[20:]
+        client.sendall(lines)
         for block in body:
             ends = [place for place in (fault.reset_download, fault.truncate) if place is not None]
             if ends and seen.down + len(block) >= min(ends):
@@ -185,11 +196,14 @@ class FaultProxy:
                     time.sleep(0.05)  # a reset overtakes bytes that the client has not read
                     _reset(client)
                 return False
-            client.sendall(_flipped(block, seen.down, fault.flip_download))
-            seen.down += len(block)
-            if fault.stall_answer:
+            block = _flipped(block, seen.down, fault.flip_download)
+            if fault.stall_answer and not seen.down:
+                client.sendall(block[: len(block) // 2])
                 time.sleep(fault.stall_answer)
-                fault.stall_answer = 0
+                client.sendall(block[len(block) // 2 :])
+            else:
+                client.sendall(block)
+            seen.down += len(block)
         ends = "close" in (head.get("connection"), answer.get("connection")) or answer.unframed
         return onward and fault.answer is None and not ends
 

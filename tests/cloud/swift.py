@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import http.client
 import os
+import random
 import shutil
 import signal
 import socket
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import time
 import uuid
+from contextlib import contextmanager
 from email.utils import formatdate
 from pathlib import Path
 
@@ -92,13 +94,14 @@ class Swift:
         self.folder, self.processes = Path(folder), []
         self.access_key, self.secret_key = ACCESS_KEY, SECRET_KEY
         binaries = install()
-        ports = dict(zip((*RINGS, "proxy"), _free_ports(4)))
-        self.port, self.url = ports["proxy"], f"http://127.0.0.1:{ports['proxy']}"
         try:
-            self._configure(binaries, ports)
-            for name in ports:
-                self._start(binaries, name)
-            self._wait(60)
+            with _alone():  # from the choice of ports until they are held
+                ports = dict(zip((*RINGS, "proxy"), _free_ports(4)))
+                self.port, self.url = ports["proxy"], f"http://127.0.0.1:{ports['proxy']}"
+                self._configure(binaries, ports)
+                for name in ports:
+                    self._start(binaries, name)
+                self._wait(60)
         except BaseException:
             self.stop()
             raise
@@ -157,8 +160,9 @@ class Swift:
         )
         arguments = [word for name in RINGS for word in (name, str(ports[name]))]
         done = subprocess.run(
-            [binaries / "python", "-c", script, *arguments], cwd=self.folder, capture_output=True, text=True
-        )
+            [binaries / "python", "-c", script, *arguments],
+            cwd=self.folder, capture_output=True, text=True, env=_outside(),
+        )  # fmt: skip
         if done.returncode:
             raise LabkitError(f"Swift's rings were not made: {_last_line(done.stderr)}")
 
@@ -167,7 +171,7 @@ class Swift:
             self.processes.append(
                 subprocess.Popen(
                     [binaries / f"swift-{name}-server", self.folder / f"{name}.conf", "--verbose"],
-                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder,
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, env=_outside(),
                     start_new_session=True, preexec_fn=die_with_parent,
                 )  # fmt: skip
             )
@@ -198,15 +202,13 @@ def environment(url) -> dict[str, str]:
 
 def install() -> Path:
     """Folder with Swift's programs; installed into _build/swift on first use. Raises LabkitError."""
-    HOME.parent.mkdir(exist_ok=True)
     stamp, binaries = HOME / ".stamp", HOME / "bin"
-    with open(HOME.parent / "swift.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # test processes side by side
+    with _alone():
         if not stamp.exists():
             shutil.rmtree(HOME, ignore_errors=True)
             pip = [binaries / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check"]
             for command in ([sys.executable, "-m", "venv", HOME], [*pip, *PACKAGES]):
-                done = subprocess.run(command, capture_output=True, text=True)
+                done = subprocess.run(command, capture_output=True, text=True, env=_outside())
                 if done.returncode:
                     reason = _last_line(done.stderr or done.stdout)
                     raise LabkitError(f"OpenStack Swift, the tests' object server, cannot be installed: {reason}")
@@ -214,12 +216,32 @@ def install() -> Path:
     return binaries
 
 
+def _outside():
+    """This environment without what leads Swift's Python to the project's modules: this one is called swift, too."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+
+@contextmanager
+def _alone():
+    """One test process at a time."""
+    HOME.parent.mkdir(exist_ok=True)
+    with open(HOME.parent / "swift.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def _free_ports(count):
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
+    """Below those that the system gives to outgoing connections: a server's port could be lost to one of these."""
+    ports = []
+    for port in random.SystemRandom().sample(range(20000, 32000), 200):
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise LabkitError("no free ports between 20000 and 32000")
 
 
 def _last_line(text):
