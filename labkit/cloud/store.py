@@ -120,8 +120,10 @@ class Store:
 
     def head(self, bucket, key) -> Entry | None:
         """The object, or None where there is none."""
+        if not key:
+            return None
         found = self._ask(
-            f"obs://{bucket}/{key}",
+            _place(bucket, key),
             lambda: self.client.getObjectMetadata(bucket, key),
             whole=lambda body: bool(body and body.etag and body.contentLength is not None),
             missing=True,
@@ -159,7 +161,7 @@ class Store:
             md5=_md5(content), contentType="application/octet-stream", contentLength=len(content)
         )
         done = self._ask(
-            f"obs://{bucket}/{key}",
+            _place(bucket, key),
             lambda: self.client.putContent(bucket, key, io.BytesIO(content), {"sha256": sha256}, headers),
             whole=lambda body: bool(body and body.etag),
         )
@@ -183,18 +185,18 @@ class Store:
                     response.close()
             return result
 
-        return self._ask(f"obs://{bucket}/{key}", request, whole=lambda body: len(body) == end - start).body
+        return self._ask(_place(bucket, key), request, whole=lambda body: len(body) == end - start).body
 
     def delete(self, bucket, key) -> None:
         """Remove an object, if it is there."""
-        self._ask(f"obs://{bucket}/{key}", lambda: self.client.deleteObject(bucket, key), missing=True)
+        self._ask(_place(bucket, key), lambda: self.client.deleteObject(bucket, key), missing=True)
 
     # -- Uploads in parts ------------------------------------------------------------------------------
 
     def begin(self, bucket, key, sha256) -> str:
         """Open an upload in parts; returns its id."""
         begun = self._ask(
-            f"obs://{bucket}/{key}",
+            _place(bucket, key),
             lambda: self.client.initiateMultipartUpload(
                 bucket, key, metadata={"sha256": sha256}, contentType="application/octet-stream"
             ),
@@ -212,7 +214,7 @@ class Store:
                 prefix=key, max_uploads=PAGE, key_marker=key_marker, upload_id_marker=id_marker
             )
             page = self._ask(
-                f"obs://{bucket}/{key}",
+                _place(bucket, key),
                 lambda asked=asked: self.client.listMultipartUploads(bucket, asked, encoding_type="url"),
                 whole=lambda body: body and body.bucket == bucket,
             ).body
@@ -220,7 +222,7 @@ class Store:
             if not page.isTruncated:
                 return [upload for _, upload in sorted(found)]
             if (page.nextKeyMarker, page.nextUploadIdMarker) == (key_marker, id_marker):
-                raise CloudError(f"obs://{bucket}/{key}: the list of uploads does not go on where it said it would")
+                raise CloudError(f"{_place(bucket, key)}: the list of uploads does not go on where it said it would")
             key_marker, id_marker = page.nextKeyMarker, page.nextUploadIdMarker
 
     def parts(self, bucket, key, upload) -> dict[int, str] | None:
@@ -228,7 +230,7 @@ class Store:
         found, marker = {}, None
         while True:
             page = self._ask(
-                f"obs://{bucket}/{key}",
+                _place(bucket, key),
                 lambda after=marker: self.client.listParts(bucket, key, upload, PAGE, after, encoding_type="url"),
                 whole=lambda body: body and body.uploadId == upload,
                 missing=True,
@@ -240,14 +242,14 @@ class Store:
                 return found
             following = page.body.nextPartNumberMarker or 0
             if following <= (marker or 0):
-                raise CloudError(f"obs://{bucket}/{key}: the list of parts does not go on where it said it would")
+                raise CloudError(f"{_place(bucket, key)}: the list of parts does not go on where it said it would")
             marker = following
 
     def put_part(self, bucket, key, upload, number, content: bytes) -> str:
         """Write a part; returns its ETag, the MD5 of its content."""
         md5 = _md5(content)
         done = self._ask(
-            f"obs://{bucket}/{key}, part {number}",
+            f"{_place(bucket, key)}, part {number}",
             lambda: self.client.uploadPart(
                 bucket, key, number, upload, content=io.BytesIO(content), partSize=len(content), md5=md5
             ),
@@ -263,7 +265,7 @@ class Store:
             [CompletePart(partNum=number, etag=etag) for number, etag in enumerate(etags, start=1)]
         )
         self._ask(
-            f"obs://{bucket}/{key}",
+            _place(bucket, key),
             lambda: self.client.completeMultipartUpload(bucket, key, upload, asked),
             whole=lambda body: bool(body and body.etag),
             missing=True,
@@ -272,7 +274,7 @@ class Store:
     def abort(self, bucket, key, upload) -> None:
         """Give an upload up; its parts go."""
         self._ask(
-            f"obs://{bucket}/{key}", lambda: self.client.abortMultipartUpload(bucket, key, upload), missing=True
+            _place(bucket, key), lambda: self.client.abortMultipartUpload(bucket, key, upload), missing=True
         )
 
     # -- Every request ---------------------------------------------------------------------------------
@@ -316,6 +318,17 @@ class Store:
         if whole and not whole(result.body):
             raise _TryAgain(CloudError(f"{place}: the answer is not whole", result.status, None, result.requestId))
         return result
+
+
+def _place(bucket, key):
+    """URL of an object; CloudError where there is no key: the request would be about the bucket, even a delete."""
+    try:
+        known = bool(key.encode())
+    except UnicodeEncodeError:  # of a file whose name is not UTF-8
+        known = False
+    if not known:
+        raise CloudError(f"obs://{bucket}/{ascii(key)[1:-1]}: {'not UTF-8' if key else 'no key'}")
+    return f"obs://{bucket}/{key}"
 
 
 def _is_address(host):
