@@ -1,7 +1,6 @@
-"""Training jobs of ModelArts, API v2: what a job is (JobSpec), and the server that runs it (Client)."""
+"""ModelArts, API v2: training jobs as the server tells them (Job), and the server (Client)."""
 
 import configparser
-import difflib
 import json
 import os
 import random
@@ -11,162 +10,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from http.client import HTTPException
-from pathlib import Path
-from typing import Annotated
 from urllib.error import HTTPError
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
-import yaml
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, ValidationError, field_validator
-from pydantic_core import PydanticCustomError
-
-from labkit.cloud.place import CloudError, Remote, parse, require_safe
+from labkit.cloud.job import JobSpec
+from labkit.cloud.place import CloudError
 from labkit.cloud.signing import sign
 from labkit.cloud.store import FILE, LONGEST_WAIT, credentials
-from labkit.recipe import Count, Part
 
 PHASES = ("Creating", "Pending", "Running", "Completed", "Failed", "Terminating", "Terminated", "Abnormal")
 ENDED = ("Completed", "Failed", "Terminated", "Abnormal")
 PAGE = 50  # the most jobs that a search returns
-
-
-# -- What a job is ------------------------------------------------------------------------------------
-
-
-def _refuse(reason):
-    raise PydanticCustomError("job", "{reason}", {"reason": reason})
-
-
-def _place(text):
-    try:
-        place = parse(text) if ":/" in text else None
-        require_safe((place.key if isinstance(place, Remote) else text).rstrip("/") or "bucket")
-    except CloudError as error:
-        _refuse(error.message)
-    if place and not (isinstance(place, Remote) and place.scheme == "obs"):
-        _refuse(f"must be an obs:// URL or a path below the bucket's, not {text!r}")
-    return text.rstrip("/")
-
-
-def _bucket(text):
-    if not text.startswith("obs://"):
-        _refuse(f"must be an obs:// URL, not {text!r}")
-    return _place(text)
-
-
-def _text(value):
-    return str(value) if isinstance(value, bool | int | float) else value
-
-
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-NotEmpty = Annotated[str, StringConstraints(min_length=1)]
-Place = Annotated[str, AfterValidator(_place)]  # an obs:// URL, or a path below the bucket's
-Text = Annotated[str, BeforeValidator(_text), StringConstraints(max_length=4096)]
-
-
-class Engine(Part):
-    name: NotEmpty  # as `labkit jobs engines` lists them
-    version: NotEmpty
-
-
-class JobSpec(Part):
-    """A training job. inputs and outputs arrive in the job as parameters: --NAME=FOLDER."""
-
-    name: Name
-    bucket: Annotated[str, AfterValidator(_bucket)]
-    code: Place
-    boot_file: str  # a path below the code folder, or an obs:// URL there
-    engine: Engine
-    flavor: NotEmpty  # as `labkit jobs flavors` lists them
-    nodes: Count = 1
-    inputs: dict[Name, Place] = {}
-    outputs: dict[Name, Place] = {}
-    parameters: dict[Name, Text] = {}
-    environment: Annotated[dict[Variable, Text], Field(max_length=100)] = {}
-    log: Place | None = None
-
-    @field_validator("boot_file")
-    @classmethod
-    def _inside_code(cls, file, info):
-        _place(file)
-        if not {"bucket", "code"} <= info.data.keys():
-            return file  # their own errors are told
-        code = _url(info.data["code"], info.data["bucket"])
-        if not _url(file, code).startswith(f"{code}/"):
-            _refuse(f"must be inside the code folder, {code}, not {file!r}")
-        return file if file.endswith(".py") else _refuse(f"must be a Python file, not {file!r}")
-
-    @field_validator("outputs", "parameters")
-    @classmethod
-    def _once(cls, given, info):
-        taken = {*info.data.get("inputs", ()), *info.data.get("outputs", ())}
-        for name in given.keys() & taken:
-            _refuse(f"{name!r} is the name of an input or output already")
-        return given
-
-    def url(self, place: str) -> str:
-        """obs:// URL of a place of this job."""
-        return _url(place, self.bucket)
-
-    def body(self) -> dict:
-        """What is sent to create the job. Folders of OBS are written /bucket/path/."""
-
-        def folder(place):
-            return self.url(place).removeprefix("obs:/") + "/"
-
-        algorithm = {
-            "code_dir": folder(self.code),
-            "boot_file": _url(self.boot_file, self.url(self.code)).removeprefix("obs:/"),
-            "engine": {"engine_name": self.engine.name, "engine_version": self.engine.version},
-            "parameters": [{"name": name, "value": value} for name, value in self.parameters.items()],
-            "inputs": [{"name": k, "remote": {"obs": {"obs_url": folder(v)}}} for k, v in self.inputs.items()],
-            "outputs": [{"name": k, "remote": {"obs": {"obs_url": folder(v)}}} for k, v in self.outputs.items()],
-            "environments": self.environment,
-        }
-        spec = {"resource": {"flavor_id": self.flavor, "node_count": self.nodes}}
-        if self.log:
-            spec["log_export_path"] = {"obs_url": folder(self.log)}
-        return {"kind": "job", "metadata": {"name": self.name}, "algorithm": algorithm, "spec": spec}
-
-
-def _url(place, above):
-    return place if place.startswith("obs://") else f"{above}/{place}"
-
-
-def read_job(path: Path, **given) -> JobSpec:
-    """Read a job's YAML; what is given wins over the file's. CloudError: one line that names the file and the key."""
-    try:
-        tree = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CloudError(f"{path}: cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        raise CloudError(f"{path}{line}: not valid YAML") from None
-    if not isinstance(tree, dict):
-        raise CloudError(f"{path}: a job holds keys and values, this file does not")
-    try:
-        return JobSpec.model_validate(tree | given)
-    except ValidationError as error:
-        raise CloudError(f"{path}: {_told(error.errors()[0])}") from None
-
-
-def _told(error):
-    """'key: what is wrong with it', without values of variables and parameters: one may be a secret."""
-    key = ".".join(str(part) for part in error["loc"] if part != "[key]")
-    if error["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(key, JobSpec.model_fields, n=1)
-        return f"{key}: unknown key" + (f", did you mean {near[0]}?" if near else "")
-    if error["type"] in ("missing", "job"):
-        return f"{key}: {'missing' if error['type'] == 'missing' else error['msg']}"
-    what = error["msg"].replace("Input should be", "must be").replace("String should", "must")
-    hidden = error["loc"][0] in ("environment", "parameters")
-    return f"{key}: {what}" + ("" if hidden else f", not {error['input']!r}")
-
-
-# -- The server that runs it --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -207,12 +62,14 @@ class _NoRedirects(HTTPRedirectHandler):
 
 
 class Client:
-    """ModelArts of one region and project. deadline: seconds after which a read that fails is given up.
+    """ModelArts of one region and project. deadline: seconds after which what may be repeated is given up.
 
     settle: seconds in which a job whose creation was not answered may still appear.
     """
 
     def __init__(self, endpoint, project, keys, *, context=None, deadline=120.0, timeout=30.0, settle=30.0):
+        if not all(re.fullmatch(r"[!-~]+", word) for word in (project, *keys) if word is not None):
+            raise CloudError("credentials: a space, a newline or a sign that is not ASCII in a key, the token or the id")
         self.endpoint, self.project, self._keys = endpoint.rstrip("/"), project, keys
         self.deadline, self.timeout, self.settle = deadline, timeout, settle
         context = context or ssl.create_default_context()  # verifies the chain and the host's name
@@ -245,13 +102,13 @@ class Client:
             try:
                 found = self.find(spec.name)
             except CloudError as error:
-                raise CloudError(f"{said}; nor could it be looked for [{error}]: look before you submit again") from None
+                raise CloudError(f"{said}; nor could it be looked for [{error}]: look before you try again") from None
             if len(found) == 1:
                 return found[0]
             if found:
                 raise CloudError(f"{said}; there are {len(found)} of this name: {', '.join(job.id for job in found)}")
             if time.monotonic() > end:
-                raise CloudError(f"{said}; no job of this name is there yet: look before you submit again")
+                raise CloudError(f"{said}; no job of this name is there yet: look before you try again")
             time.sleep(min(random.uniform(0.5, 1) * self.settle / 10, 3.0))
 
     def show(self, job: str) -> Job:
@@ -269,17 +126,16 @@ class Client:
                 raise
         return self.show(job)
 
-    def list(self, name: str = "") -> list[Job]:
+    def jobs(self, name: str = "") -> list[Job]:
         """The newest jobs, at most 50, whose names hold `name`."""
         asked = {"offset": 0, "limit": PAGE, "sort_by": "create_time", "order": "desc"}
         if name:
             asked["filters"] = [{"key": "name", "operator": "like", "value": [name]}]
-        take = lambda answer: [Job.told(item) for item in answer["items"] or ()]  # noqa: E731
-        return self._ask("POST", "training-job-searches", asked, take)
+        return self._ask("POST", "training-job-searches", asked, lambda answer: list(map(Job.told, answer["items"])))
 
     def find(self, name: str) -> list[Job]:
         """The jobs of exactly this name."""
-        return [job for job in self.list(name) if job.name == name]
+        return [job for job in self.jobs(name) if job.name == name]
 
     def log(self, job: str, task: str = "worker-0") -> str:
         """The end of a task's log, as much of it as the server shows; "" before it has any."""
@@ -342,7 +198,7 @@ class Client:
             told = {}
         kind = Busy if error.code == 429 else Unanswered if error.code == 408 or error.code >= 500 else CloudError
         message = told.get("error_msg") or error.reason or "refused"
-        code, request = told.get("error_code"), error.headers.get("X-Request-Id") or told.get("request_id")
+        code, request = str(told.get("error_code") or ""), error.headers.get("X-Request-Id") or told.get("request_id")
         return kind(self._clean(f"{place}: {message}"), error.code, code, request)
 
     def _clean(self, message):

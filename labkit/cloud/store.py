@@ -4,6 +4,8 @@ The SDK returns HTTP errors as results and lets network errors through; a 429 or
 default TLS verifies nothing. So its retries are off, and every request goes through `Store._ask`.
 """
 
+from __future__ import annotations  # Store.list hides list
+
 import base64
 import configparser
 import hashlib
