@@ -61,7 +61,7 @@ def credentials(environment) -> tuple[str, str, str | None]:
     file.read(FILE.expanduser())
     found = file["basic"] if "basic" in file else {}
     if found.get("ak") and found.get("sk"):
-        return found["ak"], found["sk"], found.get("securitytoken")
+        return found["ak"], found["sk"], found.get("security_token")
     raise CloudError(f"no credentials: set {KEYS[0][0]} and {KEYS[0][1]}, or write ak and sk into {FILE}, [basic]")
 
 
