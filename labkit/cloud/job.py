@@ -19,13 +19,13 @@ def _refuse(reason):
 def _place(text):
     try:
         place = parse(text) if ":" in text else None
-        key = place.key.rstrip("/") if isinstance(place, Remote) else text.rstrip("/")
-        if key or not place:
+        if place and not (isinstance(place, Remote) and place.scheme == "obs"):
+            _refuse(f"must be an obs:// URL or a path below the bucket's, not {text!r}")
+        key = (place.key if place else text).rstrip("/")
+        if key or not place:  # a URL may be a whole bucket's
             require_safe(key)
     except CloudError as error:
         _refuse(error.message.replace(" not copied as a file:", ""))
-    if place and not (isinstance(place, Remote) and place.scheme == "obs"):
-        _refuse(f"must be an obs:// URL or a path below the bucket's, not {text!r}")
     return text.rstrip("/")
 
 

@@ -69,7 +69,7 @@ class Client:
 
     def __init__(self, endpoint, project, keys, *, context=None, deadline=120.0, timeout=30.0, settle=30.0):
         if not all(re.fullmatch(r"[!-~]+", word) for word in (project, *keys) if word is not None):
-            raise CloudError("credentials: a space, a newline or a sign that is not ASCII in a key, the token or the id")
+            raise CloudError("credentials: a space, a newline or what is not ASCII in a key, the token or the id")
         self.endpoint, self.project, self._keys = endpoint.rstrip("/"), project, keys
         self.deadline, self.timeout, self.settle = deadline, timeout, settle
         context = context or ssl.create_default_context()  # verifies the chain and the host's name
