@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http.client import HTTPException
 from urllib.error import HTTPError
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from labkit.cloud.job import JobSpec
@@ -113,13 +113,13 @@ class Client:
 
     def show(self, job: str) -> Job:
         """A job by its id."""
-        return self._ask("GET", f"training-jobs/{quote(job, safe='')}", None, Job.told)
+        return self._ask("GET", f"training-jobs/{_id(job)}", None, Job.told)
 
     def stop(self, job: str) -> Job:
         """Stop a job; one that stops or has stopped already is left alone."""
         try:
             action = {"action_type": "terminate"}
-            self._ask("POST", f"training-jobs/{quote(job, safe='')}/actions", action, lambda answer: answer)
+            self._ask("POST", f"training-jobs/{_id(job)}/actions", action, lambda answer: answer)
         except CloudError as error:  # also where it was done and the answer lost
             now = self.show(job) if error.status != 404 else None
             if now is None or now.phase not in ("Terminating", "Terminated"):
@@ -139,7 +139,7 @@ class Client:
 
     def log(self, job: str, task: str = "worker-0") -> str:
         """The end of a task's log, as much of it as the server shows; "" before it has any."""
-        path = f"training-jobs/{quote(job, safe='')}/tasks/{quote(task, safe='')}/logs/preview"
+        path = f"training-jobs/{_id(job)}/tasks/{_id(task)}/logs/preview"
         return self._ask("GET", path, None, lambda answer: answer["content"] or "")
 
     def flavors(self, kind: str = "") -> list[dict]:
@@ -168,7 +168,7 @@ class Client:
     def _once(self, method, path, body, take: Callable):
         """What `take` makes of the answer; Unanswered, Busy or (refused) CloudError."""
         access, secret, token = self._keys
-        url = f"{self.endpoint}/v2/{quote(self.project, safe='')}/{path}"
+        url = f"{self.endpoint}/v2/{_id(self.project)}/{path}"
         place = f"{method} {url.partition('?')[0]}"
         content = b"" if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json", "X-Project-Id": self.project}
@@ -207,6 +207,13 @@ class Client:
             message = message.replace(secret, "***")
         message = re.sub(r"Signature=\w+", "Signature=***", " ".join(message.split()))
         return message if len(message) < 400 else f"{message[:400]} ..."
+
+
+def _id(text):
+    """The id of a job, task or project, if it is one: it becomes a part of a URL."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", text):
+        raise CloudError(f"{text!r}: no id of a job, task or project: they have letters, digits, - and _")
+    return text
 
 
 def endpoint(environment) -> str:

@@ -1,4 +1,4 @@
-"""ModelArts on this machine, as far as labkit asks it: checks every signature, keeps jobs, and can fail as networks do."""
+"""ModelArts on this machine, as far as labkit asks it: checks signatures, keeps jobs, and fails as networks do."""
 
 import hashlib
 import hmac
@@ -11,7 +11,8 @@ from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, quote, unquote
 
-ACCESS, SECRET, TOKEN, PROJECT = "ACCESSKEYOFTHETESTS", "Secret-key/of+the=tests", "token-of-the-tests", "0123456789abcdef"
+ACCESS, SECRET, TOKEN = "ACCESSKEYOFTHETESTS", "Secret-key/of+the=tests", "token-of-the-tests"
+PROJECT = "0123456789abcdef"
 ENGINES = [{"engine_id": "m-2.3", "engine_name": "Ascend-Powered-Engine", "engine_version": "mindspore_2.3.0"}]
 FLAVORS = [
     {"flavor_id": "modelarts.npu.1", "flavor_type": "Ascend"},
@@ -22,9 +23,9 @@ FLAVORS = [
 class Stub:
     """What the server knows: jobs by id, in the order of their creation, and all that it was asked.
 
-    faults: {operation: [fault, ...]}, one for each request that follows: "drop" (no answer, nothing done), "lose" (done,
-    no answer), "stall" (done, no answer, the line stays open), "html", "empty" (done, and another answer than expected),
-    or (status, body) with nothing done. hidden: searches that do not show any job yet.
+    faults: {operation: [fault, ...]}, one for each request that follows. "drop": nothing done, no answer;
+    (status, body): nothing done; the others are done first. "lose": no answer; "stall": none, and the line stays open;
+    "html", "empty": another answer than expected; "gateway": 502. hidden: searches that do not show any job yet.
     """
 
     def __init__(self):
@@ -88,6 +89,8 @@ def _handler(stub):
                 return self.hang_up()
             if fault == "stall":
                 return time.sleep(1.5)
+            if fault == "gateway":
+                return self.answer(502, "<html>Bad gateway</html>")
             if fault in ("html", "empty"):
                 return self.answer(200, "<html>Welcome to the network</html>" if fault == "html" else {})
             return self.answer(*answer)
