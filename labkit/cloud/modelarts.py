@@ -236,10 +236,14 @@ def endpoint(environment) -> str:
 
 def project(environment) -> str:
     """Id of the project: MODELARTS_PROJECT_ID, HUAWEICLOUD_SDK_PROJECT_ID, or project_id of the SDKs' file."""
+    if named := environment.get("MODELARTS_PROJECT_ID") or environment.get("HUAWEICLOUD_SDK_PROJECT_ID"):
+        return named
     file = configparser.ConfigParser(interpolation=None)
-    file.read(FILE.expanduser())
-    named = environment.get("MODELARTS_PROJECT_ID") or environment.get("HUAWEICLOUD_SDK_PROJECT_ID")
-    found = named or file.get("basic", "project_id", fallback=None)
+    try:
+        file.read(FILE.expanduser(), encoding="utf-8")
+    except (configparser.Error, UnicodeDecodeError):
+        raise CloudError(f"{FILE}: not an INI file") from None  # the parser's own words would quote it
+    found = file.get("basic", "project_id", fallback=None)
     if not found:
         raise CloudError(f"no project: set MODELARTS_PROJECT_ID, or write project_id into {FILE}, [basic]")
     return found

@@ -100,6 +100,15 @@ def test_no_project(tmp_path, monkeypatch):
         modelarts.project({})
 
 
+def test_a_file_that_is_damaged_is_not_quoted(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".huaweicloud").mkdir()
+    (tmp_path / ".huaweicloud" / "credentials").write_text("sk = hush\n")
+    with pytest.raises(CloudError, match="credentials: not an INI file"):
+        modelarts.project({})
+    assert modelarts.project({"MODELARTS_PROJECT_ID": "p"}) == "p"
+
+
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
     """Function that makes a certificate for a host, which signs itself."""
