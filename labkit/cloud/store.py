@@ -78,7 +78,7 @@ def credentials(environment) -> tuple[str, str, str | None]:
         raise CloudError(f"{FILE}: not an INI file") from None  # the parser's own words would quote it
     found = dict(file["basic"]) if file.has_section("basic") else {}
     if found.get("ak") and found.get("sk"):
-        return found["ak"], found["sk"], found.get("securitytoken")
+        return found["ak"], found["sk"], found.get("security_token")
     raise CloudError(f"no credentials: set {KEYS[0][0]} and {KEYS[0][1]}, or write ak and sk into {FILE}, [basic]")
 
 

@@ -1,0 +1,249 @@
+"""ModelArts, API v2: training jobs as the server tells them (Job), and the server (Client)."""
+
+import configparser
+import json
+import os
+import random
+import re
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from http.client import HTTPException
+from urllib.error import HTTPError
+from urllib.parse import urlencode, urlsplit
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+
+from labkit.cloud.job import JobSpec
+from labkit.cloud.place import CloudError
+from labkit.cloud.signing import sign
+from labkit.cloud.store import FILE, LONGEST_WAIT, credentials
+
+PHASES = ("Creating", "Pending", "Running", "Completed", "Failed", "Terminating", "Terminated", "Abnormal")
+ENDED = ("Completed", "Failed", "Terminated", "Abnormal")
+PAGE = 50  # the most jobs that a search returns
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as the server tells it. phase: one of PHASES, or a newer one as it is; times in milliseconds."""
+
+    id: str
+    name: str
+    phase: str
+    created: int = 0
+    duration: int = 0
+    tasks: tuple[str, ...] = ()
+
+    @property
+    def ended(self) -> bool:
+        return self.phase in ENDED
+
+    @classmethod
+    def told(cls, answer):
+        """The job of an answer; LookupError or TypeError where the answer is none."""
+        metadata, status = answer["metadata"], answer.get("status") or {}
+        times = int(metadata.get("create_time") or 0), int(status.get("duration") or 0)
+        tasks = tuple(status.get("tasks") or ())
+        return cls(str(metadata["id"]), str(metadata["name"]), str(status.get("phase") or "unknown"), *times, tasks)
+
+
+class Unanswered(CloudError):
+    """No answer, or none that tells whether it was done: a timeout, a reset, 5xx, something else than expected."""
+
+
+class Busy(CloudError):
+    """Not done; it may be asked again (429)."""
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    def redirect_request(self, *_):
+        return None  # the signature is for one URL; the redirect comes out as an error
+
+
+class Client:
+    """ModelArts of one region and project. deadline: seconds after which what may be repeated is given up.
+
+    settle: seconds in which a job whose creation was not answered may still appear.
+    """
+
+    def __init__(self, endpoint, project, keys, *, context=None, deadline=120.0, timeout=30.0, settle=30.0):
+        if not all(re.fullmatch(r"[!-~]+", word) for word in (project, *keys) if word is not None):
+            raise CloudError("credentials: a space, a newline or what is not ASCII in a key, the token or the id")
+        self.endpoint, self.project, self._keys = endpoint.rstrip("/"), project, keys
+        self.deadline, self.timeout, self.settle = deadline, timeout, settle
+        context = context or ssl.create_default_context()  # verifies the chain and the host's name
+        self._opener = build_opener(_NoRedirects, HTTPSHandler(context=context))
+
+    @classmethod
+    def connect(cls, environment=os.environ, **options):
+        """The region, project and account that the environment or the SDKs' file names; raises CloudError."""
+        keys, file = credentials(environment), environment.get("MODELARTS_CA_FILE")
+        try:
+            context = ssl.create_default_context(cafile=file)
+        except OSError as error:
+            raise CloudError(f"MODELARTS_CA_FILE: {file}: {error}") from None
+        return cls(endpoint(environment), project(environment), keys, context=context, **options)
+
+    def create(self, spec: JobSpec) -> Job:
+        """Start a job, once: where the answer is lost, it is looked for by its name and never asked for again.
+
+        CloudError where the name is taken, the job is refused, or nobody can tell whether it was made.
+        """
+        if taken := self.find(spec.name):
+            raise CloudError(f"{spec.name}: there is a job of this name already ({taken[0].id}, {taken[0].phase})")
+        try:
+            return self._once("POST", "training-jobs", spec.body(), Job.told)
+        except Unanswered as error:
+            lost = error
+        said = f"{spec.name}: no answer tells whether this job was created [{lost}]; it was not asked for again"
+        end = time.monotonic() + self.settle
+        while True:
+            try:
+                found = self.find(spec.name)
+            except CloudError as error:
+                raise CloudError(f"{said}; nor could it be looked for [{error}]: look before you try again") from None
+            if len(found) == 1:
+                return found[0]
+            if found:
+                raise CloudError(f"{said}; there are {len(found)} of this name: {', '.join(job.id for job in found)}")
+            if time.monotonic() > end:
+                raise CloudError(f"{said}; no job of this name is there yet: look before you try again")
+            time.sleep(min(random.uniform(0.5, 1) * self.settle / 10, 3.0))
+
+    def show(self, job: str) -> Job:
+        """A job by its id."""
+        return self._ask("GET", f"training-jobs/{_id(job)}", None, Job.told)
+
+    def stop(self, job: str) -> Job:
+        """Stop a job; one that stops or has stopped already is left alone."""
+        try:
+            action = {"action_type": "terminate"}
+            self._ask("POST", f"training-jobs/{_id(job)}/actions", action, lambda answer: answer)
+        except CloudError as error:  # also where it was done and the answer lost
+            now = self.show(job) if error.status != 404 else None
+            if now is None or now.phase not in ("Terminating", "Terminated"):
+                raise
+        return self.show(job)
+
+    def jobs(self, name: str = "") -> list[Job]:
+        """The newest jobs, at most 50, whose names hold `name`."""
+        asked = {"offset": 0, "limit": PAGE, "sort_by": "create_time", "order": "desc"}
+        if name:
+            asked["filters"] = [{"key": "name", "operator": "like", "value": [name]}]
+        return self._ask("POST", "training-job-searches", asked, lambda answer: list(map(Job.told, answer["items"])))
+
+    def find(self, name: str) -> list[Job]:
+        """The jobs of exactly this name."""
+        return [job for job in self.jobs(name) if job.name == name]
+
+    def log(self, job: str, task: str = "worker-0") -> str:
+        """The end of a task's log, as much of it as the server shows; "" before it has any."""
+        path = f"training-jobs/{_id(job)}/tasks/{_id(task)}/logs/preview"
+        return self._ask("GET", path, None, lambda answer: answer["content"] or "")
+
+    def flavors(self, kind: str = "") -> list[dict]:
+        """The machines to choose from (flavor_id, ...). kind: CPU, GPU or Ascend."""
+        query = f"?{urlencode({'flavor_type': kind})}" if kind else ""
+        return self._ask("GET", f"training-job-flavors{query}", None, lambda answer: list(answer["flavors"]))
+
+    def engines(self) -> list[dict]:
+        """The preset images to choose from (engine_name, engine_version, ...)."""
+        return self._ask("GET", "training-job-engines", None, lambda answer: list(answer["items"]))
+
+    def _ask(self, method, path, body, take):
+        """What may be asked more than once: again after a while, with jitter, until the deadline."""
+        begun, tries = time.monotonic(), 0
+        while True:
+            try:
+                return self._once(method, path, body, take)
+            except (Unanswered, Busy) as error:
+                tries, known = tries + 1, error
+            wait = random.uniform(0, min(LONGEST_WAIT, 0.2 * 2**tries))
+            if time.monotonic() + wait - begun > self.deadline:
+                message = f"{known.message}; given up after {tries} tries in {time.monotonic() - begun:.0f} s"
+                raise CloudError(message, known.status, known.code, known.request_id)
+            time.sleep(wait)
+
+    def _once(self, method, path, body, take: Callable):
+        """What `take` makes of the answer; Unanswered, Busy or (refused) CloudError."""
+        access, secret, token = self._keys
+        url = f"{self.endpoint}/v2/{_id(self.project)}/{path}"
+        place = f"{method} {url.partition('?')[0]}"
+        content = b"" if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json", "X-Project-Id": self.project}
+        headers |= {"X-Security-Token": token} if token else {}
+        headers = sign(method, url, headers, content, access, secret)
+        try:
+            with self._opener.open(Request(url, content or None, headers, method=method), timeout=self.timeout) as got:
+                status, request, text = got.status, got.headers.get("X-Request-Id"), got.read()
+        except HTTPError as error:
+            raise self._refused(place, error) from None
+        except (OSError, HTTPException) as error:  # URLError is an OSError
+            cause = getattr(error, "reason", error)
+            if isinstance(cause, ssl.SSLCertVerificationError):
+                raise CloudError(f"{place}: certificate refused: {cause.verify_message}") from None
+            raise Unanswered(self._clean(f"{place}: {type(cause).__name__}: {cause}")) from None
+        try:
+            return take(json.loads(text or b"{}"))
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise Unanswered(f"{place}: the answer is not what was asked for", status, None, request) from None
+
+    def _refused(self, place, error):
+        """The exception for an HTTP status that is not 2xx."""
+        try:
+            told = json.loads(error.read())
+            told = told if isinstance(told, dict) else {}
+        except (OSError, HTTPException, ValueError):
+            told = {}
+        kind = Busy if error.code == 429 else Unanswered if error.code == 408 or error.code >= 500 else CloudError
+        message = told.get("error_msg") or error.reason or "refused"
+        code, request = str(told.get("error_code") or ""), error.headers.get("X-Request-Id") or told.get("request_id")
+        return kind(self._clean(f"{place}: {message}"), error.code, code, request)
+
+    def _clean(self, message):
+        """One line, not too long, without keys: what a server says may repeat what it was sent."""
+        for secret in filter(None, self._keys):
+            message = message.replace(secret, "***")
+        message = re.sub(r"Signature=\w+", "Signature=***", " ".join(message.split()))
+        return message if len(message) < 400 else f"{message[:400]} ..."
+
+
+def _id(text):
+    """The id of a job, task or project, if it is one: it becomes a part of a URL."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", text):
+        raise CloudError(f"{text!r}: no id of a job, task or project: they have letters, digits, - and _")
+    return text
+
+
+def endpoint(environment) -> str:
+    """URL of ModelArts: MODELARTS_ENDPOINT, or of a region (MODELARTS_REGION, or the one of OBS_ENDPOINT)."""
+    url, region = environment.get("MODELARTS_ENDPOINT"), environment.get("MODELARTS_REGION")
+    if not url:
+        host = environment.get("OBS_ENDPOINT", "").partition("://")[2] or environment.get("OBS_ENDPOINT", "")
+        known = re.fullmatch(r"obs\.([a-z0-9-]+)\.myhuaweicloud\.com/?", host)
+        region = region or (known and known[1])
+        if not region or not re.fullmatch(r"[a-z0-9-]+", region):
+            raise CloudError("no region: set MODELARTS_REGION, for example to cn-north-4, or MODELARTS_ENDPOINT")
+        return f"https://modelarts.{region}.myhuaweicloud.com"
+    url = url if "://" in url else f"https://{url}"
+    parts = urlsplit(url)
+    here = parts.hostname in ("127.0.0.1", "::1", "localhost")
+    if parts.username or not parts.hostname or parts.scheme != "https" and not (parts.scheme == "http" and here):
+        raise CloudError("MODELARTS_ENDPOINT: must be https://HOST (http:// only on this machine, for rehearsals)")
+    return url
+
+
+def project(environment) -> str:
+    """Id of the project: MODELARTS_PROJECT_ID, HUAWEICLOUD_SDK_PROJECT_ID, or project_id of the SDKs' file."""
+    if named := environment.get("MODELARTS_PROJECT_ID") or environment.get("HUAWEICLOUD_SDK_PROJECT_ID"):
+        return named
+    file = configparser.ConfigParser(interpolation=None)
+    try:
+        file.read(FILE.expanduser(), encoding="utf-8")
+    except (configparser.Error, UnicodeDecodeError):
+        raise CloudError(f"{FILE}: not an INI file") from None  # the parser's own words would quote it
+    found = file.get("basic", "project_id", fallback=None)
+    if not found:
+        raise CloudError(f"no project: set MODELARTS_PROJECT_ID, or write project_id into {FILE}, [basic]")
+    return found

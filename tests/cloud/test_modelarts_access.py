@@ -1,0 +1,145 @@
+"""Who asks ModelArts, and whom: keys, secrets, endpoints, certificates."""
+
+import logging
+import ssl
+import subprocess
+import time
+
+import modelarts_stub as stubs
+import pytest
+
+from labkit.cloud import modelarts
+from labkit.cloud.modelarts import Client
+from labkit.cloud.place import CloudError
+
+KEYS = (stubs.ACCESS, stubs.SECRET, stubs.TOKEN)
+
+
+@pytest.fixture(autouse=True)
+def directly(monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
+
+
+@pytest.fixture
+def stub():
+    with stubs.serve() as stub:
+        yield stub
+
+
+@pytest.mark.parametrize("keys, says", [
+    (("OTHER", stubs.SECRET, None), "no such access key"), ((stubs.ACCESS, "other", stubs.TOKEN), "signature is wrong"),
+])  # fmt: skip
+def test_wrong_keys(stub, keys, says):
+    with pytest.raises(CloudError, match=says) as caught:
+        Client(stub.url, stubs.PROJECT, keys).engines()
+    assert (caught.value.status, caught.value.code) == (401, "APIG.0301") and stub.asked == []
+
+
+def test_no_secret_anywhere(stub, caplog, capfd, monkeypatch):
+    """The server repeats what it was sent; none of it reaches a message, a log or the terminal."""
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setattr(stubs, "SECRET", "another")  # the stub's answer has the token and the signature in it
+    asked = Client(stub.url, stubs.PROJECT, KEYS)
+    with pytest.raises(CloudError, match="verify aksk signature fail") as caught:
+        asked.engines()
+    shown = " ".join([str(caught.value), repr(caught.value), repr(asked), caplog.text, *capfd.readouterr()])
+    assert "Signature=***" in shown and len(str(caught.value).splitlines()) == 1
+    assert not any(secret in shown for secret in KEYS)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_keys_that_no_header_can_hold(stub, place):
+    keys = [*KEYS]
+    keys[place] += "\n"
+    with pytest.raises(CloudError, match="^credentials: ") as caught:
+        Client(stub.url, stubs.PROJECT, keys)
+    assert keys[place].strip() not in str(caught.value)
+
+
+def test_from_the_environment(stub):
+    environment = {"OBS_ACCESS_KEY_ID": stubs.ACCESS, "OBS_SECRET_ACCESS_KEY": stubs.SECRET,
+                   "MODELARTS_ENDPOINT": stub.url, "MODELARTS_PROJECT_ID": stubs.PROJECT}  # fmt: skip
+    assert Client.connect(environment).engines() == stubs.ENGINES
+
+
+def test_from_the_sdks_file(stub, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".huaweicloud").mkdir()
+    lines = ["[basic]", *map(" = ".join, zip(("ak", "sk", "security_token"), KEYS)), f"project_id = {stubs.PROJECT}"]
+    (tmp_path / ".huaweicloud" / "credentials").write_text("\n".join(lines))
+    assert Client.connect({"MODELARTS_ENDPOINT": stub.url}).engines() == stubs.ENGINES
+
+
+@pytest.mark.parametrize("environment, url", [
+    ({"MODELARTS_REGION": "cn-north-4"}, "https://modelarts.cn-north-4.myhuaweicloud.com"),
+    ({"OBS_ENDPOINT": "https://obs.cn-east-3.myhuaweicloud.com"}, "https://modelarts.cn-east-3.myhuaweicloud.com"),
+    ({"OBS_ENDPOINT": "obs.cn-east-3.myhuaweicloud.com"}, "https://modelarts.cn-east-3.myhuaweicloud.com"),
+    ({"MODELARTS_ENDPOINT": "host.example"}, "https://host.example"),
+    ({"MODELARTS_ENDPOINT": "http://localhost:1"}, "http://localhost:1"),
+])  # fmt: skip
+def test_endpoints(environment, url):
+    assert modelarts.endpoint(environment) == url
+
+
+@pytest.mark.parametrize("environment, says", [
+    ({}, "set MODELARTS_REGION"), ({"OBS_ENDPOINT": "http://127.0.0.1:1"}, "set MODELARTS_REGION"),
+    ({"MODELARTS_REGION": "x.evil.example/"}, "set MODELARTS_REGION"),
+    ({"MODELARTS_ENDPOINT": "http://host.example"}, "must be https"),
+    ({"MODELARTS_ENDPOINT": "ftp://x"}, "must be https"),
+    ({"MODELARTS_ENDPOINT": "https://a:b@host.example"}, "must be https"),
+])  # fmt: skip
+def test_no_endpoints(environment, says):
+    with pytest.raises(CloudError, match=says):
+        modelarts.endpoint(environment)
+
+
+def test_no_project(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert modelarts.project({"HUAWEICLOUD_SDK_PROJECT_ID": "p"}) == "p"
+    with pytest.raises(CloudError, match="no project: set MODELARTS_PROJECT_ID"):
+        modelarts.project({})
+
+
+def test_a_file_that_is_damaged_is_not_quoted(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".huaweicloud").mkdir()
+    (tmp_path / ".huaweicloud" / "credentials").write_text("sk = hush\n")
+    with pytest.raises(CloudError, match="credentials: not an INI file"):
+        modelarts.project({})
+    assert modelarts.project({"MODELARTS_PROJECT_ID": "p"}) == "p"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """Function that makes a certificate for a host, which signs itself."""
+    folder = tmp_path_factory.mktemp("tls")
+
+    def make(host):
+        key, chain = folder / f"{host}.key", folder / f"{host}.pem"
+        names = ["-subj", f"/CN={host}", "-addext", f"subjectAltName={'IP' if host[0].isdigit() else 'DNS'}:{host}"]
+        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+        subprocess.run([*command, "-days", "2", "-keyout", key, "-out", chain, *names], check=True, capture_output=True)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(chain, key)
+        return chain, lambda plain: context.wrap_socket(plain, server_side=True)
+
+    return make
+
+
+@pytest.mark.parametrize("host, trusted, says", [
+    ("127.0.0.1", True, None), ("127.0.0.1", False, "certificate refused: self"),
+    ("modelarts.example", True, "certificate refused: IP address mismatch"),
+])  # fmt: skip
+def test_tls(certificate, host, trusted, says):
+    chain, wrap = certificate(host)
+    with stubs.serve(wrap) as stub:
+        environment = {"OBS_ACCESS_KEY_ID": stubs.ACCESS, "OBS_SECRET_ACCESS_KEY": stubs.SECRET,
+                       "MODELARTS_ENDPOINT": stub.url, "MODELARTS_PROJECT_ID": stubs.PROJECT}  # fmt: skip
+        environment |= {"MODELARTS_CA_FILE": str(chain)} if trusted else {}
+        if says is None:
+            assert Client.connect(environment).engines() == stubs.ENGINES
+            return
+        begun = time.monotonic()
+        with pytest.raises(CloudError, match=says):
+            Client.connect(environment).engines()
+        assert time.monotonic() - begun < 3 and stub.asked == []  # not repeated
