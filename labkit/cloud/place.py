@@ -71,7 +71,9 @@ def parse(place) -> Local | Remote:
 def require_safe(name: str) -> str:
     """The name of an object below a prefix, if a file below a folder may have it; raises CloudError otherwise."""
     parts = name.split("/")
-    if name.startswith("/") or re.match(r"[A-Za-z]:", name):
+    if any("\ud800" <= character <= "\udfff" for character in name):
+        reason = "it is not UTF-8"
+    elif name.startswith("/") or re.match(r"[A-Za-z]:", name):
         reason = "it is absolute"
     elif ".." in parts:
         reason = "it leads out of the folder"

@@ -46,6 +46,10 @@ class Entry:
     sha256: str | None = None
 
 
+class GivenUp(CloudError):
+    """The server was not there, or busy, until the deadline: another request would fare no better."""
+
+
 class _ErrorBody(Exception):
     """An <Error> in an answer whose status is 200."""
 
@@ -294,7 +298,7 @@ class Store:
                 if time.monotonic() + wait - begun > self.deadline:
                     known = trouble.error
                     message = f"{known.message}; given up after {tries} tries in {time.monotonic() - begun:.0f} s"
-                    raise CloudError(message, known.status, known.code, known.request_id) from None
+                    raise GivenUp(message, known.status, known.code, known.request_id) from None
                 time.sleep(wait)
 
     def _once(self, place, request, whole, missing):
@@ -347,12 +351,13 @@ def _unquoted(etag):
 
 
 def _read(stream, size):
-    """At most one byte more than size of the stream."""
-    blocks, left = [], size + 1
-    while left and (block := stream.read(min(left, CHUNK))):
-        blocks.append(block)
-        left -= len(block)
-    return b"".join(blocks)
+    """At most one byte more than size of the stream; in one buffer: blocks and their sum are twice as much."""
+    content, done = bytearray(size + 1), 0
+    with memoryview(content) as view:
+        while done <= size and (count := stream.readinto(view[done : done + CHUNK])):
+            done += count
+    del content[done:]
+    return content
 
 
 def _retry_after(result):

@@ -1,0 +1,326 @@
+"""One file's way up or down, in parts that several threads carry; cut off anywhere, the next try goes on from there.
+
+Up: a file of one part is one request. A larger one is an upload in parts, which the server keeps; a note on this
+machine says which open uploads are ours, so others' are neither used nor given up. Down: parts go into a hidden file
+beside the target, behind whose content a byte for each part says that it is there; it is renamed when its checksum is
+right.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import threading
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from labkit.cloud.place import CloudError
+from labkit.cloud.store import Entry
+
+PART = 8 << 20  # bytes
+MOST_PARTS = 10_000  # of an upload, on OBS and S3
+BLOCK = 1 << 20
+HIDDEN = ".labkit-"  # how the name of a download that is under way begins
+
+
+class Transfers:
+    """What the files of one copy share: the server, threads, room in memory for `jobs` parts, and the counts."""
+
+    def __init__(self, store, jobs=8, resume=True, verify=True, total=0, progress=None):
+        self.store, self.resume, self.verify = store, resume, verify
+        self.total, self.progress, self.done, self.moved = total, progress, 0, 0
+        self._room, self._threads = threading.Semaphore(jobs), ThreadPoolExecutor(jobs)
+        self._lock, self._stale = threading.Lock(), {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._threads.shutdown()
+
+    def count(self, size, moved=True):
+        """So many bytes are where they should be; moved: by this copy."""
+        with self._lock:
+            self.done += size
+            self.moved += size if moved else 0
+            if self.progress:
+                self.progress(self.done, self.total)
+
+    # -- Up --------------------------------------------------------------------------------------------
+
+    def upload(self, path, bucket, key) -> None:
+        """Make the file the object; raises CloudError, also where the file changes meanwhile."""
+        state = _state(path)
+        size = state[0]
+        if size > PART:
+            self._upload_parts(path, state, bucket, key)
+            return
+        with self._room:
+            with open(path, "rb") as file:
+                content = file.read(size + 1)
+            _require_unchanged(path, state, len(content))
+            etag = self.store.put(bucket, key, content, hashlib.sha256(content).hexdigest())
+            if self.verify and etag != hashlib.md5(content).hexdigest():
+                raise CloudError(f"obs://{bucket}/{key}: the server has other content than {path}")
+        self.count(size)
+
+    def _upload_parts(self, path, state, bucket, key):
+        size, part = state[0], part_size(state[0])
+        count = -(-size // part)
+        sha256 = digest(path, "sha256")
+        _require_unchanged(path, state)
+        with _Note(self.store.url, bucket, key) as note:
+            upload, etags = self._open(note, path, part, count, bucket, key, sha256)
+            self.count(sum(min(part, size - (number - 1) * part) for number in etags), moved=False)
+
+            def send(number):
+                with self._room:
+                    content = read_part(path, part, number)
+                    etags[number] = self.store.put_part(bucket, key, upload, number, content)
+                self.count(len(content))
+
+            try:
+                self._each(send, [number for number in range(1, count + 1) if number not in etags])
+                _require_unchanged(path, state)
+            except (_Changed, OSError):
+                self.store.abort(bucket, key, upload)
+                note.clear()
+                raise
+            ordered = [etags[number] for number in range(1, count + 1)]
+            self.store.complete(bucket, key, upload, ordered)
+            found, expected = self.store.head(bucket, key), etag_of_parts(ordered)
+            if found is None or (found.size, found.etag, found.sha256) != (size, expected, sha256):
+                raise CloudError(f"obs://{bucket}/{key}: uploaded, but the server has another object there")
+            note.clear()
+
+    def _open(self, note, path, part, count, bucket, key, sha256):
+        """Id of an open upload of ours for this content, and the ETags that it has by number."""
+        best, etags = None, {}
+        there = self.store.open_uploads(bucket, key)
+        for upload in filter(note.owns, there):
+            parts = self.store.parts(bucket, key, upload) if self.resume and note.sha256 == sha256 else None
+            parts = {
+                number: etag for number, etag in (parts or {}).items()
+                if 1 <= number <= count and etag == hashlib.md5(read_part(path, part, number)).hexdigest()
+            }  # fmt: skip
+            if len(parts) > len(etags):
+                upload, best, etags = best, upload, parts
+            if upload:
+                self.store.abort(bucket, key, upload)
+        if best is None:
+            before = [upload for upload in there if not note.owns(upload)]
+            note.write(sha256, before=before)
+            best = self.store.begin(bucket, key, sha256)
+            for upload in self.store.open_uploads(bucket, key):  # begun as well, where an answer was lost
+                if upload != best and upload not in before and not self.store.parts(bucket, key, upload):
+                    self.store.abort(bucket, key, upload)
+        note.write(sha256, upload=best)
+        return best, etags
+
+    # -- Down ------------------------------------------------------------------------------------------
+
+    def download(self, entry: Entry, bucket, path) -> None:
+        """Make the object the file; raises CloudError, also where the object changes meanwhile."""
+        if path.is_dir():
+            raise CloudError(f"{path}: there is a folder of this name")
+        size, part = entry.size, part_size(entry.size)
+        name = _short(path.name)
+        hidden = path.with_name(f"{HIDDEN}{name}-{_short(self.store.url, bucket, entry, part)}.part")
+        stale = self._left_behind(path.parent, name)
+        with held(hidden) as handle:
+            for again in (not self.resume, True):
+                try:
+                    self._fetch(entry, bucket, handle, part, again)
+                except CloudError as error:
+                    if error.status in (404, 412):
+                        hidden.unlink()
+                        raise CloudError(
+                            f"obs://{bucket}/{entry.key}: changed or removed meanwhile",
+                            error.status, error.code, error.request_id,
+                        ) from None  # fmt: skip
+                    raise
+                if not self.verify or matches(self.store, bucket, entry, hidden) is not False:
+                    break
+                self.count(-size, moved=False)
+            else:
+                hidden.unlink()
+                raise CloudError(f"obs://{bucket}/{entry.key}: came with a wrong checksum, twice")
+            os.ftruncate(handle, size)
+            os.fsync(handle)
+            os.replace(hidden, path)
+        for other in stale - {hidden}:
+            with suppress(OSError), held(other, wait=False):
+                other.unlink()
+
+    def _fetch(self, entry, bucket, handle, part, again):
+        size, count = entry.size, -(-entry.size // part)
+        length = os.fstat(handle).st_size
+        if length == size and size and not again:  # only its last step, the name, was missing
+            self.count(size, moved=False)
+            return
+        if length != size + count or again:
+            os.ftruncate(handle, 0)
+            os.ftruncate(handle, size + count)
+        there = os.pread(handle, count, size)
+        missing = [number for number in range(count) if not there[number]]
+        self.count(size - sum(min(part, size - number * part) for number in missing), moved=False)
+
+        def fetch(number):
+            begin, end = number * part, min(size, (number + 1) * part)
+            with self._room:
+                content = self.store.get(bucket, entry.key, begin, end, entry.etag)
+                _write(handle, content, begin)
+            _write(handle, b"\1", size + number)
+            self.count(end - begin)
+
+        self._each(fetch, missing)
+
+    def _left_behind(self, folder, name):
+        """Hidden files of earlier downloads to this target; a folder is looked through once."""
+        with self._lock:
+            if folder not in self._stale:
+                self._stale[folder] = list(folder.glob(f"{HIDDEN}*.part"))
+        return {path for path in self._stale[folder] if path.name.startswith(f"{HIDDEN}{name}-")}
+
+    def _each(self, function, numbers):
+        """Call the function with each number, in the threads; the first error ends it."""
+        futures = [self._threads.submit(function, number) for number in numbers]
+        try:
+            for future in wait(futures, return_when=FIRST_EXCEPTION).done:
+                future.result()
+        finally:
+            for future in futures:
+                future.cancel()
+            wait(futures)
+
+
+class _Changed(CloudError):
+    """The file is another than it was when its upload began."""
+
+
+class _Note:
+    """Which open uploads of an object are ours, kept on this machine and held by one process at a time.
+
+    Before an upload is begun, the note has those that are there (`before`): where the answer is lost, or this process
+    ends, the others are ours.
+    """
+
+    def __init__(self, *place):
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        self.place, self.path = place, Path(cache, "labkit", "uploads", f"{_short(*place)}.json")
+        self.sha256 = self.upload = self.before = None
+
+    def __enter__(self):
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = held(self.path.with_suffix(".lock"))
+        self._lock.__enter__()
+        with suppress(OSError, ValueError, KeyError):
+            known = json.loads(self.path.read_text())
+            self.sha256, self.upload, self.before = known["sha256"], known["upload"], known["before"]
+        return self
+
+    def __exit__(self, *_):
+        self.path.with_suffix(".lock").unlink()
+        self._lock.__exit__(None, None, None)
+
+    def owns(self, upload):
+        return upload == self.upload or (self.before is not None and upload not in self.before)
+
+    def write(self, sha256, upload=None, before=None):
+        self.sha256, self.upload, self.before = sha256, upload, before
+        told = {"place": self.place, "sha256": sha256, "upload": upload, "before": before}
+        fresh = self.path.with_suffix(".new")
+        fresh.write_text(json.dumps(told))
+        os.replace(fresh, self.path)
+
+    def clear(self):
+        self.path.unlink(missing_ok=True)
+
+
+@contextmanager
+def held(path, wait=True):
+    """File descriptor of this file, made if need be, which no other process holds until the end."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is(handle, path):  # not renamed or removed by who held it before
+                yield handle
+                return
+        finally:
+            os.close(handle)
+
+
+def _is(handle, path):
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def part_size(size) -> int:
+    """Bytes of a part: PART, or more where there would be too many."""
+    part = PART
+    while part * MOST_PARTS < size:
+        part *= 2
+    return part
+
+
+def read_part(path, part, number) -> bytes:
+    """Part `number`, from 1, of a file."""
+    with open(path, "rb") as file:
+        file.seek((number - 1) * part)
+        return file.read(part)
+
+
+def digest(path, algorithm, size=None) -> str:
+    """Checksum of a file's first `size` bytes, or of all."""
+    found, left = hashlib.new(algorithm), os.stat(path).st_size if size is None else size
+    with open(path, "rb", buffering=0) as file:
+        while left and (block := file.read(min(left, BLOCK))):
+            found.update(block)
+            left -= len(block)
+    return found.hexdigest()
+
+
+def etag_of_parts(etags) -> str:
+    """ETag of an object that was made of parts with these."""
+    return f"{hashlib.md5(bytes.fromhex(''.join(etags))).hexdigest()}-{len(etags)}"
+
+
+def matches(store, bucket, entry: Entry, path) -> bool | None:
+    """Whether a file begins with the object's content, by checksum; None where the object has none.
+
+    An ETag without a hyphen is an MD5, unless the server encrypts. An object in parts by another tool has no checksum.
+    """
+    if not entry.sha256 and "-" not in entry.etag and digest(path, "md5", entry.size) == entry.etag:
+        return True
+    sha256 = entry.sha256
+    if not sha256:
+        found = store.head(bucket, entry.key)
+        sha256 = found.sha256 if found and found.etag == entry.etag else None
+    if sha256:
+        return digest(path, "sha256", entry.size) == sha256
+    return False if "-" not in entry.etag else None
+
+
+def _state(path):
+    found = os.stat(path)
+    return found.st_size, found.st_mtime_ns, found.st_ino, found.st_dev
+
+
+def _require_unchanged(path, state, size=None):
+    if _state(path) != state or size not in (None, state[0]):
+        raise _Changed(f"{path}: changed while it was copied")
+
+
+def _write(handle, content, place):
+    with memoryview(content) as view:
+        done = 0
+        while done < len(view):
+            done += os.pwrite(handle, view[done:], place + done)
+
+
+def _short(*parts):
+    return hashlib.sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()[:16]

@@ -1,0 +1,311 @@
+"""Copying against a true object server: every direction, names, faults, and processes that are killed."""
+
+import hashlib
+import os
+import random
+from pathlib import Path
+
+import pytest
+from swift import environment
+
+from labkit.cloud import store as store_module
+from labkit.cloud import transfers
+from labkit.cloud.copying import CopyError, copy, copy_parallel, exists, ls, rm, stat, verify
+from labkit.cloud.place import CloudError
+from labkit.cloud.store import Store
+
+PART = 5 << 20  # the least that the server takes
+BIG = random.Random(0).randbytes(2 * PART + 12345)  # three parts
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch, tmp_path_factory):
+    monkeypatch.setattr(transfers, "PART", PART)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setattr(store_module, "LONGEST_WAIT", 0.05)
+
+
+@pytest.fixture(autouse=True)
+def direct(swift, monkeypatch):
+    """The server without faults; what copy() connects to where it is given no store."""
+    for name, value in swift.environment.items():
+        monkeypatch.setenv(name, value)
+    return Store.connect(swift.environment, deadline=20)
+
+
+@pytest.fixture
+def through(proxy):
+    """The server behind the proxy, with a second for an answer."""
+    store = Store.connect(environment(proxy.url), deadline=20)
+    store.client.timeout = 1
+    return store
+
+
+@pytest.fixture
+def big(tmp_path):
+    """A file of three parts."""
+    path = tmp_path / "big.bin"
+    path.write_bytes(BIG)
+    return path
+
+
+def make(folder, files):
+    """Write files below a folder: {name: content}."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return folder
+
+
+def contents(folder):
+    """{name: content} of all files below a folder, hidden ones as well."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def put(store, bucket, key, content=b"text"):
+    return store.put(bucket, key, content, hashlib.sha256(content).hexdigest())
+
+
+def content_of(store, bucket, key):
+    entry = store.head(bucket, key)
+    return bytes(store.get(bucket, key, 0, entry.size, entry.etag))
+
+
+TREE = {"a.txt": b"a", "empty": b"", "deep/er/b.bin": bytes(range(256)),
+        "ä ö/日本 🙂 &<>'\".txt": b"unicode", "big": BIG}  # fmt: skip
+
+
+# -- Directions and kinds -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["obs", "s3"])
+def test_a_folder_up_and_down(direct, bucket, tmp_path, scheme):
+    source, url = make(tmp_path / "source", TREE), f"{scheme}://{bucket}/some/where"
+    report = copy(source, url)
+    total = sum(map(len, TREE.values()))
+    assert (report.copied, report.skipped, report.failed, report.bytes) == (5, 0, (), total)
+    assert {item.name: item.size for item in ls(url)} == {name: len(content) for name, content in TREE.items()}
+    assert verify(source, url) == verify(url, source) == []
+    assert copy(url, tmp_path / "back") == report
+    assert contents(tmp_path / "back") == TREE
+    for again in (copy(source, url), copy(url, tmp_path / "back")):
+        assert (again.copied, again.skipped, again.bytes) == (0, 5, 0)
+    assert direct.head(bucket, "some/where/big").sha256 == hashlib.sha256(BIG).hexdigest()
+
+
+def test_a_single_file(direct, bucket, tmp_path, big):
+    copy(big, f"obs://{bucket}/new")
+    copy(big, f"obs://{bucket}/in/")
+    copy(big, f"obs://{bucket}")
+    assert [entry.key for entry in direct.list(bucket)] == ["big.bin", "in/big.bin", "new"]
+    (tmp_path / "there").mkdir()
+    for target, path in [("a/b", "a/b"), ("there", "there/new"), ("not-there/", "not-there/new")]:
+        copy(f"obs://{bucket}/new", f"{tmp_path}/{target}")
+        assert (tmp_path / path).read_bytes() == BIG
+    with pytest.raises(CopyError, match="folder of this name"):
+        (tmp_path / "there" / "big.bin").mkdir()
+        copy(f"obs://{bucket}/big.bin", tmp_path / "there")
+
+
+def test_an_object_and_a_folder_of_one_name(direct, bucket, tmp_path):
+    put(direct, bucket, "a", b"object")
+    put(direct, bucket, "a/b", b"below")
+    copy(f"obs://{bucket}/a", tmp_path / "one")
+    copy(f"obs://{bucket}/a/", tmp_path / "two")
+    assert (tmp_path / "one").read_bytes() == b"object"
+    assert contents(tmp_path / "two") == {"b": b"below"}
+    with pytest.raises(CloudError, match="a file and a folder"):
+        copy(f"obs://{bucket}", tmp_path / "three")
+    assert not (tmp_path / "three").exists()
+
+
+def test_local_to_local(tmp_path):
+    source = make(tmp_path / "source", TREE)
+    assert copy(source, f"file://{tmp_path}/target").copied == 5
+    assert contents(tmp_path / "target") == TREE
+    assert copy(source, tmp_path / "target").skipped == 5
+    assert copy(source / "a.txt", tmp_path / "new.txt").copied == 1
+    (tmp_path / "link").symlink_to(source)
+    for same in (source, tmp_path / "link", f"{source}/../source/"):
+        report = copy(source, same)
+        assert (report.copied, report.skipped) == (0, 5)
+    assert copy(source / "a.txt", source / "a.txt").copied == 0
+    with pytest.raises(CloudError, match="inside the other"):
+        copy(source, source / "deep")
+    assert contents(source) == TREE
+
+
+def test_two_buckets(tmp_path):
+    with pytest.raises(CloudError, match="must be on this machine"):
+        copy("obs://one", "obs://two")
+
+
+def test_copy_parallel(bucket, tmp_path):
+    source = make(tmp_path / "source", {"a": b"1", "b": b"2", "[c]": b"3"})
+    copy_parallel(str(source), f"obs://{bucket}/x", ["a", "[c]"])
+    copy_parallel(f"s3://{bucket}/x/", str(tmp_path / "back"))
+    assert contents(tmp_path / "back") == {"a": b"1", "[c]": b"3"}
+    with pytest.raises(CloudError, match="no d"):
+        copy_parallel(str(source), f"obs://{bucket}/x", ["a", "d"])
+
+
+# -- What is chosen, what is left -----------------------------------------------------------------------
+
+
+def test_incremental(direct, through, proxy, bucket, tmp_path):
+    source = make(tmp_path / "source", TREE)
+    copy(source, f"obs://{bucket}/x")
+    (source / "a.txt").write_bytes(b"b")  # of the same size
+    changed = BIG[:-1] + bytes([BIG[-1] ^ 1])
+    (source / "big").write_bytes(changed)
+    report = copy(source, f"obs://{bucket}/x", store=through)
+    assert (report.copied, report.skipped, report.bytes) == (2, 3, 1 + len(BIG))
+    assert content_of(direct, bucket, "x/a.txt") == b"b" and content_of(direct, bucket, "x/big") == changed
+    report = copy(f"obs://{bucket}/x", make(tmp_path / "back", TREE), store=through)
+    assert (report.copied, report.skipped) == (2, 3)
+    assert contents(tmp_path / "back") == contents(source)
+    proxy.clear()
+    assert copy(source, f"obs://{bucket}/x", incremental=False, store=through).copied == 5
+    assert copy(f"obs://{bucket}/x", tmp_path / "back", incremental=False).copied == 5
+    assert sum(one.up for one in proxy.requests("PUT")) == sum(map(len, TREE.values()))
+
+
+def test_include_and_exclude(bucket, tmp_path):
+    source = make(tmp_path / "source", {"a.bin": b"1", "b.txt": b"2", "deep/c.bin": b"3", "deep/d.txt": b"4"})
+    copy(source, f"obs://{bucket}", include=["*.bin", "b*"], exclude=["deep/*"])
+    assert [item.name for item in ls(f"obs://{bucket}")] == ["a.bin", "b.txt"]
+    copy(f"obs://{bucket}", tmp_path / "back", exclude=["b*"])
+    assert contents(tmp_path / "back") == {"a.bin": b"1"}
+    with pytest.raises(CloudError, match="nothing to copy"):
+        copy(source, f"obs://{bucket}", include=["*.png"])
+
+
+def test_dry_run(direct, bucket, tmp_path):
+    source = make(tmp_path / "source", TREE)
+    put(direct, bucket, "x/a.txt", b"a")
+    report = copy(source, f"obs://{bucket}/x", dry_run=True)
+    assert (report.copied, report.skipped, report.bytes) == (4, 1, sum(map(len, TREE.values())) - 1)
+    assert [item.name for item in ls(f"obs://{bucket}/x")] == ["a.txt"]
+    copy(f"obs://{bucket}/x", tmp_path / "back", dry_run=True)
+    assert not (tmp_path / "back").exists()
+
+
+def test_progress(bucket, tmp_path, big):
+    for ends in ((big, f"obs://{bucket}/k"), (f"obs://{bucket}/k", tmp_path / "back")):
+        for again in (False, True):
+            told = []
+            copy(*ends, progress=lambda done, total, told=told: told.append((done, total)))
+            assert told == sorted(told) and told[-1] == (len(BIG), len(BIG)) and (again or len(told) >= 3)
+
+
+def test_nothing_to_copy(bucket, tmp_path):
+    (tmp_path / "empty").mkdir()
+    for source, target in [(tmp_path / "empty", f"obs://{bucket}"), (f"obs://{bucket}/none", tmp_path / "x"),
+                           (f"obs://{bucket}", tmp_path / "x"), (tmp_path / "none", f"obs://{bucket}")]:  # fmt: skip
+        with pytest.raises(CloudError, match="nothing to copy|no such file"):
+            copy(source, target)
+    with pytest.raises(CloudError) as caught:
+        copy("obs://no-such-bucket-here/k", tmp_path / "x")
+    assert caught.value.status == 404 and not (tmp_path / "x").exists()
+
+
+def test_looking_and_removing(direct, bucket, tmp_path):
+    for key in ("a", "dir/b", "dir/c", "dirt"):
+        put(direct, bucket, key)
+    url = f"obs://{bucket}"
+    assert exists(f"{url}/a") and exists(f"{url}/dir") and exists(f"{url}/dir/") and exists(url)
+    assert not exists(f"{url}/b") and not exists(f"{url}/di")
+    assert stat(f"{url}/a").size == 4
+    for wrong in (f"{url}/dir", tmp_path):
+        with pytest.raises(CloudError, match="no such file"):
+            stat(wrong)
+    with pytest.raises(CloudError, match="recursively"):
+        rm(f"{url}/dir")
+    for wrong in (url, f"{url}/", tmp_path):
+        with pytest.raises(CloudError):
+            rm(wrong, recursive=True)
+    assert rm(f"{url}/dir", recursive=True) == 2
+    assert rm(f"{url}/a") == 1
+    assert [item.name for item in ls(url)] == ["dirt"]
+
+
+def test_verify(direct, bucket, tmp_path):
+    source = make(tmp_path / "source", {"a": b"1", "b": b"2", "c": b"3", "big": BIG})
+    copy(source, f"obs://{bucket}/x")
+    make(source, {"a": b"0", "b": b"22", "d": b"4", "big": BIG[::-1]})
+    told = ["a: another content", "b: 1 bytes instead of 2", "big: another content", "d: missing"]
+    assert verify(source, f"obs://{bucket}/x") == told
+    assert verify(f"obs://{bucket}/x", source) == told[:1] + ["b: 2 bytes instead of 1"] + told[2:3]
+
+
+# -- Names and links ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["../x", "a/../../x", "/abs", "a//b", "a\\b", "C:/x", "..", "./x", "nul", "x./y"])
+def test_hostile_keys_are_refused(direct, bucket, tmp_path, key):
+    put(direct, bucket, "in/good")
+    put(direct, bucket, f"in/{key}")
+    with pytest.raises(CloudError, match="not copied as a file"):
+        copy(f"obs://{bucket}/in", tmp_path / "target")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_collisions_are_refused(direct, bucket, tmp_path):
+    for keys in (("a/B", "a/b"), ("a", "a/b")):
+        for key in keys:
+            put(direct, bucket, f"{len(keys[0])}/{key}")
+        with pytest.raises(CloudError, match="one file where case|a file and a folder"):
+            copy(f"obs://{bucket}/{len(keys[0])}", tmp_path / "target")
+    assert list(tmp_path.iterdir()) == []
+    make(tmp_path / "up", {"A": b"1", "a": b"2"})
+    with pytest.raises(CloudError, match="one file where case"):
+        copy(tmp_path / "up", f"obs://{bucket}/up")
+
+
+def test_folder_markers(direct, bucket, tmp_path):
+    for key in ("x/", "x/deep/", "only/"):
+        put(direct, bucket, key, b"")
+    put(direct, bucket, "x/deep/a")
+    assert copy(f"obs://{bucket}/x", tmp_path / "target").copied == 1
+    assert contents(tmp_path / "target") == {"deep/a": b"text"}
+    with pytest.raises(CloudError, match="nothing to copy"):
+        copy(f"obs://{bucket}/only", tmp_path / "none")
+    put(direct, bucket, "x/odd/", b"has content")
+    with pytest.raises(CloudError, match="not copied as a file"):
+        copy(f"obs://{bucket}/x", tmp_path / "target")
+
+
+def test_links_that_lead_out(direct, bucket, tmp_path):
+    outside = make(tmp_path / "outside", {"secret": b"s"})
+    source = make(tmp_path / "source", {"a": b"1"})
+    (source / "inner").symlink_to("a")
+    assert copy(source, f"obs://{bucket}/x").copied == 2
+    for to in (outside / "secret", outside, "../outside/secret", "nowhere", "."):
+        (source / "link").symlink_to(to)
+        with pytest.raises(CloudError, match="a link"):
+            copy(source, f"obs://{bucket}/y")
+        assert copy(source, f"obs://{bucket}/z", exclude=["link"])
+        (source / "link").unlink()
+    assert list(direct.list(bucket, "y")) == []
+    target = tmp_path / "target"
+    target.mkdir()
+    put(direct, bucket, "down/sub/secret", b"overwritten")
+    put(direct, bucket, "down/file", b"fresh")
+    (target / "sub").symlink_to(outside)
+    (target / "file").symlink_to(outside / "secret")
+    with pytest.raises(CopyError, match="leads out") as caught:
+        copy(f"obs://{bucket}/down", target)
+    assert [name for name, _ in caught.value.report.failed] == ["sub/secret"]
+    assert contents(outside) == {"secret": b"s"} and (target / "file").read_bytes() == b"fresh"
+
+
+def test_what_is_no_file(bucket, tmp_path):
+    source = make(tmp_path / "source", {"a": b"1"})
+    os.mkfifo(source / "pipe")
+    with pytest.raises(CloudError, match="neither a file nor a folder"):
+        copy(source, f"obs://{bucket}")
+    (source / "pipe").unlink()
+    Path(os.fsdecode(os.fsencode(source) + b"/\xff")).write_bytes(b"")
+    with pytest.raises(CloudError, match="UTF-8"):
+        copy(source, f"obs://{bucket}")
