@@ -5,14 +5,24 @@ What is to be copied is known, and its names are checked, before anything is wri
 
 import os
 import shutil
-import stat as modes
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
+from labkit.cloud.listing import (
+    Item,
+    end_of,
+    found_at,
+    items_of,
+    prefix_of,
+    require_apart,
+    require_inside,
+    resolved,
+    there_at,
+)
 from labkit.cloud.place import CloudError, Local, Remote, parse, require_no_collisions, require_safe
 from labkit.cloud.store import Entry, GivenUp, Store
 from labkit.cloud.transfers import HIDDEN, Transfers, digest, held, matches
@@ -37,15 +47,6 @@ class CopyError(CloudError):
         super().__init__(f"{name}: {error}{others}; {report.copied} copied, {report.skipped} there already")
         self.report = report
         self.status, self.code, self.request_id = error.status, error.code, error.request_id
-
-
-@dataclass(frozen=True)
-class Item:
-    """A file to copy: its name below the folder (of a single file: its own), its size, and where it is an object."""
-
-    name: str
-    size: int
-    at: Path | Entry
 
 
 def copy(src, dst, *, jobs=8, resume=True, verify=True, incremental=True, dry_run=False, include=(), exclude=(),
@@ -78,7 +79,7 @@ def copy_parallel(src_url, dst_url, file_list=None, threads=16, is_processing=Tr
 def ls(place, *, store=None) -> list[Item]:
     """The file, or what is below the folder; empty where there is nothing."""
     place = parse(place)
-    return _items(place, _connected(store, place))[0]
+    return items_of(place, _connected(store, place))[0]
 
 
 def exists(place, *, store=None) -> bool:
@@ -89,7 +90,7 @@ def exists(place, *, store=None) -> bool:
     store = _connected(store, place)
     if store.head(place.bucket, place.key):
         return True
-    return any(store.list(place.bucket, _prefix(place)))
+    return any(store.list(place.bucket, prefix_of(place)))
 
 
 def stat(place, *, store=None) -> Entry:
@@ -114,7 +115,7 @@ def rm(place, *, recursive=False, store=None) -> int:
         raise CloudError(f"{place}: a whole bucket is not emptied")
     store = _connected(store, place)
     if recursive:
-        keys = [entry.key for entry in store.list(place.bucket, _prefix(place))]
+        keys = [entry.key for entry in store.list(place.bucket, prefix_of(place))]
     else:
         keys = [place.key] if store.head(place.bucket, place.key) else []
     if not keys:
@@ -128,13 +129,13 @@ def verify(src, dst, *, store=None) -> list[str]:
     """What of src is missing in dst or is another there, a line for each; empty: all is there, by checksum."""
     source, target = parse(src), parse(dst)
     store = _connected(store, source, target)
-    items, single = _items(source, store)
+    items, single = items_of(source, store)
     if not items:
         raise CloudError(f"{source}: nothing to compare")
-    there, differences = _there(target, str(dst), items, single, store), []
+    there, differences = there_at(target, str(dst), items, single, store), []
     for item in items:
-        end = _end(target, str(dst), item, single)
-        found = _found(end, there)
+        end = end_of(target, str(dst), item, single)
+        found = found_at(end, there)
         if found is None:
             differences.append(f"{item.name}: missing")
         elif found.size != item.size:
@@ -155,15 +156,15 @@ def _copy(src, dst, chosen, dry_run=False, incremental=True, deadline=300.0, sto
     if jobs < 1:
         raise CloudError(f"jobs: {jobs}: at least 1")
     store = _connected(store, source, target, deadline=deadline)
-    items, single = _items(source, store, chosen)
+    items, single = items_of(source, store, chosen)
     if not items:
         raise CloudError(f"{source}: nothing to copy")
     require_no_collisions([require_safe(item.name) for item in items])
     if isinstance(source, Local) and isinstance(target, Local):
-        if _resolved(source.path) == _resolved(target.path):
+        if resolved(source.path) == resolved(target.path):
             return Report(0, len(items), (), 0)
-        _require_apart(source.path, target.path, single)
-    there = _there(target, str(dst), items, single, store)  # one request: wrong keys fail here
+        require_apart(source.path, target.path, single)
+    there = there_at(target, str(dst), items, single, store)  # one request: wrong keys fail here
     lock, copied, skipped, failed, hopeless = threading.Lock(), [], [], [], []
     work = Transfers(store, jobs, resume, verify, sum(item.size for item in items), progress)
 
@@ -171,10 +172,10 @@ def _copy(src, dst, chosen, dry_run=False, incremental=True, deadline=300.0, sto
         try:
             if hopeless:
                 raise hopeless[0]
-            end = _end(target, str(dst), item, single)
+            end = end_of(target, str(dst), item, single)
             if isinstance(target, Local) and not single:
-                _require_inside(target.path, end)
-            found = _found(end, there)
+                require_inside(target.path, end)
+            found = found_at(end, there)
             if incremental and found and found.size == item.size and (
                 _same(source, item, target, end, found, store) is True
             ):  # fmt: skip
@@ -235,95 +236,6 @@ def _same(source, item, target, end, found, store):
     if isinstance(target, Remote):
         return matches(store, target.bucket, found, item.at)
     return os.path.samefile(item.at, end) or digest(item.at, "sha256") == digest(end, "sha256")
-
-
-# -- What there is, and where it goes --------------------------------------------------------------
-
-
-def _items(place, store, chosen=lambda name: True):
-    """The chosen files below a place, and whether it is a single file; names are below the place."""
-    if isinstance(place, Local):
-        if place.path.is_dir():
-            return list(_walk(place.path, place.path, chosen)), False
-        if not place.path.exists():
-            raise CloudError(f"{place}: there is no such file or folder")
-        if not place.path.is_file():
-            raise CloudError(f"{place}: neither a file nor a folder")
-        return [Item(place.path.name, place.path.stat().st_size, place.path)], True
-    if place.key and not place.key.endswith("/") and (entry := store.head(place.bucket, place.key)):
-        return [Item(place.key.rpartition("/")[2], entry.size, entry)], True
-    prefix = _prefix(place)
-    found = [Item(entry.key[len(prefix) :], entry.size, entry) for entry in store.list(place.bucket, prefix)]
-    return [item for item in found if chosen(item.name) and not _marks_a_folder(item)], False
-
-
-def _marks_a_folder(item):
-    return not item.size and (not item.name or item.name.endswith("/"))
-
-
-def _walk(folder, root, chosen):
-    """Items below a folder, in the order of their names; CloudError for links that lead out, and links to folders."""
-    for found in sorted(os.scandir(folder), key=lambda one: one.name):
-        path = Path(found.path)
-        name = path.relative_to(root).as_posix()
-        if found.is_dir(follow_symlinks=False):
-            yield from _walk(path, root, chosen)
-        elif not chosen(name) or (found.name.startswith(HIDDEN) and found.name.endswith(".part")):
-            continue
-        elif found.is_symlink() and not _resolved(path).is_relative_to(_resolved(root)):
-            raise CloudError(f"{path}: a link that leads out of {root}")
-        elif found.is_symlink() and not found.is_file():
-            raise CloudError(f"{path}: a link to no file")
-        elif not modes.S_ISREG(found.stat().st_mode):
-            raise CloudError(f"{path}: neither a file nor a folder")
-        else:
-            yield Item(name, found.stat().st_size, path)
-
-
-def _end(target, text, item, single):
-    """Where an item goes: a key, or a path."""
-    into = not single or text.endswith("/")
-    if isinstance(target, Remote):
-        return target.below(item.name).key if into or not target.key else target.key
-    return target.path / item.name if into or target.path.is_dir() else target.path
-
-
-def _there(target, text, items, single, store):
-    """Objects that are at the target already, by key; of this machine, files are looked at one by one."""
-    if isinstance(target, Local):
-        return None
-    if single:
-        entry = store.head(target.bucket, _end(target, text, items[0], single))
-        return {entry.key: entry} if entry else {}
-    return {entry.key: entry for entry in store.list(target.bucket, _prefix(target))}
-
-
-def _found(end, there):
-    if there is not None:
-        return there.get(end)
-    return Entry(str(end), end.stat().st_size, "") if end.is_file() else None
-
-
-def _prefix(place):
-    return f"{place.key.rstrip('/')}/" if place.key.strip("/") else ""
-
-
-def _require_inside(root, end):
-    if not _resolved(end.parent).is_relative_to(_resolved(root)):
-        raise CloudError(f"{end}: a link leads out of {root}")
-
-
-def _require_apart(source, target, single):
-    inner, outer = _resolved(target), _resolved(source)
-    if not single and (inner.is_relative_to(outer) or outer.is_relative_to(inner)):
-        raise CloudError(f"{source} to {target}: one is inside the other")
-
-
-def _resolved(path):
-    try:
-        return path.resolve()
-    except (OSError, RuntimeError) as error:
-        raise CloudError(f"{path}: {error}") from None
 
 
 def _connected(store, *places, deadline=300.0):

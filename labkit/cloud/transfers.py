@@ -6,15 +6,13 @@ beside the target, behind whose content a byte for each part says that it is the
 right.
 """
 
-import fcntl
 import hashlib
-import json
 import os
 import threading
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import suppress
 
+from labkit.cloud.notes import Note, held, short
 from labkit.cloud.place import CloudError
 from labkit.cloud.store import Entry
 
@@ -70,7 +68,7 @@ class Transfers:
         count = -(-size // part)
         sha256 = digest(path, "sha256")
         _require_unchanged(path, state)
-        with _Note(self.store.url, bucket, key) as note:
+        with Note(self.store.url, bucket, key) as note:
             upload, etags = self._open(note, path, part, count, bucket, key, sha256)
             self.count(sum(min(part, size - (number - 1) * part) for number in etags), moved=False)
 
@@ -125,8 +123,8 @@ class Transfers:
         if path.is_dir():
             raise CloudError(f"{path}: there is a folder of this name")
         size, part = entry.size, part_size(entry.size)
-        name = _short(path.name)
-        hidden = path.with_name(f"{HIDDEN}{name}-{_short(self.store.url, bucket, entry, part)}.part")
+        name = short(path.name)
+        hidden = path.with_name(f"{HIDDEN}{name}-{short(self.store.url, bucket, entry, part)}.part")
         stale = self._left_behind(path.parent, name)
         with held(hidden) as handle:
             for again in (not self.resume, True):
@@ -199,66 +197,6 @@ class _Changed(CloudError):
     """The file is another than it was when its upload began."""
 
 
-class _Note:
-    """Which open uploads of an object are ours, kept on this machine and held by one process at a time.
-
-    Before an upload is begun, the note has those that are there (`before`): where the answer is lost, or this process
-    ends, the others are ours.
-    """
-
-    def __init__(self, *place):
-        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        self.place, self.path = place, Path(cache, "labkit", "uploads", f"{_short(*place)}.json")
-        self.sha256 = self.upload = self.before = None
-
-    def __enter__(self):
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = held(self.path.with_suffix(".lock"))
-        self._lock.__enter__()
-        with suppress(OSError, ValueError, KeyError):
-            known = json.loads(self.path.read_text())
-            self.sha256, self.upload, self.before = known["sha256"], known["upload"], known["before"]
-        return self
-
-    def __exit__(self, *_):
-        self.path.with_suffix(".lock").unlink()
-        self._lock.__exit__(None, None, None)
-
-    def owns(self, upload):
-        return upload == self.upload or (self.before is not None and upload not in self.before)
-
-    def write(self, sha256, upload=None, before=None):
-        self.sha256, self.upload, self.before = sha256, upload, before
-        told = {"place": self.place, "sha256": sha256, "upload": upload, "before": before}
-        fresh = self.path.with_suffix(".new")
-        fresh.write_text(json.dumps(told))
-        os.replace(fresh, self.path)
-
-    def clear(self):
-        self.path.unlink(missing_ok=True)
-
-
-@contextmanager
-def held(path, wait=True):
-    """File descriptor of this file, made if need be, which no other process holds until the end."""
-    while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is(handle, path):  # not renamed or removed by who held it before
-                yield handle
-                return
-        finally:
-            os.close(handle)
-
-
-def _is(handle, path):
-    try:
-        return os.path.samestat(os.fstat(handle), os.stat(path))
-    except FileNotFoundError:
-        return False
-
-
 def part_size(size) -> int:
     """Bytes of a part: PART, or more where there would be too many."""
     part = PART
@@ -320,7 +258,3 @@ def _write(handle, content, place):
         done = 0
         while done < len(view):
             done += os.pwrite(handle, view[done:], place + done)
-
-
-def _short(*parts):
-    return hashlib.sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()[:16]

@@ -249,6 +249,28 @@ def test_verify(direct, bucket, tmp_path):
     assert verify(f"obs://{bucket}/x", source) == told[:1] + ["b: 2 bytes instead of 1"] + told[2:3]
 
 
+MEMORY = """
+import sys
+from pathlib import Path
+from labkit.cloud.copying import copy
+copy(*sys.argv[1:])
+print(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
+"""
+
+
+@pytest.mark.slow
+def test_memory_of_a_big_copy(proxy, bucket, tmp_path):
+    """Up and down with the parts and threads that a user has: 256 MiB in under 150 MB."""
+    block = random.Random(3).randbytes(1 << 20)
+    with open(tmp_path / "huge", "wb") as file:
+        for _ in range(256):
+            file.write(block)
+    for ends in ((tmp_path / "huge", f"obs://{bucket}/k"), (f"obs://{bucket}/k", tmp_path / "back")):
+        told, complaint = start(MEMORY, proxy, *ends).communicate()
+        assert not complaint and int(told) * 1024 < 150e6
+    assert transfers.digest(tmp_path / "back", "md5") == transfers.digest(tmp_path / "huge", "md5")
+
+
 # -- Names and links ------------------------------------------------------------------------------------
 
 
