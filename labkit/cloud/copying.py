@@ -23,9 +23,10 @@ from labkit.cloud.listing import (
     resolved,
     there_at,
 )
+from labkit.cloud.notes import held, short
 from labkit.cloud.place import CloudError, Local, Remote, parse, require_no_collisions, require_safe
 from labkit.cloud.store import Entry, GivenUp, Store
-from labkit.cloud.transfers import HIDDEN, Transfers, digest, held, matches
+from labkit.cloud.transfers import HIDDEN, Transfers, digest, matches
 
 
 @dataclass(frozen=True)
@@ -195,8 +196,12 @@ def _copy(src, dst, chosen, dry_run=False, incremental=True, deadline=300.0, sto
                     hopeless.append(known)
 
     with work, ThreadPoolExecutor(jobs) as files:
-        for future in [files.submit(one, item) for item in items]:
-            future.result()
+        try:
+            for future in [files.submit(one, item) for item in items]:
+                future.result()
+        except BaseException:  # Ctrl-C, or `progress` raised: what has not begun does not begin
+            hopeless.append(work.stop())
+            raise
     moved = sum(item.size for item in copied) if dry_run else work.moved
     report = Report(len(copied), len(skipped), tuple(sorted(failed, key=lambda pair: pair[0])), moved)
     if failed:
@@ -214,7 +219,7 @@ def _carry(work, source, item, target, end):
         return
     if end.is_dir():
         raise CloudError(f"{end}: there is a folder of this name")
-    hidden = end.with_name(f"{HIDDEN}{os.getpid()}-{threading.get_ident()}.part")
+    hidden = end.with_name(f"{HIDDEN}{short(end.name)}-local.part")
     with held(hidden) as handle:
         try:
             shutil.copyfile(item.at, hidden)
@@ -222,8 +227,9 @@ def _carry(work, source, item, target, end):
             if work.verify and digest(hidden, "sha256") != digest(item.at, "sha256"):
                 raise CloudError(f"{item.at}: changed while it was copied")
             os.replace(hidden, end)
-        finally:
+        except BaseException:
             hidden.unlink(missing_ok=True)
+            raise
     work.count(item.size)
 
 

@@ -30,7 +30,7 @@ class Note:
         return self
 
     def __exit__(self, *_):
-        self.path.with_suffix(".lock").unlink()
+        self.path.with_suffix(".lock").unlink(missing_ok=True)
         self._lock.__exit__(None, None, None)
 
     def owns(self, upload):

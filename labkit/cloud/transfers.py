@@ -29,7 +29,7 @@ class Transfers:
         self.store, self.resume, self.verify = store, resume, verify
         self.total, self.progress, self.done, self.moved = total, progress, 0, 0
         self._room, self._threads = threading.Semaphore(jobs), ThreadPoolExecutor(jobs)
-        self._lock, self._stale = threading.Lock(), {}
+        self._lock, self._stale, self._stopped = threading.Lock(), {}, None
 
     def __enter__(self):
         return self
@@ -44,6 +44,11 @@ class Transfers:
             self.moved += size if moved else 0
             if self.progress:
                 self.progress(self.done, self.total)
+
+    def stop(self) -> CloudError:
+        """Have no further part begin; returns what the files under way fail with."""
+        self._stopped = CloudError("stopped")
+        return self._stopped
 
     # -- Up --------------------------------------------------------------------------------------------
 
@@ -183,7 +188,13 @@ class Transfers:
 
     def _each(self, function, numbers):
         """Call the function with each number, in the threads; the first error ends it."""
-        futures = [self._threads.submit(function, number) for number in numbers]
+
+        def one(number):
+            if self._stopped:
+                raise self._stopped
+            function(number)
+
+        futures = [self._threads.submit(one, number) for number in numbers]
         try:
             for future in wait(futures, return_when=FIRST_EXCEPTION).done:
                 future.result()

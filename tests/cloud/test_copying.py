@@ -26,6 +26,7 @@ from labkit.runtime import die_with_parent
 
 PART = 5 << 20  # the least that the server takes
 BIG = random.Random(0).randbytes(2 * PART + 12345)  # three parts
+LARGE = random.Random(1).randbytes(7 * PART + 12345)  # eight parts
 
 
 @pytest.fixture(autouse=True)
@@ -144,6 +145,15 @@ def test_local_to_local(tmp_path):
     with pytest.raises(CloudError, match="inside the other"):
         copy(source, source / "deep")
     assert contents(source) == TREE
+
+
+def test_what_a_killed_local_copy_left_is_used_up(tmp_path):
+    source, target = make(tmp_path / "source", {"a": b"1"}), tmp_path / "target"
+    script = "import os, sys; from labkit.cloud import copying as c; c.os.replace = lambda *_: os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", f"{script}; c.copy(*sys.argv[1:])", source, target])
+    assert len(list(target.iterdir())) == 1 and not (target / "a").exists()
+    copy(source, target)
+    assert contents(target) == {"a": b"1"}
 
 
 def test_two_buckets(tmp_path):
@@ -527,9 +537,26 @@ def test_an_upload_that_someone_gives_up(direct, through, proxy, bucket, big):
     assert content_of(direct, bucket, "k") == BIG and notes() == []
 
 
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_an_interrupt_ends_it_soon_and_it_goes_on(direct, through, proxy, bucket, tmp_path, way):
+    source = make(tmp_path / "source", {f"{number}": b"1" for number in range(30)} | {"big": LARGE})
+    ends = (source, f"obs://{bucket}/x")
+    if way == "down":
+        copy(*ends)
+        ends = (ends[1], tmp_path / "back")
+
+    def interrupt(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        copy(*ends, jobs=2, progress=interrupt, store=through)
+    assert len(proxy.requests("PUT" if way == "up" else "GET")) < 10
+    copy(*ends, store=through)
+    assert verify(*ends) == [] and direct.open_uploads(bucket, "x/big") == [] and notes() == []
+
+
 # -- Processes that are killed --------------------------------------------------------------------------
 
-LARGE = random.Random(1).randbytes(7 * PART + 12345)  # eight parts
 CHILD = f"""
 import sys
 from labkit.cloud import store, transfers
