@@ -78,7 +78,7 @@ def copy_parallel(src_url, dst_url, file_list=None, threads=16, is_processing=Tr
 
 
 def ls(place, *, store=None) -> list[Item]:
-    """The file, or what is below the folder; empty where there is nothing."""
+    """The object or file, or what is below the folder; empty for a bucket or prefix without objects."""
     place = parse(place)
     return items_of(place, _connected(store, place))[0]
 

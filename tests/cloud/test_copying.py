@@ -170,6 +170,16 @@ def test_copy_parallel(bucket, tmp_path):
         copy_parallel(str(source), f"obs://{bucket}/x", ["a", "d"])
 
 
+def test_a_file_system_without_locks(direct, bucket, tmp_path, big, monkeypatch):
+    def flock(*_):
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    copy(big, f"obs://{bucket}/k")
+    copy(f"obs://{bucket}/k", tmp_path / "back")
+    assert (tmp_path / "back").read_bytes() == BIG and notes() == []
+
+
 # -- What is chosen, what is left -----------------------------------------------------------------------
 
 
