@@ -51,22 +51,24 @@ class CopyError(CloudError):
 
 
 def copy(src, dst, *, jobs=8, resume=True, verify=True, incremental=True, dry_run=False, include=(), exclude=(),
-         progress: Callable[[int, int], None] | None = None, deadline=300.0, store=None) -> Report:  # fmt: skip
+         progress: Callable[[int, int], None] | None = None, each: Callable[[Item, str], None] | None = None,
+         deadline=300.0, store=None) -> Report:  # fmt: skip
     """Copy a file, or what is in a folder, between this machine, obs:// and s3://; to the same place: nothing.
 
     A file goes into a folder that is there, or whose name ends with "/"; else dst is its new name.
     jobs: requests at a time. resume: go on where an earlier copy was cut off. verify: compare checksums afterwards.
     incremental: leave what is there already, by size and checksum. dry_run: only say what would be done. include,
     exclude: patterns of names below a folder (`*.bin`; `*` passes "/"). progress: called with bytes done and bytes to
-    do. deadline: seconds without success after which a request is given up. A file that fails does not stop the
-    others, unless the server refuses us or is not there.
+    do. each: called with a file and what became of it: "copied" or "skipped". deadline: seconds without success after
+    which a request is given up. A file that fails does not stop the others, unless the server refuses us or is not
+    there.
     Raises CloudError, for an empty source as well; CopyError where files failed.
     """
 
     def chosen(name):
         return _any(name, include or ("*",)) and not _any(name, exclude)
 
-    return _copy(src, dst, chosen, dry_run, incremental, deadline, store, jobs, resume, verify, progress)
+    return _copy(src, dst, chosen, dry_run, incremental, deadline, store, jobs, resume, verify, progress, each)
 
 
 def copy_parallel(src_url, dst_url, file_list=None, threads=16, is_processing=True) -> Report:
@@ -107,12 +109,15 @@ def stat(place, *, store=None) -> Entry:
     return found
 
 
-def rm(place, *, recursive=False, store=None) -> int:
-    """Remove an object, or all below a folder; returns how many. CloudError where there is none, and for a bucket."""
+def rm(place, *, recursive=False, empty_bucket=False, dry_run=False, jobs=8, store=None) -> list[str]:
+    """Remove an object, or all below a folder; returns their keys. CloudError where there is none.
+
+    empty_bucket: the folder may be a whole bucket; the bucket itself stays. dry_run: only say what would go.
+    """
     place = parse(place)
     if isinstance(place, Local):
         raise CloudError(f"{place}: only objects are removed, no files of this machine")
-    if not place.key.strip("/"):
+    if not place.key.strip("/") and not (recursive and empty_bucket):
         raise CloudError(f"{place}: a whole bucket is not emptied")
     store = _connected(store, place)
     if recursive:
@@ -121,9 +126,10 @@ def rm(place, *, recursive=False, store=None) -> int:
         keys = [place.key] if store.head(place.bucket, place.key) else []
     if not keys:
         raise CloudError(f"{place}: there is no such object{'' if recursive else '; a folder is removed recursively'}")
-    for key in keys:
-        store.delete(place.bucket, key)
-    return len(keys)
+    if not dry_run:
+        with ThreadPoolExecutor(jobs) as several:
+            list(several.map(lambda key: store.delete(place.bucket, key), keys))
+    return keys
 
 
 def verify(src, dst, *, store=None) -> list[str]:
@@ -150,13 +156,14 @@ def verify(src, dst, *, store=None) -> list[str]:
 
 
 def _copy(src, dst, chosen, dry_run=False, incremental=True, deadline=300.0, store=None, jobs=8, resume=True,
-          verify=True, progress=None):  # fmt: skip
+          verify=True, progress=None, each=None):  # fmt: skip
     source, target = parse(src), parse(dst)
     if isinstance(source, Remote) and isinstance(target, Remote):
         raise CloudError(f"{source} to {target}: one of the two must be on this machine")
     if jobs < 1:
         raise CloudError(f"jobs: {jobs}: at least 1")
     store = _connected(store, source, target, deadline=deadline)
+    store = store and store.apart()  # what stops this copy stops no other
     items, single = items_of(source, store, chosen)
     if not items:
         raise CloudError(f"{source}: nothing to copy")
@@ -181,13 +188,15 @@ def _copy(src, dst, chosen, dry_run=False, incremental=True, deadline=300.0, sto
                 _same(source, item, target, end, found, store) is True
             ):  # fmt: skip
                 work.count(item.size, moved=False)
-                where = skipped
+                where, outcome = skipped, "skipped"
             else:
                 if not dry_run:
                     _carry(work, source, item, target, end)
-                where = copied
+                where, outcome = copied, "copied"
             with lock:
                 where.append(item)
+                if each:
+                    each(item, outcome)
         except (CloudError, OSError) as error:
             known = error if isinstance(error, CloudError) else CloudError(f"{error.strerror}: {error.filename}")
             with lock:

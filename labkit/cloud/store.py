@@ -15,9 +15,12 @@ import os
 import random
 import re
 import ssl
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from ipaddress import ip_address
 from pathlib import Path
@@ -102,7 +105,15 @@ class Store:
     """A server. deadline: seconds without success after which a request is given up."""
 
     def __init__(self, client, url, deadline=300.0):
-        self.client, self.url, self.deadline = client, url, deadline
+        self.client, self.url, self.deadline, self._stopped = client, url, deadline, threading.Event()
+
+    def apart(self):
+        """The same server and account; `stop` of this one does not stop the other."""
+        return Store(self.client, self.url, self.deadline)
+
+    def stop(self):
+        """Give up all that waits for its next try."""
+        self._stopped.set()
 
     @classmethod
     def connect(cls, environment=os.environ, deadline=300.0):
@@ -299,7 +310,8 @@ class Store:
                     known = trouble.error
                     message = f"{known.message}; given up after {tries} tries in {time.monotonic() - begun:.0f} s"
                     raise GivenUp(message, known.status, known.code, known.request_id) from None
-                time.sleep(wait)
+                if self._stopped.wait(wait):
+                    raise GivenUp(f"{place}: stopped") from None
 
     def _once(self, place, request, whole, missing):
         try:
@@ -361,9 +373,21 @@ def _read(stream, size):
 
 
 def _retry_after(result):
-    """Seconds that the server asks for, at most a minute."""
-    asked = next((value for name, value in result.header if name.lower() == "retry-after"), "")
-    return min(float(asked), 60.0) if asked.isdigit() else 0.0
+    """Seconds that the server asks for."""
+    return next((float(value) for name, value in result.header if name.lower() == "retry-after"), 0.0)
+
+
+def _seconds(asked, date):
+    """A Retry-After in seconds, at most a minute; where it is a date, it counts from the answer's own, its Date."""
+    try:
+        if asked.isdecimal():
+            seconds = float(asked)
+        else:
+            now = parsedate_to_datetime(date) if date else datetime.now(timezone.utc)
+            seconds = (parsedate_to_datetime(asked) - now).total_seconds()
+    except (TypeError, ValueError):  # no date, or one without its zone
+        return 0.0
+    return min(max(seconds, 0.0), 60.0)
 
 
 def _client(*arguments, **settings):
@@ -373,7 +397,8 @@ def _client(*arguments, **settings):
     class Client(ObsClient):
         def _rename_response_headers(self, headers):
             asked = headers.get("retry-after")
-            return super()._rename_response_headers(headers) + ([("retry-after", asked)] if asked else [])
+            wait = [("retry-after", str(_seconds(asked, headers.get("date"))))] if asked else []
+            return super()._rename_response_headers(headers) + wait
 
         def _prepare_body(self, methodName, responseData, isJson, headers):
             if b"<Error" in (responseData or b"")[:400]:

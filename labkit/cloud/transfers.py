@@ -48,6 +48,8 @@ class Transfers:
     def stop(self) -> CloudError:
         """Have no further part begin; returns what the files under way fail with."""
         self._stopped = CloudError("stopped")
+        if self.store:
+            self.store.stop()
         return self._stopped
 
     # -- Up --------------------------------------------------------------------------------------------

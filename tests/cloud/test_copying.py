@@ -255,8 +255,9 @@ def test_looking_and_removing(direct, bucket, tmp_path):
     for wrong in (url, f"{url}/", tmp_path):
         with pytest.raises(CloudError):
             rm(wrong, recursive=True)
-    assert rm(f"{url}/dir", recursive=True) == 2
-    assert rm(f"{url}/a") == 1
+    assert rm(f"{url}/dir", recursive=True, dry_run=True) == ["dir/b", "dir/c"] and exists(f"{url}/dir/c")
+    assert rm(f"{url}/dir", recursive=True) == ["dir/b", "dir/c"]
+    assert rm(f"{url}/a") == ["a"]
     assert [item.name for item in ls(url)] == ["dirt"]
 
 
@@ -563,6 +564,19 @@ def test_an_interrupt_ends_it_soon_and_it_goes_on(direct, through, proxy, bucket
     assert len(proxy.requests("PUT" if way == "up" else "GET")) < 10
     copy(*ends, store=through)
     assert verify(*ends) == [] and direct.open_uploads(bucket, "x/big") == [] and notes() == []
+
+
+def test_an_interrupt_does_not_wait_for_a_busy_server(direct, through, proxy, bucket, big):
+    proxy.plant(method="PUT", times=8, answer=busy(503, retry_after=30))
+    through.deadline, begun = 100, time.monotonic()
+    acting = when(lambda: len(proxy.requests("PUT")) >= 3, lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        copy(big, f"obs://{bucket}/k", store=through)
+    acting.join()
+    assert time.monotonic() - begun < 10
+    proxy.clear()
+    copy(big, f"obs://{bucket}/k", store=through)
+    assert content_of(direct, bucket, "k") == BIG
 
 
 # -- Processes that are killed --------------------------------------------------------------------------

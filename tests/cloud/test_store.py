@@ -6,6 +6,7 @@ import ssl
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from email.utils import formatdate
 
 import pytest
 from proxy import ERROR, HTML, FaultProxy, busy
@@ -295,6 +296,27 @@ def test_it_waits_as_long_as_the_server_asks(store, through, proxy, bucket):
     with pytest.raises(CloudError) as caught:
         prepared.head(through)
     assert caught.value.status == 429 and time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize("known", [
+    lambda: {"Retry-After": formatdate(time.time() + 2.5, usegmt=True)},
+    # of a server whose clock is behind
+    lambda: {"Retry-After": "Sat, 01 Jan 2000 00:00:02 GMT", "Date": "Sat, 01 Jan 2000 00:00:01 GMT"},
+])  # fmt: skip
+def test_it_waits_until_the_date_that_the_server_names(store, through, proxy, bucket, known):
+    prepared = Prepared(store, bucket)
+    proxy.plant(answer=(503, b"", known()))
+    begun = time.monotonic()
+    prepared.head(through)
+    assert 1 <= time.monotonic() - begun < 10 and len(proxy.requests()) == 2
+
+
+@pytest.mark.parametrize("asked, seconds", [
+    ("7", 7), ("0", 0), ("3600", 60), ("Sat, 01 Jan 2000 00:00:30 GMT", 30), ("Sat, 01 Jan 2000 01:00:00 GMT", 60),
+    ("Fri, 31 Dec 1999 23:59:59 GMT", 0), ("Sat, 01 Jan 2000 00:00:30 -0000", 0), ("soon", 0), ("-1", 0), ("²", 0),
+])  # fmt: skip
+def test_retry_after(asked, seconds):
+    assert module._seconds(asked, "Sat, 01 Jan 2000 00:00:00 GMT") == seconds
 
 
 def test_resets_in_the_middle_of_a_part(store, through, proxy, bucket):
