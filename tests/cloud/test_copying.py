@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from proxy import ERROR, HTML, busy
 from swift import environment
+from trees import content_of, contents, make, put
 
 from labkit.cloud import store as store_module
 from labkit.cloud import transfers
@@ -58,29 +59,6 @@ def big(tmp_path):
     path = tmp_path / "big.bin"
     path.write_bytes(BIG)
     return path
-
-
-def make(folder, files):
-    """Write files below a folder: {name: content}."""
-    for name, content in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    return folder
-
-
-def contents(folder):
-    """{name: content} of all files below a folder, hidden ones as well."""
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def put(store, bucket, key, content=b"text"):
-    return store.put(bucket, key, content, hashlib.sha256(content).hexdigest())
-
-
-def content_of(store, bucket, key):
-    entry = store.head(bucket, key)
-    return bytes(store.get(bucket, key, 0, entry.size, entry.etag))
 
 
 TREE = {"a.txt": b"a", "empty": b"", "deep/er/b.bin": bytes(range(256)),

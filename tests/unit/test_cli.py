@@ -20,7 +20,7 @@ from labkit.run import RunError, create, open_run
 LABKIT = [sys.executable, "-c", "from labkit.cli import main; main(prog_name='labkit')"]
 # Prints the modules that were imported, last of all on stderr.
 WATCH = "import sys, atexit; atexit.register(lambda: print(sorted(sys.modules), file=sys.stderr)); "
-COMMANDS = ("train", "launch", "eval", "export", "plot", "compare", "doctor", "parity", "clinic", "convert")
+COMMANDS = ("train", "launch", "eval", "export", "plot", "compare", "doctor", "parity", "clinic", "convert", "obs")
 
 
 @pytest.fixture(scope="module")
