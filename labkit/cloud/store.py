@@ -344,7 +344,7 @@ def _place(bucket, key):
         known = False
     if not known:
         raise CloudError(f"obs://{bucket}/{ascii(key)[1:-1]}: {'not UTF-8' if key else 'no key'}")
-    return f"obs://{bucket}/{key}"
+    return f"obs://{bucket}/{key if key.isprintable() else ascii(key)[1:-1]}"
 
 
 def _is_address(host):

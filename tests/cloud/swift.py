@@ -5,23 +5,20 @@ process that started them, however that ends. Swift itself is installed on first
 """
 
 import base64
-import fcntl
 import getpass
 import hashlib
 import hmac
 import http.client
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
-import sys
 import time
 import uuid
-from contextlib import contextmanager
 from email.utils import formatdate
 from pathlib import Path
+
+import servers
 
 from labkit.runtime import REPO, LabkitError, die_with_parent
 
@@ -95,8 +92,8 @@ class Swift:
         self.access_key, self.secret_key = ACCESS_KEY, SECRET_KEY
         binaries = install()
         try:
-            with _alone():  # from the choice of ports until they are held
-                ports = dict(zip((*RINGS, "proxy"), _free_ports(4)))
+            with servers.alone(HOME):  # from the choice of ports until they are held
+                ports = dict(zip((*RINGS, "proxy"), servers.free_ports(4)))
                 self.port, self.url = ports["proxy"], f"http://127.0.0.1:{ports['proxy']}"
                 self._configure(binaries, ports)
                 for name in ports:
@@ -161,17 +158,17 @@ class Swift:
         arguments = [word for name in RINGS for word in (name, str(ports[name]))]
         done = subprocess.run(
             [binaries / "python", "-c", script, *arguments],
-            cwd=self.folder, capture_output=True, text=True, env=_outside(),
+            cwd=self.folder, capture_output=True, text=True, env=servers.outside(),
         )  # fmt: skip
         if done.returncode:
-            raise LabkitError(f"Swift's rings were not made: {_last_line(done.stderr)}")
+            raise LabkitError(f"Swift's rings were not made: {servers.last_line(done.stderr)}")
 
     def _start(self, binaries, name):
         with open(self.folder / f"{name}.log", "wb") as log:
             self.processes.append(
                 subprocess.Popen(
                     [binaries / f"swift-{name}-server", self.folder / f"{name}.conf", "--verbose"],
-                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, env=_outside(),
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, env=servers.outside(),
                     start_new_session=True, preexec_fn=die_with_parent,
                 )  # fmt: skip
             )
@@ -182,8 +179,8 @@ class Swift:
         while time.monotonic() < end:
             for process in self.processes:
                 if process.poll() is not None:
-                    log = self.folder / f"{Path(process.args[1]).stem}.log"
-                    raise LabkitError(f"{Path(process.args[0]).name} ended at once: {_last_line(log.read_text())}")
+                    log = (self.folder / f"{Path(process.args[1]).stem}.log").read_text()
+                    raise LabkitError(f"{Path(process.args[0]).name} ended at once: {servers.last_line(log)}")
             try:
                 status, body = self.request("PUT", "/ready")
                 if status == 200:
@@ -202,47 +199,4 @@ def environment(url) -> dict[str, str]:
 
 def install() -> Path:
     """Folder with Swift's programs; installed into _build/swift on first use. Raises LabkitError."""
-    stamp, binaries = HOME / ".stamp", HOME / "bin"
-    with _alone():
-        if not stamp.exists():
-            shutil.rmtree(HOME, ignore_errors=True)
-            pip = [binaries / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-            for command in ([sys.executable, "-m", "venv", HOME], [*pip, *PACKAGES]):
-                done = subprocess.run(command, capture_output=True, text=True, env=_outside())
-                if done.returncode:
-                    reason = _last_line(done.stderr or done.stdout)
-                    raise LabkitError(f"OpenStack Swift, the tests' object server, cannot be installed: {reason}")
-            stamp.touch()
-    return binaries
-
-
-def _outside():
-    """This environment without what leads Swift's Python to the project's modules: this one is called swift, too."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-
-
-@contextmanager
-def _alone():
-    """One test process at a time."""
-    HOME.parent.mkdir(exist_ok=True)
-    with open(HOME.parent / "swift.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _free_ports(count):
-    """Below those that the system gives to outgoing connections: a server's port could be lost to one of these."""
-    ports = []
-    for port in random.SystemRandom().sample(range(20000, 32000), 200):
-        try:
-            socket.create_server(("127.0.0.1", port)).close()
-        except OSError:
-            continue
-        ports.append(port)
-        if len(ports) == count:
-            return ports
-    raise LabkitError("no free ports between 20000 and 32000")
-
-
-def _last_line(text):
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no message")
+    return servers.install(HOME, PACKAGES, "OpenStack Swift, the tests' object server,")

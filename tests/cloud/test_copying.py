@@ -273,7 +273,8 @@ def test_memory_of_a_big_copy(proxy, bucket, tmp_path):
 # -- Names and links ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", ["../x", "a/../../x", "/abs", "a//b", "a\\b", "C:/x", "..", "./x", "nul", "x./y"])
+@pytest.mark.parametrize("key", ["../x", "a/../../x", "/abs", "a//b", "a\\b", "C:/x", "..", "./x", "nul", "x./y",
+                                 "a\nb"])
 def test_hostile_keys_are_refused(direct, bucket, tmp_path, key):
     put(direct, bucket, "in/good")
     put(direct, bucket, f"in/{key}")

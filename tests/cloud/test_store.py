@@ -154,6 +154,12 @@ def test_no_bucket(store):
     assert "obs://no-such-bucket-here/" in str(caught.value) and SECRET_KEY not in str(caught.value)
 
 
+def test_an_error_about_an_odd_key_is_one_line(store, bucket):
+    with pytest.raises(CloudError, match=r"/a.nb\\x1b") as caught:
+        store.get(bucket, "a\nb\x1b", 0, 3, "0" * 32)
+    assert len(str(caught.value).splitlines()) == 1
+
+
 def test_pages(store, bucket, monkeypatch):
     """Listings that come in several answers: with keys that an answer must encode at its end."""
     monkeypatch.setattr(module, "PAGE", 2)
