@@ -7,8 +7,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from copies import BIG, PART
 from proxy import FaultProxy
-from swift import Swift
+from swift import Swift, environment
+
+from labkit.cloud import store as store_module
+from labkit.cloud import transfers
+from labkit.cloud.store import Store
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +37,30 @@ def proxy(swift):
     """A proxy in front of Swift that makes the faults a test asks for."""
     with FaultProxy(swift.port) as proxy:
         yield proxy
+
+
+@pytest.fixture
+def direct(swift, monkeypatch, tmp_path_factory):
+    """The server without faults, what copy() connects to where it is given no store; parts are small, waits short."""
+    monkeypatch.setattr(transfers, "PART", PART)
+    monkeypatch.setattr(store_module, "LONGEST_WAIT", 0.05)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    for name, value in swift.environment.items():
+        monkeypatch.setenv(name, value)
+    return Store.connect(swift.environment, deadline=20)
+
+
+@pytest.fixture
+def through(proxy):
+    """The server behind the proxy, with a second for an answer."""
+    store = Store.connect(environment(proxy.url), deadline=20)
+    store.client.timeout = 1
+    return store
+
+
+@pytest.fixture
+def big(tmp_path):
+    """A file of three parts."""
+    path = tmp_path / "big.bin"
+    path.write_bytes(BIG)
+    return path

@@ -14,9 +14,9 @@ import time
 
 import pytest
 from click.testing import CliRunner
+from copies import content_of, contents, make, put
 from proxy import ERROR, busy
 from swift import SECRET_KEY, environment
-from trees import content_of, contents, make, put
 
 from labkit.cli import main
 from labkit.cloud import store as store_module

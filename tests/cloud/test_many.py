@@ -3,9 +3,9 @@
 import random
 
 import pytest
+from copies import content_of, contents, make, put
 from moto_server import Moto
 from proxy import FaultProxy
-from trees import content_of, contents, make, put
 
 from labkit.cloud import transfers
 from labkit.cloud.copying import copy, ls, rm, verify

@@ -64,3 +64,13 @@ def test_what_cannot_be_installed_is_one_clear_line(tmp_path, monkeypatch):
     with pytest.raises(LabkitError, match="^OpenStack Swift, .* cannot be installed: .") as caught:
         module.install()
     assert "\n" not in str(caught.value) and not (tmp_path / "swift" / ".stamp").exists()
+
+
+def test_swift_tells_the_parts_that_it_keeps(swift, bucket):
+    store = Store.connect(swift.environment)
+    upload = store.begin(bucket, "a b", "0" * 64)
+    for number in (1, 3):
+        store.put_part(bucket, "a b", upload, number, b"part")
+    assert swift.parts(bucket) == [f"a b/{upload}{part}" for part in ("", "/1", "/3")]
+    store.abort(bucket, "a b", upload)
+    assert swift.parts(bucket) == []

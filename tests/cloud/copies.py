@@ -1,0 +1,56 @@
+"""What the tests of copying share: files and objects to make and read, and processes that copy."""
+
+import hashlib
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+from swift import environment
+
+from labkit.runtime import die_with_parent
+
+PART = 5 << 20  # the least that the server takes
+BIG = random.Random(0).randbytes(2 * PART + 12345)  # three parts
+LARGE = random.Random(1).randbytes(7 * PART + 12345)  # eight parts
+TREE = {"a.txt": b"a", "empty": b"", "deep/er/b.bin": bytes(range(256)),
+        "ä ö/日本 🙂 &<>'\".txt": b"unicode", "big": BIG}  # fmt: skip
+
+
+def make(folder, files):
+    """Write files below a folder: {name: content}; returns the folder."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return folder
+
+
+def contents(folder):
+    """{name: content} of all files below a folder, hidden ones as well."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def put(store, bucket, key, content=b"text"):
+    """Write an object."""
+    return store.put(bucket, key, content, hashlib.sha256(content).hexdigest())
+
+
+def content_of(store, bucket, key):
+    """Content of an object."""
+    entry = store.head(bucket, key)
+    return bytes(store.get(bucket, key, 0, entry.size, entry.etag))
+
+
+def notes():
+    """Files that uploads have left."""
+    return [path for path in Path(os.environ["XDG_CACHE_HOME"]).rglob("*") if path.is_file()]
+
+
+def start(script, proxy, *arguments, **more):
+    """A process that runs this, with the server behind the proxy."""
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *map(str, arguments)], env=os.environ | environment(proxy.url),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=die_with_parent, **more,
+    )  # fmt: skip
