@@ -36,6 +36,7 @@ swift_hash_path_suffix = labkit
 name = Policy-0
 default = yes
 """
+# With its own timeouts, a busy machine leaves a new object out of listings until a daemon, not run here, adds it.
 COMMON = """\
 [DEFAULT]
 bind_ip = 127.0.0.1
@@ -47,6 +48,9 @@ mount_check = false
 fallocate_reserve = 0
 disable_fallocate = true
 workers = 0
+conn_timeout = 30
+node_timeout = 60
+container_update_timeout = 60
 log_level = WARNING
 log_address = {folder}/no-syslog
 """

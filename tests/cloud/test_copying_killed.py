@@ -11,13 +11,21 @@ import time
 import pytest
 from copies import LARGE, PART, TREE, content_of, contents, make, notes, put, start
 from proxy import ERROR
+from swift import environment
 
 from labkit.cloud import transfers
 from labkit.cloud.copying import copy, stat
 from labkit.cloud.once import _lock_file, copy_once_per_node
 from labkit.cloud.place import CloudError
+from labkit.cloud.store import Store
 
 pytestmark = pytest.mark.usefixtures("direct")
+
+
+@pytest.fixture
+def through(proxy):
+    """The server behind the proxy; what goes on after a kill is in no hurry."""
+    return Store.connect(environment(proxy.url))
 
 
 MEMORY = """
