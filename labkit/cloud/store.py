@@ -98,7 +98,15 @@ def endpoint(environment) -> str:
             url = ("https://" if environment.get("S3_USE_HTTPS", "1") == "1" else "http://") + url
     if not url:
         raise CloudError("no server: set OBS_ENDPOINT, for example https://obs.cn-north-4.myhuaweicloud.com")
-    return url if "://" in url else f"https://{url}"
+    url = url if "://" in url else f"https://{url}"
+    try:
+        found = urlsplit(url)
+        known = found.scheme in ("http", "https") and found.hostname and found.port != 0 and "@" not in found.netloc
+    except ValueError:
+        known = False
+    if not known:  # not quoted: there may be a password in it
+        raise CloudError("OBS_ENDPOINT (in a job, S3_ENDPOINT): not of the form https://HOST or https://HOST:PORT")
+    return url
 
 
 class Store:

@@ -433,6 +433,13 @@ def test_endpoint():
     assert module.endpoint({"S3_ENDPOINT": "h:1", "S3_USE_HTTPS": "1"}) == "https://h:1"
 
 
+@pytest.mark.parametrize("url", ["https://", "ftp://h", "https://u:hidden@h", "u:hidden@h", "http://h:port", "http://["])
+def test_no_endpoint(url):
+    with pytest.raises(CloudError, match="^OBS_ENDPOINT .*: not of the form") as caught:
+        Store.connect(environment(url))
+    assert "hidden" not in str(caught.value)
+
+
 @pytest.mark.parametrize("signature", ["v2", "v4"])
 def test_both_signatures_that_the_server_knows(swift, bucket, signature):
     store = Store.connect(swift.environment | {"OBS_SIGNATURE": signature})
