@@ -2,7 +2,8 @@
 
 Each peer runs in a process of its own, all at once, and takes its turn while the others wait: what else the machine
 does meets them alike. A ratio is taken within a round; the median of the rounds' ratios is the result.
-The group `parity` measures no speed: how far the networks are from PyTorch's at 224 pixels.
+The group `parity` measures no speed: how far the networks are from PyTorch's at 224 pixels. The group `copying` puts
+labkit.cloud beside boto3 and s5cmd on an object server of its own.
 Results go to tests/benchmarks/results/NAME.json, which the book's appendix shows.
 """
 
@@ -20,7 +21,7 @@ from labkit import run as runs
 from tests.benchmarks import cases
 
 RESULTS = Path(__file__).with_name("results")
-GROUPS = (*cases.GROUPS, "parity")
+GROUPS = (*cases.GROUPS, "parity", "copying")
 
 
 class Peer:
@@ -104,7 +105,9 @@ def _data(name, images):
     "--images", type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Folder of photographs for the group imagenet.  [default: scikit-learn's two, 64 times each]",
 )  # fmt: skip
-def main(names, rounds, images):
+@click.option("--files", default=1000, show_default=True, type=click.IntRange(1), help="Of the group copying.")
+@click.option("--mebibytes", default=256, show_default=True, type=click.IntRange(1), help="Of its large file.")
+def main(names, rounds, images, files, mebibytes):
     """Measure the groups NAMES, all without any, and write their results."""
     RESULTS.mkdir(exist_ok=True)
     provenance = runs.provenance({})  # before results are written over
@@ -120,6 +123,15 @@ def main(names, rounds, images):
 
             provenance["dataset"] = {"name": "tiles of scikit-learn's two photographs", "sha256": None}
             keep(name, parity.measure(click.echo))
+            continue
+        if name == "copying":
+            from tests.benchmarks import copying
+
+            result = copying.measure(lambda line: click.echo(line, err=True), rounds, files, mebibytes)
+            for case in result["cases"]:
+                click.echo(copying.table(case))
+            provenance["dataset"] = {"name": "random bytes", "sha256": None}
+            keep(name, result)
             continue
         result = {"rounds": rounds, "cases": []}
         for case in cases.GROUPS[name]:
