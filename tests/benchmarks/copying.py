@@ -129,6 +129,7 @@ def _there_and_back(peer, source, server, folder):
         if done.returncode:
             sys.exit(f"{peer}, {way}: ended with status {done.returncode}; see above")
         told[way] = json.loads(done.stdout.splitlines()[-1])
+        time.sleep(1.1)  # Swift rounds an object's time up, and s5cmd leaves out what is from the future
     names = sorted(path.name for path in source.iterdir())
     _, other, missing = filecmp.cmpfiles(source, back, names, shallow=False)
     if other or missing:
