@@ -175,10 +175,10 @@ def launch(count, device_target, log_dir, rank_table, command):
               labkit launch -n 8 labs/cifar10/train.py --data_url data/cifar-10-batches-bin --train_url out
     """
     from labkit import launch as launching
-    from labkit import runtime
+    from labkit import rank_tables, runtime
 
     runtime.require_one_process()
-    cards = launching.local_cards(rank_table, count) if rank_table else None
+    cards = rank_tables.local_cards(rank_table, count) if rank_table else None
     device = None if device_target == "auto" else device_target
     run, again = None, ""
     if command[0] == "train":

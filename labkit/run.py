@@ -165,6 +165,17 @@ def create(path: Path, recipe: recipes.Recipe) -> Run:
     return Run(path)
 
 
+def relocate(run: Run, folder: str) -> None:
+    """Have a Run's recipe name another folder of its data: where it was trained, the same data may lie elsewhere.
+
+    What is in the folder is checked by its sha256 before anything is trained or evaluated.
+    """
+    recipe = run.recipe
+    if recipe.data.folder != folder:
+        data = recipe.data.model_copy(update={"folder": folder})
+        write_whole(run.path / "recipe.yaml", recipe.model_copy(update={"data": data}).dump())
+
+
 @contextmanager
 def alone(run: Run):
     """Keep a second training out of a Run; the lock goes with the process, however it ends.
