@@ -138,6 +138,13 @@ def open_run(path: Path) -> Run:
     return Run(path)
 
 
+def require_readable(run: Run) -> None:
+    """RunError or RecipeError where something of a Run cannot be read, such as a history of which a part is missing."""
+    told = (run.recipe, run.history(), run.summary if run.complete else {})
+    if run.complete and told[2]["steps"] != run.steps()[-1]["step"]:
+        raise RunError(f"{run.history_file}: ends at step {run.steps()[-1]['step']}, the summary at {told[2]['steps']}")
+
+
 def require_checkpoint(run: Run) -> None:
     """RunError where a Run has no checkpoint, as the recorded ones."""
     if not run.checkpoint.exists():
