@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 import labkit
-from labkit import cli_parity, cli_submit
+from labkit import cli_jobs, cli_parity, cli_submit
 from labkit.runtime import LabkitError
 
 
@@ -350,5 +350,5 @@ def doctor(as_json):
     sys.exit(0 if report["ok"] else 1)
 
 
-for command in (*cli_parity.COMMANDS, *cli_submit.COMMANDS):
+for command in (*cli_parity.COMMANDS, *cli_submit.COMMANDS, *cli_jobs.COMMANDS):
     main.add_command(command)

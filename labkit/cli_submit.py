@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from labkit.cli_jobs import tell
 from labkit.runtime import LabkitError
 
 
@@ -129,7 +130,7 @@ def _start(client, asked, out, wait, submissions):
         click.echo(go_on, err=True)
         return
     try:
-        ended = submissions.follow(client, job.id, _tell_job)
+        ended = submissions.follow(client, job.id, tell)
     except KeyboardInterrupt:
         click.echo(f"\n{go_on}", err=True)
         sys.exit(130)
@@ -137,14 +138,6 @@ def _start(client, asked, out, wait, submissions):
         raise LabkitError(f"{error}\n{go_on}") from None
     _fetch(asked, out, submissions)
     sys.exit(0 if ended.phase == "Completed" else 1)
-
-
-def _tell_job(found):
-    """A phase on stderr, a piece of the log on stdout."""
-    if isinstance(found, str):
-        click.echo(found, nl=False)
-    else:
-        click.echo(f"job {found.name}: {found.phase}", err=True)
 
 
 def _fetch(asked, out, submissions):

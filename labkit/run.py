@@ -24,6 +24,8 @@ from labkit import recipe as recipes
 from labkit import runtime
 from labkit.runtime import LabkitError
 
+COMMIT = "LABKIT_COMMIT"  # in a job: the commit that it was submitted from, with a "+" where files differed
+
 
 class RunError(LabkitError):
     """A Run that cannot be used: one line that names the file."""
@@ -243,18 +245,25 @@ def provenance(dataset: dict, processes: int = 1) -> dict:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             versions[package] = None
-    commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
-    if _git("rev-parse", "--show-toplevel") != str(runtime.REPO):
-        commit = changes = None  # installed inside somebody else's checkout
+    sha, changed = commit()
     return {
-        "commit": commit,
-        "dirty": None if changes is None else bool(changes),
+        "commit": sha,
+        "dirty": changed,
         "versions": versions,
         "machine": runtime.machine(),
         "cores": runtime.cores(),
         "processes": processes,
         "dataset": dataset,
     }
+
+
+def commit() -> tuple[str | None, bool | None]:
+    """The commit of this labkit and whether files differ from it; in a job what `labkit submit` says; else None."""
+    sha, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
+    if sha and _git("rev-parse", "--show-toplevel") == str(runtime.REPO):
+        return sha, bool(changes)
+    told = os.environ.get(COMMIT, "")  # not in somebody else's checkout either
+    return (told.rstrip("+"), told.endswith("+")) if told else (None, None)
 
 
 def _git(*arguments):

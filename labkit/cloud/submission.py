@@ -86,12 +86,16 @@ def prepare(lab, profile, bucket, data=None, settings=(), name=None, make_sample
     if here:
         check_data(recipe, here, make_sample)
     name = name or f"{recipe.lab}-{recipe.profile}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    commit, changed = runs.commit()
     spec = read_job(
         folder / "job.yaml",
         name=name, bucket=REHEARSAL if local else str(bucket), code=f"jobs/{name}/code", boot_file=BOOT_FILE,
         inputs={"data_url": place}, outputs={"train_url": f"jobs/{name}/run"}, log=f"jobs/{name}/log",
         parameters={"profile": profile}, **given,
     )  # fmt: skip
+    if commit:  # a job has no git
+        known = {runs.COMMIT: commit + ("+" if changed else "")}
+        spec = spec.model_copy(update={"environment": known | spec.environment})
     return Submission(spec, recipe, folder, str(bucket), here, home)
 
 
@@ -208,7 +212,7 @@ def require_offered(spec: JobSpec, client: Client) -> None:
 # -- Following and fetching -----------------------------------------------------------------------------
 
 
-def follow(client: Client, job: str, tell, poll=POLL) -> Job:
+def follow(client: Client, job: str, tell, task="worker-0", poll=None) -> Job:
     """Wait until a job has ended; tell: called with each new phase (a Job) and each new piece of its log (a text)."""
     phase, shown, answered = None, "", time.monotonic()
     while True:
@@ -217,7 +221,7 @@ def follow(client: Client, job: str, tell, poll=POLL) -> Job:
             if found.phase != phase:
                 phase = found.phase
                 tell(found)
-            log = client.log(job) if phase not in ("Creating", "Pending") else ""
+            log = client.log(job, task) if phase not in ("Creating", "Pending") else ""
             if added := _added(shown, log):
                 tell(added)
             shown, answered = log or shown, time.monotonic()
@@ -227,7 +231,7 @@ def follow(client: Client, job: str, tell, poll=POLL) -> Job:
             refused = error.status is not None and error.status < 500 and error.status not in (408, 429)
             if refused or time.monotonic() - answered > PERSISTENT:
                 raise
-        time.sleep(poll)
+        time.sleep(POLL if poll is None else poll)
 
 
 def _added(shown, log):
