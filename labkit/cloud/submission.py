@@ -76,26 +76,28 @@ def prepare(lab, profile, bucket, data=None, settings=(), name=None, make_sample
         raise CloudError(f"{bucket}: no bucket: write obs://BUCKET, or file://DIR for a rehearsal on this machine")
     if not (folder / BOOT_FILE).is_file():
         raise CloudError(f"{folder}: no {BOOT_FILE}, which a job would start")
+    name = name or f"{recipe.lab}-{recipe.profile}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    given |= {"name": name, "bucket": REHEARSAL if local else str(bucket), "boot_file": BOOT_FILE}
+    given |= {"code": f"jobs/{name}/code", "log": f"jobs/{name}/log"}
+    own = read_job(folder / "job.yaml", **given)  # what it says beside that is kept
     here, home = None, recipe.data.folder
-    if not data:
-        here, place = recipe.data_folder(), f"data/{_name(Path(home))}"
-    elif "://" not in str(data):
-        here, home, place = Path(data), str(Path(data).resolve()), f"data/{_name(Path(data).resolve())}"
-    else:
+    if data and "://" in str(data):
         place = str(data)
+    elif data:
+        here, home, place = Path(data), str(Path(data).resolve()), f"data/{_name(Path(data).resolve())}"
+    elif "data_url" in own.inputs:
+        place = own.inputs["data_url"]
+    else:
+        here, place = recipe.data_folder(), f"data/{_name(Path(home))}"
     if here:
         check_data(recipe, here, make_sample)
-    name = name or f"{recipe.lab}-{recipe.profile}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
-    commit, changed = runs.commit()
+    commit, changed = runs.commit()  # a job has no git
+    known = {runs.COMMIT: commit + ("+" if changed else "")} if commit else {}
     spec = read_job(
-        folder / "job.yaml",
-        name=name, bucket=REHEARSAL if local else str(bucket), code=f"jobs/{name}/code", boot_file=BOOT_FILE,
-        inputs={"data_url": place}, outputs={"train_url": f"jobs/{name}/run"}, log=f"jobs/{name}/log",
-        parameters={"profile": profile}, **given,
+        folder / "job.yaml", **given, inputs=own.inputs | {"data_url": place},
+        outputs=own.outputs | {"train_url": f"jobs/{name}/run"}, parameters=own.parameters | {"profile": profile},
+        environment=known | own.environment,
     )  # fmt: skip
-    if commit:  # a job has no git
-        known = {runs.COMMIT: commit + ("+" if changed else "")}
-        spec = spec.model_copy(update={"environment": known | spec.environment})
     return Submission(spec, recipe, folder, str(bucket), here, home)
 
 
