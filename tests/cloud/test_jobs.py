@@ -127,7 +127,8 @@ def test_a_custom_image_starts_msrun_once(environment, tmp_path):
     """Each of the processes that msrun starts knows that it is msrun's, and starts no other."""
     environment({**EIGHT, "MA_NUM_GPUS": "2"})
     (tmp_path / "start.py").write_text(PRINT)
-    done = subprocess.run([sys.executable, tmp_path / "start.py", tmp_path], capture_output=True, text=True, timeout=120)
+    command = [sys.executable, tmp_path / "start.py", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     for rank in ("0", "1"):
         printed = json.loads((tmp_path / f"worker_{rank}.log").read_text())
@@ -225,11 +226,11 @@ def test_two_trainings_of_one_run(carried):
 def test_a_run_that_cannot_go_back_stays(carried, tmp_path, fails, capsys):
     """A file is in the way; the training's own error, if there is one, is the one that is raised."""
     (tmp_path / "bucket").write_text("in the way")
-    with pytest.raises(ArithmeticError if fails else CloudError) as caught:
-        with carrying.run_folder(carried, False, True) as folder:
-            write_run(folder, 5)
-            if fails:
-                raise ArithmeticError("planted")
+    error = ArithmeticError if fails else CloudError
+    with pytest.raises(error) as caught, carrying.run_folder(carried, False, True) as folder:
+        write_run(folder, 5)
+        if fails:
+            raise ArithmeticError("planted")
     told = capsys.readouterr().err if fails else str(caught.value)
     assert f"the Run stays in {folder}" in told and len(runs.open_run(folder).steps()) == 5
 
