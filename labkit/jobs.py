@@ -52,7 +52,7 @@ def place(*urls) -> Place:
     if env.get("MS_ROLE") == "MS_SCHED":
         return Place(job, "scheduler")
     rank, size = runtime.ranks()
-    if "MS_ROLE" in env or "RANK_TABLE_FILE" in env or "RANK_SIZE" in env or size > 1:
+    if "MS_ROLE" in env or "RANK_ID" in env or "RANK_SIZE" in env or size > 1:  # a rank table alone starts nobody
         mpi = "OMPI_COMM_WORLD_RANK" in env and "RANK_SIZE" not in env
         by = "msrun" if "MS_ROLE" in env else "mpirun" if mpi else "card"
         if by == "card" and size == 1 and "RANK_TABLE_FILE" not in env:
@@ -81,7 +81,7 @@ def parser(description, data_required=True) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("--data_url", "--dataset_path", required=data_required, help="folder of the data")
+    parser.add_argument("--data_url", "--dataset_path", required=data_required, help="folder or URL of the data")
     parser.add_argument("--profile", default="full", help="profile of recipe.yaml; default: full")
     parser.add_argument("--device_target", choices=["CPU", "GPU", "Ascend"], help="default: what there is")
     return parser

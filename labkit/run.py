@@ -261,7 +261,7 @@ def commit() -> tuple[str | None, bool | None]:
     """The commit of this labkit and whether files differ from it; in a job what `labkit submit` says; else None."""
     sha, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
     if sha and _git("rev-parse", "--show-toplevel") == str(runtime.REPO):
-        return sha, bool(changes)
+        return sha, None if changes is None else bool(changes)
     told = os.environ.get(COMMIT, "")  # not in somebody else's checkout either
     return (told.rstrip("+"), told.endswith("+")) if told else (None, None)
 

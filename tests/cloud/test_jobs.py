@@ -64,6 +64,7 @@ def environment(monkeypatch):
     (MPIRUN, PATHS, Place("local", "mpirun", 1, 2)),
     (EIGHT, PATHS, Place("v2", "image", 0, 8)),
     (EIGHT, URLS, Place("v1", "image", 0, 8)),
+    ({**EIGHT, "RANK_TABLE_FILE": "/t"}, PATHS, Place("v2", "image", 0, 8)),
     (SECOND, PATHS, Place("v2", "image", 8, 8, Hosts(4, 1, "first.job"))),
 ])  # fmt: skip
 def test_place(environment, values, urls, expected):
