@@ -161,7 +161,7 @@ def _interrupt(number, frame):
     help="Where to compute; auto (the default) is MindSpore's own choice.",
 )  # fmt: skip
 @click.option("--log-dir", type=click.Path(path_type=Path), help="Folder for a log of each. Default: logs/ in the Run.")
-@click.option("--rank-table", type=click.Path(path_type=Path), help="Ascend rank table of the devices to use.")
+@click.option("--rank-table", type=click.Path(path_type=Path), help="Ascend devices to use; see `labkit rank-table`.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def launch(count, device_target, log_dir, rank_table, command):
     """Run COMMAND in several processes on this machine, which share the images and average their gradients.

@@ -52,6 +52,8 @@ def submit(lab, profile, bucket, data, settings, flavor, engine, nodes, name, ta
         raise LabkitError(f"{bucket}: a bucket on this machine is for --target local")
     if cards > 1 and target != "local":
         raise LabkitError("--cards: for --target local; at ModelArts the flavor says how many cards there are")
+    if asked.recipe.rival:
+        click.echo(f"the rival is not trained; that takes a job of its own: --profile {asked.recipe.rival}", err=True)
     out = out or Path("runs") / asked.spec.name
     runs.require_free(out)
     with tempfile.TemporaryDirectory(prefix="labkit-code-") as folder:
@@ -118,7 +120,12 @@ def _interrupt(number, frame):
 
 
 def _start(client, asked, out, wait, submissions):
-    job = client.create(asked.spec)
+    try:
+        job = client.create(asked.spec)
+    except KeyboardInterrupt:
+        name = asked.spec.name
+        click.echo(f"\nstopped while the job was created; see if it was: labkit jobs list --name {name}", err=True)
+        sys.exit(130)
     click.echo(f"job {job.name}: {job.id}", err=True)
     click.echo(job.id)
     go_on = (

@@ -262,13 +262,18 @@ def test_wait_and_fetch(account, stub, phase, recorded, status):
     assert "runs/mine" in done.stdout and ("--resume" in done.stdout) == (phase == "Failed")
 
 
-def test_ctrl_c_while_waiting_leaves_the_job_alone(account, stub):
-    command = ["submit", "cifar10", "--profile", "sample", "--bucket", account, "--name", "mine", "--wait"]
-    process = subprocess.Popen(
+def begin(bucket):
+    """`labkit submit --wait`, in a process of its own that Ctrl-C reaches."""
+    command = ["submit", "cifar10", "--profile", "sample", "--bucket", bucket, "--name", "mine", "--wait"]
+    return subprocess.Popen(
         [sys.executable, "-m", "labkit", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=os.environ | {"PYTHONPATH": str(REPO)},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
+
+
+def test_ctrl_c_while_waiting_leaves_the_job_alone(account, stub):
+    process = begin(account)
     for line in process.stderr:
         if line == "job mine: Creating\n":
             break
@@ -277,6 +282,23 @@ def test_ctrl_c_while_waiting_leaves_the_job_alone(account, stub):
     assert process.returncode == 130
     assert "the job goes on; look at it with: labkit jobs show job-1" in stderr and "Traceback" not in stderr
     assert "POST training-jobs/actions" not in stub.operations() and stub.jobs["job-1"]["status"]["phase"] == "Creating"
+
+
+def test_ctrl_c_while_the_job_is_created(account, stub):
+    """Nobody knows whether it was; how to see that is told."""
+    stub.faults["POST training-jobs"] = ["stall"]
+    process, end = begin(account), time.monotonic() + 120
+    while "POST training-jobs" not in stub.operations() and time.monotonic() < end:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130 and "see if it was: labkit jobs list --name mine" in stderr
+    assert stub.operations().count("POST training-jobs") == 1
+
+
+def test_a_rival_is_no_part_of_the_job(stub, sample_data):
+    done = labkit("submit", "thor", "--profile", "sample", "--bucket", "obs://my-bucket", "--dry-run")
+    assert done.exit_code == 0 and "a job of its own: --profile sample-momentum" in done.stderr
 
 
 def test_a_job_that_is_refused(account, stub):
