@@ -71,6 +71,21 @@ def test_hosts_that_share_no_folder(start, tmp_path):
         assert "/run, 4 files, copied to" in (tmp_path / "logs" / f"worker_{rank}.log").read_text()
 
 
+def test_one_card_of_a_preset_engine(job, tmp_path):
+    """A job with paths (API v2): the process of the card trains, starts no other, and copies nothing."""
+    own = {"MA_JOB_DIR": "/job", "MA_NUM_HOSTS": "1", "MA_NUM_GPUS": "1", "RANK_TABLE_FILE": "/table.json",
+           "RANK_ID": "0", "RANK_SIZE": "1", "ASCEND_DEVICE_ID": "0"}  # fmt: skip
+    data, out = tmp_path / "b/data/sample/cifar-10-batches-bin", tmp_path / "out"
+    out.mkdir()
+    command = [sys.executable, tmp_path / "code/train.py", f"--data_url={data}", f"--train_url={out}", "--profile=sample"]
+    env = os.environ | own | {"TMPDIR": str(tmp_path / "tmp")}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=500, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = runs.open_run(out)
+    assert run.complete and run.processes == 1 and run.recipe.data.folder == str(data)
+    assert "copied" not in done.stdout and list((tmp_path / "tmp").iterdir()) == []
+
+
 def test_a_custom_image(start, tmp_path):
     """The one process that is started copies for both that it starts."""
     _, done = start(tmp_path / "code" / "train.py", MA_NUM_HOSTS="1", MA_NUM_GPUS="2")

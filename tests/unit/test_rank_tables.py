@@ -58,13 +58,15 @@ def test_this_server(hccn, run, monkeypatch):
 
 def test_several_servers_and_what_reads_them(hccn, run, tmp_path):
     """What is written is what `labkit launch` reads; ranks count through."""
-    out = tmp_path / "rank_table_3p.json"
-    done = run(f"10.0.0.2={hccn()}", "10.0.0.1=4:192.168.104.102", "--out", out)
+    out = tmp_path / "rank_table_4p.json"
+    done = run(f"10.0.0.2={hccn()}", "10.0.0.1=5:192.168.105.102,4:192.168.104.102", "--out", out)
     assert (done.exit_code, done.stdout) == (0, f"{out}\n")
-    assert rank_tables.read_rank_table(out) == [Card("10.0.0.2", 0, 0), Card("10.0.0.2", 1, 1), Card("10.0.0.1", 4, 2)]
+    assert rank_tables.read_rank_table(out) == [
+        Card("10.0.0.2", 0, 0), Card("10.0.0.2", 1, 1), Card("10.0.0.1", 4, 2), Card("10.0.0.1", 5, 3)
+    ]  # fmt: skip
     checked = run("--check", out)
     assert [line.split() for line in checked.stdout.splitlines()[1:]] == [
-        ["0", "10.0.0.2", "0"], ["1", "10.0.0.2", "1"], ["2", "10.0.0.1", "4"]
+        ["0", "10.0.0.2", "0"], ["1", "10.0.0.2", "1"], ["2", "10.0.0.1", "4"], ["3", "10.0.0.1", "5"]
     ]  # fmt: skip
 
 
