@@ -77,7 +77,8 @@ def test_one_card_of_a_preset_engine(job, tmp_path):
            "RANK_ID": "0", "RANK_SIZE": "1", "ASCEND_DEVICE_ID": "0"}  # fmt: skip
     data, out = tmp_path / "b/data/sample/cifar-10-batches-bin", tmp_path / "out"
     out.mkdir()
-    command = [sys.executable, tmp_path / "code/train.py", f"--data_url={data}", f"--train_url={out}", "--profile=sample"]
+    arguments = [f"--data_url={data}", f"--train_url={out}", "--profile=sample"]
+    command = [sys.executable, tmp_path / "code" / "train.py", *arguments]
     env = os.environ | own | {"TMPDIR": str(tmp_path / "tmp")}
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=500, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
