@@ -38,7 +38,7 @@ def submit(lab, profile, bucket, data, settings, flavor, engine, nodes, name, ta
     `labkit jobs stop ID` does.
 
     \b
-    Example:  labkit submit cifar10 --profile sample --target local --bucket file:///tmp/bucket --set epochs=1
+    Example:  labkit submit cifar10 --profile sample --target local --bucket file:///tmp/bucket --set max_steps=4
               labkit submit cifar10 --bucket obs://my-bucket/course --dry-run
               labkit submit cifar10 --bucket obs://my-bucket/course --data obs://my-bucket/cifar-10-batches-bin --wait
     """

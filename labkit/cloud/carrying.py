@@ -56,6 +56,10 @@ def run_folder(url, fetches: bool, sends: bool):
     if not sends:
         yield folder
         return
+    if fetches and runs.Run(folder).complete:  # such a Run is never changed, so nothing is to go back
+        yield folder
+        shutil.rmtree(folder)
+        return
     ended = threading.Event()
     saver = threading.Thread(target=_save_meanwhile, args=(folder, url, ended), daemon=True)
     saver.start()

@@ -192,6 +192,14 @@ def test_an_unfinished_run_is_fetched_first(carried, tmp_path):
     assert there(carried)["checkpoints/latest.ckpt"] == "4"
 
 
+def test_a_complete_run_stays_as_it_is(carried, tmp_path):
+    write_run(tmp_path / "bucket" / "run", 4, complete=True)
+    before = there(carried)
+    with carrying.run_folder(carried, True, True) as folder:
+        runs.relocate(runs.open_run(folder), "/elsewhere")  # where the start file has the data
+    assert there(carried) == before and left(tmp_path) == []
+
+
 def test_a_training_without_a_run(carried, tmp_path):
     """It failed before it made one: that error is the one to see."""
     with pytest.raises(ArithmeticError), carrying.run_folder(carried, True, True):
