@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 import labkit
-from labkit import cli_cloud, cli_parity
+from labkit import cli_cloud, cli_jobs, cli_parity, cli_submit
 from labkit.runtime import LabkitError
 
 
@@ -161,7 +161,7 @@ def _interrupt(number, frame):
     help="Where to compute; auto (the default) is MindSpore's own choice.",
 )  # fmt: skip
 @click.option("--log-dir", type=click.Path(path_type=Path), help="Folder for a log of each. Default: logs/ in the Run.")
-@click.option("--rank-table", type=click.Path(path_type=Path), help="Ascend rank table of the devices to use.")
+@click.option("--rank-table", type=click.Path(path_type=Path), help="Ascend devices to use; see `labkit rank-table`.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def launch(count, device_target, log_dir, rank_table, command):
     """Run COMMAND in several processes on this machine, which share the images and average their gradients.
@@ -175,10 +175,10 @@ def launch(count, device_target, log_dir, rank_table, command):
               labkit launch -n 8 labs/cifar10/train.py --data_url data/cifar-10-batches-bin --train_url out
     """
     from labkit import launch as launching
-    from labkit import runtime
+    from labkit import rank_tables, runtime
 
     runtime.require_one_process()
-    cards = launching.local_cards(rank_table, count) if rank_table else None
+    cards = rank_tables.local_cards(rank_table, count) if rank_table else None
     device = None if device_target == "auto" else device_target
     run, again = None, ""
     if command[0] == "train":
@@ -350,5 +350,5 @@ def doctor(as_json):
     sys.exit(0 if report["ok"] else 1)
 
 
-for command in (*cli_parity.COMMANDS, *cli_cloud.COMMANDS):
+for command in (*cli_parity.COMMANDS, *cli_cloud.COMMANDS, *cli_submit.COMMANDS, *cli_jobs.COMMANDS):
     main.add_command(command)

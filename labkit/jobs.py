@@ -1,13 +1,79 @@
 """What a job starts: the start files of the labs (labs/*/train.py, eval.py, export.py) with the seeds' arguments."""
 
 import argparse
+import os
+import signal
 import sys
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from labkit import recipe as recipes
 from labkit import run as runs
 from labkit import runtime
+from labkit.cloud.carrying import data_folder, is_url, run_folder
+from labkit.launch import Hosts, launch
 from labkit.runtime import LabkitError
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a start file runs.
+
+    job: "local"; "v1", whose arguments are URLs, so it copies; "v2", where ModelArts copies and they are paths.
+    start: who started this process, and what it has to do: "alone"; "card", one of those that a preset engine starts,
+    one for each card; "msrun" and "mpirun", one of theirs; "scheduler", msrun's, which only brings the others together;
+    "image", the only one on a machine with several cards (or of several machines): it starts the others.
+    cards: processes on this machine. hosts: the machines, where there are several and this process is to start msrun.
+    """
+
+    job: str = "local"
+    start: str = "alone"
+    rank: int = 0
+    cards: int = 1
+    hosts: Hosts | None = None
+
+    @property
+    def leads_host(self) -> bool:
+        """Whether this is the first process of its machine; the start of an image is the only one."""
+        return self.start == "image" or (self.start != "scheduler" and self.rank % self.cards == 0)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the first process of all."""
+        return self.leads_host and self.rank == 0
+
+
+def place(*urls) -> Place:
+    """Where this process is, by the URLs or paths it was given and its environment. Raises LabkitError."""
+    env = os.environ
+    job = "v1" if any(map(is_url, urls)) else "v2" if "MA_JOB_DIR" in env else "local"
+    hosts, cards = max(1, _number("MA_NUM_HOSTS")), max(1, _number("MA_NUM_GPUS"))  # no GPU or NPU: 0
+    if env.get("MS_ROLE") == "MS_SCHED":
+        return Place(job, "scheduler")
+    rank, size = runtime.ranks()
+    if "MS_ROLE" in env or "RANK_ID" in env or "RANK_SIZE" in env or size > 1:  # a rank table alone starts nobody
+        mpi = "OMPI_COMM_WORLD_RANK" in env and "RANK_SIZE" not in env
+        by = "msrun" if "MS_ROLE" in env else "mpirun" if mpi else "card"
+        if by == "card" and size == 1 and "RANK_TABLE_FILE" not in env:
+            by = "alone"  # of `labkit launch -n 1`
+        return Place(job, by, rank, max(1, size // hosts))
+    if hosts * cards == 1:
+        return Place(job)
+    if hosts == 1:
+        return Place(job, "image", 0, cards)
+    number = _number("VC_TASK_INDEX", required=True)
+    master = env.get("VC_WORKER_HOSTS", "").partition(",")[0].strip()
+    if not master:
+        raise LabkitError(f"VC_WORKER_HOSTS: missing, but MA_NUM_HOSTS is {hosts}: no host is known to be the first")
+    return Place(job, "image", number * cards, cards, Hosts(hosts, number, master))
+
+
+def _number(name, required=False):
+    text = os.environ.get(name, "" if required else "0")
+    if not text.isdecimal():
+        raise LabkitError(f"{name}: {f'must be a number, not {text!r}' if text else 'missing on one of several hosts'}")
+    return int(text)
 
 
 def parser(description, data_required=True) -> argparse.ArgumentParser:
@@ -15,7 +81,7 @@ def parser(description, data_required=True) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("--data_url", "--dataset_path", required=data_required, help="folder of the data")
+    parser.add_argument("--data_url", "--dataset_path", required=data_required, help="folder or URL of the data")
     parser.add_argument("--profile", default="full", help="profile of recipe.yaml; default: full")
     parser.add_argument("--device_target", choices=["CPU", "GPU", "Ascend"], help="default: what there is")
     return parser
@@ -27,13 +93,17 @@ def start(main, *arguments) -> None:
         main(*arguments)
     except LabkitError as error:
         sys.exit(f"Error: {error}")
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        sys.exit(130)
     except OSError as error:
         sys.exit(f"Error: {error.filename or 'file system'}: {error.strerror or error}")
 
 
 def settings(arguments) -> tuple[str, ...]:
     """Settings of the recipe that the arguments ask for."""
-    asked = {"data.folder": arguments.data_url and Path(arguments.data_url).resolve()}
+    folder = arguments.data_url
+    asked = {"data.folder": folder and (folder if is_url(folder) else Path(folder).resolve())}
     asked["epochs"] = getattr(arguments, "num_epochs", None)
     asked["data.route"] = getattr(arguments, "route", None)
     return tuple(f"{key}={value}" for key, value in asked.items() if value is not None)
@@ -53,10 +123,46 @@ def require_folder(recipe: recipes.Recipe) -> None:
 def train(recipe_file, description) -> None:
     """Train a lab's recipe into the Run at --train_url; an unfinished Run there is gone on with. Raises LabkitError."""
     options = parser(description)
-    options.add_argument("--train_url", required=True, help="folder for the Run; an unfinished one is gone on with")
+    options.add_argument(
+        "--train_url", required=True, help="folder or URL for the Run; an unfinished one is gone on with"
+    )
     options.add_argument("--num_epochs", type=int, help="epochs to train; default: the recipe's")
     options.add_argument("--run_distribute", choices=["True", "False"], help="True: this is one of several processes")
     arguments, _ = options.parse_known_args()
+    here = place(arguments.data_url, arguments.train_url)
+    if here.start == "scheduler":  # copies nothing, and does not come back
+        _train(recipe_file, arguments, here)
+        return
+    recipes.load(recipe_file, arguments.profile, settings(arguments))  # its errors come before anything is copied
+    before = signal.signal(signal.SIGTERM, _interrupt)  # what a job is stopped with
+    try:
+        with ExitStack() as carried:
+            if is_url(arguments.train_url):
+                folder = run_folder(arguments.train_url, here.leads_host, here.leads)
+                arguments.train_url = carried.enter_context(folder)
+            if is_url(arguments.data_url):
+                arguments.data_url = data_folder(arguments.data_url)
+            out = Path(arguments.train_url)
+            if here.job != "local" and here.leads_host and (out / "recipe.yaml").exists():
+                # another machine, where the same data lies elsewhere
+                runs.relocate(runs.open_run(out), str(Path(arguments.data_url).resolve()))
+            if here.start == "image":
+                _start_others(arguments, here)
+            else:
+                _train(recipe_file, arguments, here)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _start_others(arguments, here):
+    """msrun, for the cards of this machine; it is given folders: the last of an argument's two values counts."""
+    folders = ["--data_url", str(arguments.data_url), "--train_url", str(arguments.train_url)]
+    logs = os.environ.get("MA_LOG_DIR")
+    log_dir = Path(logs, "workers") if logs else None
+    launch([*sys.argv, *folders], here.cards, log_dir, device=arguments.device_target, hosts=here.hosts)
+
+
+def _train(recipe_file, arguments, here):
     recipe = recipes.load(recipe_file, arguments.profile, settings(arguments))
     require_folder(recipe)
     if arguments.run_distribute == "True" and runtime.ranks()[1] == 1:
@@ -64,11 +170,16 @@ def train(recipe_file, description) -> None:
     runtime.use_device(arguments.device_target)
     from labkit import training
 
-    run = training.start(Path(arguments.train_url), recipe, ("lab", "profile", "data.folder", "epochs"))
+    keys = ("lab", "profile", "data.folder", "epochs")
+    run = training.start(Path(arguments.train_url), recipe, keys, here.leads_host)
     if run.complete:
         print(f"{run.path} is complete: nothing to train")
         return
     training.train(run, progress=False)
+
+
+def _interrupt(number, frame):
+    raise KeyboardInterrupt
 
 
 def checkpoint(path, recipe_file, arguments) -> tuple[recipes.Recipe, Path]:
@@ -99,6 +210,8 @@ def evaluate(recipe_file, description) -> None:
         help="how images are resized, for a file that is not of a Run: exact for weights trained with torchvision",
     )  # fmt: skip
     arguments, _ = options.parse_known_args()
+    if arguments.data_url and is_url(arguments.data_url):
+        arguments.data_url = data_folder(arguments.data_url)
     recipe, file = checkpoint(arguments.checkpoint_path, recipe_file, arguments)
     require_folder(recipe)
     runtime.use_device(arguments.device_target)

@@ -4,7 +4,6 @@ MindSpore's msrun starts them: a scheduler, which only brings them together, and
 they may be started for the cards of a rank table instead. On Linux they end even where the launch itself is killed.
 """
 
-import json
 import os
 import re
 import shutil
@@ -21,7 +20,7 @@ from pathlib import Path
 import psutil
 
 from labkit import runtime
-from labkit.runtime import LabkitError
+from labkit.rank_tables import LaunchError
 
 LOGS = ("worker_*.log", "worker_*.pid", "scheduler.log", "msrun.log")
 TAIL = 12  # lines of a failed worker's log to show
@@ -31,30 +30,28 @@ OWN_ERROR = re.compile(r"(?:^|\])Error: (.*)")  # labkit's, in one line; a progr
 MSRUN_FAILURE = re.compile(r"Worker process (\d+) exit with exception\. Error code: (-?\d+)")
 
 
-class LaunchError(LabkitError):
-    """Processes that cannot be started, or one that failed: what happened, and the last lines of its log."""
-
-
 @dataclass(frozen=True)
-class Card:
-    """An Ascend device in a rank table."""
+class Hosts:
+    """The machines of one training: how many, which of them this is (from 0), and where the first one is found."""
 
-    server: str
-    device: int
+    count: int
     rank: int
+    master: str
+    port: int = 8118  # of msrun's scheduler, its default: all must know it, so it is not any free one
 
 
-def launch(command, count: int, log_dir: Path | None = None, *, device=None, cards=None) -> None:
+def launch(command, count: int, log_dir: Path | None = None, *, device=None, cards=None, hosts=None) -> None:
     """Run `python COMMAND` in `count` processes that train together; return when all have ended well.
 
     log_dir: where each leaves a log; without one a temporary folder, kept where a process fails.
-    device: "CPU", "GPU" or "Ascend"; cards: what `local_cards` gives, to start a process for each without msrun.
-    What rank 0 writes is shown here too. However it ends, no process stays behind.
+    device: "CPU", "GPU" or "Ascend"; cards: what `local_cards` gives, to start a process for each without msrun;
+    hosts: where other machines do the same, for as many processes each.
+    What rank 0 (or the first here) writes is shown here too. However it ends, no process stays behind.
     Raises LaunchError as soon as a process fails.
     """
     if log_dir is None:
         folder = Path(tempfile.mkdtemp(prefix="labkit-launch-"))
-        launch(command, count, folder, device=device, cards=cards)
+        launch(command, count, folder, device=device, cards=cards, hosts=hosts)
         shutil.rmtree(folder)
         return
     log_dir = Path(log_dir).absolute()
@@ -62,75 +59,22 @@ def launch(command, count: int, log_dir: Path | None = None, *, device=None, car
     with runtime.locked(log_dir, LaunchError(f"{log_dir}: another launch writes its logs there")), _free_port() as port:
         for file in [file for pattern in LOGS for file in log_dir.glob(pattern)]:
             file.unlink()
-        if count == 1:
+        if count == 1 and not hosts:
             cards = cards or [{"RANK_ID": "0", "RANK_SIZE": "1"}]
         if cards:
             starts = [(f"worker_{card['RANK_ID']}.log", card, [sys.executable, *command]) for card in cards]
         else:
-            starts = [("msrun.log", {}, _msrun(command, count, port, log_dir))]
+            starts = [("msrun.log", {}, _msrun(command, count, port, log_dir, hosts))]
         env, processes = _environment(log_dir, device), {}
         try:
             for log, own, start in starts:
                 processes[log_dir / log] = _start(start, {**env, **own}, log_dir / log)
-            _watch(processes, log_dir / starts[0][0].replace("msrun", "worker_0"))
+            first = hosts.rank * count if hosts else 0
+            _watch(processes, log_dir / starts[0][0].replace("msrun", f"worker_{first}"))
         finally:
             _end(processes.values(), log_dir)
             for file in log_dir.glob("*.pid"):
                 file.unlink()
-
-
-def read_rank_table(path: Path) -> list[Card]:
-    """Cards of an Ascend rank table (JSON, version 1.0), by rank. Raises LaunchError, naming the file and the key."""
-    try:
-        table = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise LaunchError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:
-        raise LaunchError(f"{path}: not a rank table: not valid JSON ({error})") from None
-    cards = []
-    try:
-        if table["version"] != "1.0":
-            raise LaunchError(f"{path}: version: must be '1.0', not {table['version']!r}")
-        if table.get("status", "completed") != "completed":
-            raise LaunchError(f"{path}: status: must be 'completed', not {table['status']!r}")
-        for server in table["server_list"]:
-            for card in server["device"]:
-                cards.append(Card(server["server_id"], int(card["device_id"]), int(card["rank_id"])))
-        servers, devices = len(table["server_list"]), len({(card.server, card.device) for card in cards})
-        if int(table.get("server_count", servers)) != servers:
-            raise LaunchError(f"{path}: server_count: {table['server_count']}, but server_list has {servers}")
-    except KeyError as error:
-        raise LaunchError(f"{path}: {error.args[0]}: missing") from None
-    except (TypeError, AttributeError, ValueError) as error:
-        raise LaunchError(f"{path}: not a rank table of version 1.0 ({error})") from None
-    cards.sort(key=lambda card: card.rank)
-    if not cards or [card.rank for card in cards] != list(range(len(cards))):
-        raise LaunchError(f"{path}: rank_id: must count from 0 without a gap, not {[card.rank for card in cards]}")
-    if devices != len(cards):
-        raise LaunchError(f"{path}: device_id: a server has one of them twice")
-    return cards
-
-
-def local_cards(rank_table: Path, count: int) -> list[dict]:
-    """What the process of each of this server's cards gets into its environment; the table must list `count` cards.
-
-    Raises LaunchError.
-    """
-    path = Path(rank_table)
-    cards = read_rank_table(path)
-    if len(cards) != count:
-        raise LaunchError(f"{path}: lists {len(cards)} devices, not {count}")
-    servers = {card.server for card in cards}
-    if len(servers) > 1:
-        servers &= {address.address for found in psutil.net_if_addrs().values() for address in found}
-    if len(servers) != 1:
-        raise LaunchError(f"{path}: server_id: none of its servers has an address of this machine")
-    size, table = str(len(cards)), str(path.absolute())
-    return [
-        {"RANK_TABLE_FILE": table, "RANK_SIZE": size, "RANK_ID": str(card.rank), "DEVICE_ID": str(card.device)}
-        for card in cards
-        if card.server in servers
-    ]
 
 
 def _environment(log_dir, device):
@@ -154,12 +98,14 @@ def _python():
     return "python" if (Path(sys.executable).parent / "python").exists() else "python3"
 
 
-def _msrun(command, count, port, log_dir):
+def _msrun(command, count, port, log_dir, hosts=None):
     """Command line of msrun. `tail_worker_log` names no worker, so that msrun starts no `tail` of its own."""
+    size = count * hosts.count if hosts else count
+    place = [f"--master_addr={hosts.master}", f"--node_rank={hosts.rank}"] if hosts else []
     return (
-        sys.executable, "-m", "mindspore.parallel.cluster.run", "--join=True", f"--worker_num={count}",
-        f"--local_worker_num={count}", f"--master_port={port}", f"--log_dir={log_dir}", f"--tail_worker_log={count}",
-        _python(), *command,
+        sys.executable, "-m", "mindspore.parallel.cluster.run", "--join=True", f"--worker_num={size}",
+        f"--local_worker_num={count}", *place, f"--master_port={hosts.port if hosts else port}",
+        f"--log_dir={log_dir}", f"--tail_worker_log={size}", _python(), *command,
     )  # fmt: skip
 
 

@@ -24,6 +24,8 @@ from labkit import recipe as recipes
 from labkit import runtime
 from labkit.runtime import LabkitError
 
+COMMIT = "LABKIT_COMMIT"  # in a job: the commit that it was submitted from, with a "+" where files differed
+
 
 class RunError(LabkitError):
     """A Run that cannot be used: one line that names the file."""
@@ -138,6 +140,13 @@ def open_run(path: Path) -> Run:
     return Run(path)
 
 
+def require_readable(run: Run) -> None:
+    """RunError or RecipeError where something of a Run cannot be read, such as a history of which a part is missing."""
+    told = (run.recipe, run.history(), run.summary if run.complete else {})
+    if run.complete and told[2]["steps"] != run.steps()[-1]["step"]:
+        raise RunError(f"{run.history_file}: ends at step {run.steps()[-1]['step']}, the summary at {told[2]['steps']}")
+
+
 def require_checkpoint(run: Run) -> None:
     """RunError where a Run has no checkpoint, as the recorded ones."""
     if not run.checkpoint.exists():
@@ -163,6 +172,17 @@ def create(path: Path, recipe: recipes.Recipe) -> Run:
     except OSError as error:
         raise RunError(f"{path}: cannot be made ({error.strerror})") from None
     return Run(path)
+
+
+def relocate(run: Run, folder: str) -> None:
+    """Have a Run's recipe name another folder of its data: where it was trained, the same data may lie elsewhere.
+
+    What is in the folder is checked by its sha256 before anything is trained or evaluated.
+    """
+    recipe = run.recipe
+    if recipe.data.folder != folder:
+        data = recipe.data.model_copy(update={"folder": folder})
+        write_whole(run.path / "recipe.yaml", recipe.model_copy(update={"data": data}).dump())
 
 
 @contextmanager
@@ -225,18 +245,25 @@ def provenance(dataset: dict, processes: int = 1) -> dict:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             versions[package] = None
-    commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
-    if _git("rev-parse", "--show-toplevel") != str(runtime.REPO):
-        commit = changes = None  # installed inside somebody else's checkout
+    sha, changed = commit()
     return {
-        "commit": commit,
-        "dirty": None if changes is None else bool(changes),
+        "commit": sha,
+        "dirty": changed,
         "versions": versions,
         "machine": runtime.machine(),
         "cores": runtime.cores(),
         "processes": processes,
         "dataset": dataset,
     }
+
+
+def commit() -> tuple[str | None, bool | None]:
+    """The commit of this labkit and whether files differ from it; in a job what `labkit submit` says; else None."""
+    sha, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
+    if sha and _git("rev-parse", "--show-toplevel") == str(runtime.REPO):
+        return sha, None if changes is None else bool(changes)
+    told = os.environ.get(COMMIT, "")  # not in somebody else's checkout either
+    return (told.rstrip("+"), told.endswith("+")) if told else (None, None)
 
 
 def _git(*arguments):

@@ -153,16 +153,20 @@ def restore(run: Run, train_network) -> int:
     return place["step"]
 
 
-def start(out: Path, recipe: Recipe, keys: tuple[str, ...]) -> Run:
+def start(out: Path, recipe: Recipe, keys: tuple[str, ...], leads_host=False) -> Run:
     """The Run at `out`: a new one by `recipe`, or the one that is there, which must agree in `keys` of the recipe.
 
-    For the start file of a job, in one process or in each of several, of which rank 0 makes the Run.
+    For the start file of a job, in one process or in each of several, of which rank 0 makes the Run. leads_host: this
+    is its machine's first process, which makes one for the others there where machines share no folder.
     Raises RecipeError, RunError, DataError.
     """
     runtime.setup(recipe.seed, recipe.all_reduce_fusion)
     rank, ranks = runtime.ranks()
     if rank == 0 and not (out / "recipe.yaml").exists():
         check_data(recipe, ranks)
+        runs.create(out, recipe)
+    runtime.wait_for_all()
+    if leads_host and not (out / "recipe.yaml").exists():
         runs.create(out, recipe)
     runtime.wait_for_all()
     run = runs.open_run(out)

@@ -35,6 +35,7 @@ LONGEST_WAIT = 20.0  # seconds between two tries
 CHUNK = 1 << 20
 PAGE = 1000  # entries of a listing that are asked for at once
 KEYS = (("OBS_ACCESS_KEY_ID", "OBS_SECRET_ACCESS_KEY", "OBS_SECURITY_TOKEN"),
+        ("HUAWEICLOUD_SDK_AK", "HUAWEICLOUD_SDK_SK", "HUAWEICLOUD_SDK_SECURITY_TOKEN"),
         ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SECURITY_TOKEN"))  # fmt: skip
 FILE = Path("~/.huaweicloud/credentials")  # of Huawei Cloud's SDKs
 

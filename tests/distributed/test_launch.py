@@ -15,8 +15,8 @@ from contextlib import nullcontext
 
 import pytest
 
-from labkit import launch
-from labkit.launch import Card, LaunchError
+from labkit import launch, rank_tables
+from labkit.rank_tables import Card, LaunchError
 
 # What a started process is: its arguments and the environment that matters.
 PRINT = """
@@ -58,14 +58,14 @@ def write(tmp_path):
 
 
 def test_rank_table(write):
-    found = launch.read_rank_table(write(table(("10.0.0.1", [4, 5]), ("10.0.0.2", [0, 1]))))
+    found = rank_tables.read_rank_table(write(table(("10.0.0.1", [4, 5]), ("10.0.0.2", [0, 1]))))
     assert found == [Card("10.0.0.1", 4, 0), Card("10.0.0.1", 5, 1), Card("10.0.0.2", 0, 2), Card("10.0.0.2", 1, 3)]
 
 
 def test_rank_table_in_any_order(write):
     content = table(("10.0.0.1", [0, 1, 2]))
     content["server_list"][0]["device"].reverse()
-    assert [card.rank for card in launch.read_rank_table(write(content))] == [0, 1, 2]
+    assert [card.rank for card in rank_tables.read_rank_table(write(content))] == [0, 1, 2]
 
 
 ONE = ("10.0.0.1", [0, 1])
@@ -109,21 +109,21 @@ def with_device(**changes):
 def test_rank_table_that_is_wrong(write, content, named):
     file = write(content)
     with pytest.raises(LaunchError, match=rf"^{file}: .*{named}") as caught:
-        launch.read_rank_table(file)
+        rank_tables.read_rank_table(file)
     assert len(str(caught.value).splitlines()) == 1
 
 
 def test_rank_table_that_is_missing(tmp_path):
     with pytest.raises(LaunchError, match="nothing.json: cannot be read"):
-        launch.read_rank_table(tmp_path / "nothing.json")
+        rank_tables.read_rank_table(tmp_path / "nothing.json")
     with pytest.raises(LaunchError, match="cannot be read"):
-        launch.read_rank_table(tmp_path)
+        rank_tables.read_rank_table(tmp_path)
 
 
 def test_cards_of_this_server(write):
     """Of several servers the one that has an address of this machine; loopback is one."""
     file = write(table(("10.254.254.1", [0, 1]), ("127.0.0.1", [6, 7])))
-    found = launch.local_cards(file, 4)
+    found = rank_tables.local_cards(file, 4)
     assert [(card["RANK_ID"], card["RANK_SIZE"], card["DEVICE_ID"]) for card in found] == [
         ("2", "4", "6"), ("3", "4", "7")
     ]  # fmt: skip
@@ -136,7 +136,7 @@ def test_cards_of_this_server(write):
 ])  # fmt: skip
 def test_cards_that_do_not_fit(write, servers, count, named):
     with pytest.raises(LaunchError, match=named):
-        launch.local_cards(write(table(*servers)), count)
+        rank_tables.local_cards(write(table(*servers)), count)
 
 
 # -- Processes without MindSpore --------------------------------------------------------------------

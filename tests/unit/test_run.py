@@ -298,6 +298,17 @@ def test_provenance_is_that_of_the_first_start(run, monkeypatch):
         runs.require_same_data(run, SimpleNamespace(name="letters", sha256="1" * 64))
 
 
+@pytest.mark.parametrize("told, expected", [
+    ("", (None, None)), ("abc", ("abc", False)), ("abc+", ("abc", True))
+])  # fmt: skip
+def test_commit_of_a_job(tmp_path, monkeypatch, told, expected):
+    """A job has the code without its git; `labkit submit` says what it was."""
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    monkeypatch.setattr(runtime, "REPO", tmp_path)
+    monkeypatch.setenv(runs.COMMIT, told)
+    assert runs.commit() == expected
+
+
 def test_dirty_is_true_for_changed_files_only(tmp_path, monkeypatch):
     """A real checkout: clean, then with an untracked file, a change, damage; and a folder that is none."""
     git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@example.org"]

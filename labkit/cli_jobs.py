@@ -1,0 +1,198 @@
+"""`labkit jobs`: the training jobs of an account, and what they can run on; `labkit rank-table`."""
+
+import datetime
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group()
+def jobs():
+    """Look at training jobs of ModelArts, and stop them.
+
+    The account comes from OBS_ACCESS_KEY_ID and OBS_SECRET_ACCESS_KEY, or HUAWEICLOUD_SDK_AK and HUAWEICLOUD_SDK_SK, or
+    ~/.huaweicloud/credentials; the place from MODELARTS_REGION and MODELARTS_PROJECT_ID.
+    Exit status: 0; 1 where ModelArts refuses or does not answer; 2 for wrong usage.
+    """
+
+
+def _client():
+    from labkit.cloud.modelarts import Client
+
+    return Client.connect()
+
+
+@jobs.command("list")
+@click.option("--name", default="", help="Only those whose names hold this.")
+@as_json
+def listed(name, as_json):
+    """List the newest jobs, 50 at most.
+
+    \b
+    Example:  labkit jobs list --name cifar10
+    """
+    found = _client().jobs(name)
+    if as_json:
+        click.echo(json.dumps([asdict(job) for job in found], indent=2))
+    elif found:
+        _table(("id", "name", "phase", "created", "duration"), [_row(job) for job in found])
+    else:
+        click.echo("no jobs", err=True)
+
+
+@jobs.command()
+@click.argument("job")
+@as_json
+def show(job, as_json):
+    """Show the job with the id JOB.
+
+    \b
+    Example:  labkit jobs show 5b5d8c2e-3f0a-4d57-9d3c-0c8a1f6f2b11
+    """
+    _show(_client().show(job), as_json)
+
+
+@jobs.command()
+@click.argument("job")
+@click.option("--task", help="Its worker, such as worker-1. Default: the first.")
+@click.option("--follow", is_flag=True, help="Go on until the job has ended; Ctrl-C does not stop the job.")
+def logs(job, task, follow):
+    """Print the end of JOB's log, as much as ModelArts shows.
+
+    \b
+    Example:  labkit jobs logs 5b5d8c2e-3f0a-4d57-9d3c-0c8a1f6f2b11 --follow
+    """
+    client = _client()
+    if not follow:
+        click.echo(client.log(job, task or "worker-0"), nl=False)
+        return
+    from labkit.cloud.submission import follow as follow_job
+
+    try:
+        ended = follow_job(client, job, tell, task=task or "worker-0")
+    except KeyboardInterrupt:
+        click.echo("\nthe job goes on", err=True)
+        raise SystemExit(130) from None
+    raise SystemExit(0 if ended.phase == "Completed" else 1)
+
+
+@jobs.command()
+@click.argument("job")
+@as_json
+def stop(job, as_json):
+    """Stop JOB. One that has been stopped already is left alone; one that ended by itself is an error.
+
+    \b
+    Example:  labkit jobs stop 5b5d8c2e-3f0a-4d57-9d3c-0c8a1f6f2b11
+    """
+    _show(_client().stop(job), as_json)
+
+
+@jobs.command()
+@click.option("--kind", type=click.Choice(["CPU", "GPU", "Ascend"]), help="Only these.")
+@as_json
+def flavors(kind, as_json):
+    """List the machines that jobs can have: what `flavor` of job.yaml may be.
+
+    \b
+    Example:  labkit jobs flavors --kind Ascend
+    """
+    found = _client().flavors(kind or "")
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    _table(("flavor", "kind", "at most"), [
+        (one.get("flavor_id", "-"), one.get("flavor_type", "-"), f"{one['max_num']} nodes" if "max_num" in one else "-")
+        for one in found
+    ])  # fmt: skip
+
+
+@jobs.command()
+@as_json
+def engines(as_json):
+    """List the preset images: what `engine` of job.yaml may be.
+
+    \b
+    Example:  labkit jobs engines
+    """
+    found = _client().engines()
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    _table(("name", "version"), [(one.get("engine_name", "-"), one.get("engine_version", "-")) for one in found])
+
+
+def _show(job, as_json):
+    if as_json:
+        click.echo(json.dumps(asdict(job), indent=2))
+        return
+    names = ("id", "name", "phase", "created", "duration", "tasks")
+    for name, value in zip(names, (*_row(job), ", ".join(job.tasks) or "-")):
+        click.echo(f"{name:10}{value}")
+
+
+def _row(job):
+    moment = datetime.datetime.fromtimestamp(job.created / 1000, datetime.timezone.utc) if job.created else None
+    created = f"{moment:%Y-%m-%d %H:%M:%S} UTC" if moment else "-"
+    return job.id, job.name, job.phase, created, str(datetime.timedelta(seconds=job.duration // 1000))
+
+
+def _table(names, rows):
+    widths = [max(map(len, column)) for column in zip(names, *rows)]
+    for row in (names, *rows):
+        click.echo("  ".join(f"{cell:{width}}" for cell, width in zip(row, widths)).rstrip())
+
+
+def tell(found):
+    """A piece of the log on stdout, a phase on stderr."""
+    if isinstance(found, str):
+        click.echo(found, nl=False)
+    else:
+        click.echo(f"job {found.name}: {found.phase}", err=True)
+
+
+@click.command("rank-table")
+@click.argument("server", nargs=-1)
+@click.option("--devices", metavar="N,N,...", help="Device ids to use of each server. Default: all.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File. Default: print it.")
+@click.option("--check", type=click.Path(path_type=Path), help="Check a rank table instead, and list its cards.")
+def rank_table(server, devices, out, check):
+    """Write the rank table of an Ascend training: the file that lists its cards, for `labkit launch --rank-table`.
+
+    SERVER is an address, of which the devices are in this machine's /etc/hccn.conf; or ADDRESS=FILE, with a copy of
+    that server's hccn.conf; or ADDRESS=DEVICE:ADDRESS,... Ranks count through the servers as they are named.
+
+    \b
+    Example:  labkit rank-table 10.0.0.1 --out rank_table_8p.json
+              labkit rank-table 10.0.0.1=node1/hccn.conf 10.0.0.2=node2/hccn.conf --out rank_table_16p.json
+              labkit rank-table 10.0.0.1=0:192.168.100.101,1:192.168.101.101
+              labkit rank-table --check rank_table_8p.json
+    """
+    from labkit import rank_tables
+    from labkit.run import write_whole
+
+    if bool(server) == bool(check):
+        raise click.UsageError("name servers, or a file with --check")
+    if check:
+        cards = rank_tables.read_rank_table(check)
+        _table(("rank", "server", "device"), [(str(card.rank), card.server, str(card.device)) for card in cards])
+        return
+    chosen = ()
+    if devices is not None:
+        if not all(word.isdecimal() for word in devices.split(",")):
+            raise click.BadParameter(f"write numbers, such as 0,1, not {devices!r}", param_hint="--devices")
+        chosen = tuple(sorted({int(word) for word in devices.split(",")}))
+    table = rank_tables.build([rank_tables.parse_server(text) for text in server], chosen)
+    text = json.dumps(table, indent=2) + "\n"
+    if out:
+        write_whole(out, text)
+        click.echo(out)
+    else:
+        click.echo(text, nl=False)
+
+
+COMMANDS = (jobs, rank_table)

@@ -1,0 +1,141 @@
+"""What a job with URLs carries: data to this machine before a training, its Run back to the bucket, however it ends."""
+
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+from labkit import run as runs
+from labkit import runtime
+from labkit.cloud import copying
+from labkit.cloud.notes import short
+from labkit.cloud.once import copy_once_per_node
+from labkit.cloud.place import CloudError, Remote, parse
+
+FAST_DISK = Path("/cache")  # of ModelArts' machines
+PERIOD = 30.0  # seconds between two looks for a new checkpoint
+PARTS = ("*.part", "*part.ckpt")  # files that are being written
+
+
+def is_url(text) -> bool:
+    """Whether this is obs://, s3:// or file://: what is there is copied. A path is used where it is."""
+    return "://" in str(text)
+
+
+def below(url, name: str) -> str:
+    """The place `name` in the folder at a URL or path."""
+    place = parse(url)
+    return str(place.below(name)) if isinstance(place, Remote) else f"file://{place.path / name}"
+
+
+def data_folder(url) -> Path:
+    """The data at a URL, in a folder of this machine: one of its processes copies, the others wait for it."""
+    folder = _cache("data", url)
+    report = copy_once_per_node(url, folder)
+    if report.copied:
+        print(f"data: {url}, {report.copied} files, copied to {folder}", flush=True)
+    return folder
+
+
+@contextmanager
+def run_folder(url, fetches: bool, sends: bool):
+    """A folder of this machine for the Run at a URL, with the unfinished one that is there already, if there is one.
+
+    fetches: in one process of each machine. sends: in one process of all. It takes the Run back to the URL in the end,
+    whether the training ended, failed or was interrupted, and after each checkpoint meanwhile, in case it is killed.
+    """
+    folder = _cache("runs", url)
+    if fetches:
+        _set_aside(folder, url)
+        if copying.exists(below(url, "recipe.yaml")):
+            report = copying.copy(url, folder)
+            print(f"Run: {url}, {report.copied} files, copied to {folder}", flush=True)
+    if not sends:
+        yield folder
+        return
+    if fetches and runs.Run(folder).complete:  # such a Run is never changed, so nothing is to go back
+        yield folder
+        shutil.rmtree(folder)
+        return
+    ended = threading.Event()
+    saver = threading.Thread(target=_save_meanwhile, args=(folder, url, ended), daemon=True)
+    saver.start()
+    try:
+        yield folder
+    except BaseException:
+        ended.set()
+        saver.join()
+        try:
+            _send(folder, url)
+        except CloudError as error:  # the first error is the one to raise
+            print(f"Error: {error}", file=sys.stderr, flush=True)
+        raise
+    ended.set()
+    saver.join()
+    _send(folder, url)
+
+
+def _cache(kind, url):
+    """A folder for what is copied, the same in all processes of this machine; nobody else's."""
+    base = FAST_DISK if os.access(FAST_DISK, os.W_OK) else Path(tempfile.gettempdir())
+    top = base / f"labkit-{os.getuid()}"
+    top.mkdir(mode=0o700, exist_ok=True)
+    if top.stat().st_uid != os.getuid() or top.is_symlink():
+        raise CloudError(f"{top}: belongs to another user")
+    return top / kind / short(str(url).rstrip("/"))
+
+
+def _set_aside(folder, url):
+    """Make room for what is at the URL; what a killed start left here is kept: it may be more than is there."""
+    if folder.exists():
+        refusal = CloudError(f"{url}: another training on this machine writes this Run")
+        with runtime.locked(folder, refusal):
+            kept = runs.free_path(folder.parent, f"{folder.name}-before")
+            folder.rename(kept)
+        print(f"Run: what an earlier start left in {folder} is kept as {kept}", flush=True)
+
+
+def _send(folder, url):
+    """Copy the Run to its URL and remove it here; where that fails, it stays, and the error says where."""
+    if not (folder / "recipe.yaml").exists():
+        return  # the training failed before it made one
+    try:
+        report = copying.copy(folder, url, exclude=PARTS)
+    except CloudError as error:
+        error.args = (f"{error.args[0]}; the Run stays in {folder}",)
+        raise
+    print(f"Run: {report.copied} files copied to {url}", flush=True)
+    shutil.rmtree(folder)
+
+
+def _save_meanwhile(folder, url, ended):
+    checkpoint, saved = runs.Run(folder).checkpoint, None
+    while not ended.wait(PERIOD):
+        found = checkpoint.stat().st_mtime_ns if checkpoint.exists() else None
+        if found == saved:
+            continue
+        try:
+            with _snapshot(folder) as whole:
+                copying.copy(whole, url)
+            saved = found
+        except (CloudError, OSError) as error:  # the next time, or in the end
+            print(f"Run: not copied to {url} yet: {error}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _snapshot(folder):
+    """The Run as it is now. The checkpoint comes first, so the history is at least as long as it says."""
+    whole = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
+    try:
+        (whole / "checkpoints").mkdir()
+        checkpoint = runs.Run(folder).checkpoint
+        os.link(checkpoint, runs.Run(whole).checkpoint)  # it is replaced by the next one, never written over
+        for file in folder.iterdir():
+            if file.is_file() and file.suffix != ".part":
+                shutil.copyfile(file, whole / file.name)
+        yield whole
+    finally:
+        shutil.rmtree(whole)

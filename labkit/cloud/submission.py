@@ -1,0 +1,259 @@
+"""Submission: a lab as a training job. It is packed, copied with its data, started and followed; its Run is fetched.
+
+In the bucket:  jobs/NAME/code, jobs/NAME/run, jobs/NAME/log: of one job
+                data/FOLDER: of all
+"""
+
+import datetime
+import re
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from labkit import recipe as recipes
+from labkit import run as runs
+from labkit import runtime
+from labkit.cloud import copying
+from labkit.cloud.carrying import below
+from labkit.cloud.job import JobSpec, read_job
+from labkit.cloud.modelarts import Client, Job
+from labkit.cloud.place import CloudError, Local, parse
+
+REHEARSAL = "obs://rehearsal"  # stands for a bucket that is a folder of this machine
+BOOT_FILE = "train.py"
+POLL = 10.0  # seconds between two looks at a job
+KNOWN = 400  # characters of a log by which its shown part is found again
+PERSISTENT = 3600.0  # seconds without an answer until a job is no longer followed: it goes on all the same
+# What a start file imports beside MindSpore and what that brings; ModelArts installs them before it starts the code.
+NEEDS = ("pydantic", "PyYAML", "psutil", "tqdm", "click", "esdk-obs-python")
+NEEDS_FILE = "pip-requirements.txt"
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A job that is ready to be copied and started.
+
+    lab: folder of its code. data_here: the data's folder on this machine, to be copied; None where a URL was given.
+    data_at_home: the folder that a fetched Run is to name.
+    """
+
+    spec: JobSpec
+    recipe: recipes.Recipe
+    lab: Path
+    bucket: str
+    data_here: Path | None
+    data_at_home: str
+
+    def place(self, name: str) -> str:
+        """Where a place of the job (its code, an input, ...) really is: an obs:// URL, or below the bucket's folder."""
+        url = self.spec.url(name)
+        if not url.startswith(f"{REHEARSAL}/"):
+            return url
+        return below(self.bucket, url.removeprefix(f"{REHEARSAL}/"))
+
+    @property
+    def data(self) -> str:
+        return self.place(self.spec.inputs["data_url"])
+
+    @property
+    def run(self) -> str:
+        """Where the job leaves its Run."""
+        return self.place(self.spec.outputs["train_url"])
+
+
+def prepare(lab, profile, bucket, data=None, settings=(), name=None, make_sample=True, **given) -> Submission:
+    """The job of a lab: its recipe, its job.yaml, and what is given instead of that. Nothing is copied yet.
+
+    bucket: obs://BUCKET[/FOLDER], or file://DIR for a rehearsal. data: the same, or a folder; default: the recipe's.
+    make_sample: write the sample data where it is asked for and missing. Raises LabkitError.
+    """
+    file = recipes.find(lab)
+    folder, recipe = file.parent, recipes.load(file, profile, tuple(settings))
+    local = isinstance(parse(bucket), Local)
+    if local and "://" not in str(bucket):
+        raise CloudError(f"{bucket}: no bucket: write obs://BUCKET, or file://DIR for a rehearsal on this machine")
+    if not (folder / BOOT_FILE).is_file():
+        raise CloudError(f"{folder}: no {BOOT_FILE}, which a job would start")
+    name = name or f"{recipe.lab}-{recipe.profile}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    given |= {"name": name, "bucket": REHEARSAL if local else str(bucket), "boot_file": BOOT_FILE}
+    given |= {"code": f"jobs/{name}/code", "log": f"jobs/{name}/log"}
+    own = read_job(folder / "job.yaml", **given)  # what it says beside that is kept
+    here, home = None, recipe.data.folder
+    if data and "://" in str(data):
+        place = str(data)
+    elif data:
+        here, home, place = Path(data), str(Path(data).resolve()), f"data/{_name(Path(data).resolve())}"
+    elif "data_url" in own.inputs:
+        place = own.inputs["data_url"]
+    else:
+        here, place = recipe.data_folder(), f"data/{_name(Path(home))}"
+    if here:
+        check_data(recipe, here, make_sample)
+    commit, changed = runs.commit()  # a job has no git
+    known = {runs.COMMIT: commit + ("+" if changed else "")} if commit else {}
+    spec = read_job(
+        folder / "job.yaml", **given, inputs=own.inputs | {"data_url": place},
+        outputs=own.outputs | {"train_url": f"jobs/{name}/run"}, parameters=own.parameters | {"profile": profile},
+        environment=known | own.environment,
+    )  # fmt: skip
+    return Submission(spec, recipe, folder, str(bucket), here, home)
+
+
+def _name(folder):
+    """Name of a data folder in the bucket; the sample's is not that of the real data."""
+    name = folder.name if folder.is_absolute() else "/".join(part for part in folder.parts if part != "..")
+    return re.sub(r"[^A-Za-z0-9._/-]", "-", name)
+
+
+def check_data(recipe, folder, make_sample=False) -> None:
+    """What would stop the training is told before anything is copied or paid for. Raises LabkitError."""
+    from labkit.data import cifar10_files, imagenet_files
+
+    files, options = cifar10_files, {}
+    if recipe.data.format == "image_folder":
+        files, options = imagenet_files, {"bad_images": recipe.data.bad_images}
+    own = folder == recipe.data_folder() and recipe.data.folder.startswith("sample/")
+    if make_sample and own and not folder.exists():
+        files.write_sample(folder)
+    info = files.check(folder, **options)
+    if len(info.classes) != recipe.network.num_classes:
+        raise CloudError(f"network.num_classes: {recipe.network.num_classes}, but {folder} has {len(info.classes)}")
+
+
+# -- Packing ---------------------------------------------------------------------------------------
+
+
+def pack(submission: Submission, folder: Path) -> list[str]:
+    """Write the job's code into an empty folder; returns the names of its files.
+
+    What git tracks of the lab and of labkit, side by side, so that a start file finds labkit without being told. The
+    recipe is the one that was asked for, with its settings. Recorded Runs are no code and stay here.
+    """
+    package = Path(runtime.__file__).parent
+    wanted = {f"labkit/{name}": package / name for name in _tracked(package)}
+    wanted |= {name: submission.lab / name for name in _tracked(submission.lab) if not name.startswith("runs/")}
+    for name, source in wanted.items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)  # of a link, the file that it leads to
+    tree = submission.recipe.model_dump(exclude={"lab", "profile"})
+    recipe = {"lab": submission.recipe.lab, "profiles": {submission.recipe.profile: tree}}
+    (folder / "recipe.yaml").write_text(recipes.yaml.safe_dump(recipe, sort_keys=False), encoding="utf-8")
+    (folder / NEEDS_FILE).write_text("".join(f"{line}\n" for line in needs()), encoding="utf-8")
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def needs() -> list[str]:
+    """What a job installs, in the versions of the project's requirements.txt where that is here."""
+    file = runtime.REPO / "requirements.txt"
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    pinned = {line.partition("==")[0].strip(): line.strip() for line in lines if "==" in line}
+    return [pinned.get(name, name) for name in NEEDS]
+
+
+def _tracked(folder):
+    """Names of the files below a folder that git tracks and that are there; CloudError where git does not know it."""
+    command = ["git", "-C", str(folder), "ls-files", "-z"]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CloudError(f"{folder}: git is needed to tell what belongs to the code ({error})") from None
+    names = [name for name in done.stdout.decode().split("\0") if name and (folder / name).is_file()]
+    if done.returncode or not names:
+        raise CloudError(f"{folder}: git tracks nothing there; a job gets what git tracks: `git add` it")
+    return names
+
+
+# -- Copying and starting -----------------------------------------------------------------------------
+
+
+def require_new(submission: Submission) -> None:
+    """CloudError where the bucket has a job of this name, or other data under the name of this data."""
+    if copying.exists(submission.place(f"jobs/{submission.spec.name}")):
+        raise CloudError(f"{submission.spec.name}: the bucket has files of a job of this name; choose another --name")
+    here, there = submission.data_here, submission.data
+    if not copying.exists(there):
+        if here is None:
+            raise CloudError(f"{there}: there is no data")
+    elif here:
+        mine, theirs = ({item.name for item in copying.ls(place)} for place in (here, there))
+        others = sorted(theirs - mine)
+        others += [line for line in copying.verify(here, there) if not line.endswith(": missing")]
+        if others:
+            raise CloudError(f"{there}: holds other data than {here} ({others[0]}); name one of them by --data")
+
+
+def upload(submission: Submission, code: Path, progress=None) -> None:
+    """Copy packed code and data to the bucket. progress: makes, of what is copied, a callable as `copy` takes it."""
+    for what, source, target in copies(submission, code):
+        copying.copy(source, target, progress=progress and progress(what))
+
+
+def copies(submission: Submission, code: Path) -> list[tuple[str, Path, str]]:
+    """What is copied, from where, to where: the code, and data that lies in a folder here."""
+    found = [("code", code, submission.place(submission.spec.code))]
+    return found + ([("data", submission.data_here, submission.data)] if submission.data_here else [])
+
+
+def require_offered(spec: JobSpec, client: Client) -> None:
+    """CloudError where ModelArts has no such machine or image; it names those that there are."""
+    flavors = [flavor["flavor_id"] for flavor in client.flavors()]
+    if spec.flavor not in flavors:
+        raise CloudError(f"flavor: {spec.flavor}: not offered here; there are {', '.join(sorted(flavors)) or 'none'}")
+    engines = [(engine["engine_name"], engine["engine_version"]) for engine in client.engines()]
+    if (spec.engine.name, spec.engine.version) not in engines:
+        same = sorted(version for name, version in engines if name == spec.engine.name)
+        offered = same or sorted({name for name, _ in engines})
+        raise CloudError(
+            f"engine: {spec.engine.name}, {spec.engine.version}: not offered here; there are {', '.join(offered)}"
+        )
+
+
+# -- Following and fetching -----------------------------------------------------------------------------
+
+
+def follow(client: Client, job: str, tell, task="worker-0", poll=None) -> Job:
+    """Wait until a job has ended; tell: called with each new phase (a Job) and each new piece of its log (a text)."""
+    phase, shown, answered = None, "", time.monotonic()
+    while True:
+        try:
+            found = client.show(job)
+            if found.phase != phase:
+                phase = found.phase
+                tell(found)
+            log = client.log(job, task) if phase not in ("Creating", "Pending") else ""
+            if added := _added(shown, log):
+                tell(added)
+            shown, answered = log or shown, time.monotonic()
+            if found.ended:
+                return found
+        except CloudError as error:
+            refused = error.status is not None and error.status < 500 and error.status not in (408, 429)
+            if refused or time.monotonic() - answered > PERSISTENT:
+                raise
+        time.sleep(POLL if poll is None else poll)
+
+
+def _added(shown, log):
+    """What is new in the end of a log, of which an earlier end was shown."""
+    if log.startswith(shown):
+        return log[len(shown) :]
+    known = shown[-KNOWN:]  # the beginning of the log has gone
+    found = log.rfind(known)
+    return log[found + len(known) :] if found >= 0 else log
+
+
+def fetch(submission: Submission, out: Path, progress=None) -> runs.Run | None:
+    """Copy a job's Run to a folder of this machine, where it names the data of the recipe that was asked for.
+
+    None where the job left no Run. Raises LabkitError, also for a Run that cannot be read.
+    """
+    if not copying.exists(below(submission.run, "recipe.yaml")):
+        return None
+    copying.copy(submission.run, out, progress=progress and progress("Run"))
+    run = runs.open_run(out)
+    runs.relocate(run, submission.data_at_home)
+    runs.require_readable(run)
+    return run

@@ -1,0 +1,307 @@
+"""`labkit jobs` and `labkit submit` at ModelArts: the stub for jobs, OpenStack Swift for the bucket."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import modelarts_stub as stubs
+import pytest
+import swift as swifts
+from click.testing import CliRunner
+
+from labkit import run as runs
+from labkit.cli import main
+from labkit.cloud import copying, submission
+from labkit.runtime import REPO
+
+KEYS = {"OBS_ACCESS_KEY_ID": stubs.ACCESS, "OBS_SECRET_ACCESS_KEY": stubs.SECRET}
+NAMES = ("OBS_ACCESS_KEY_ID", "OBS_SECRET_ACCESS_KEY", "ACCESS_KEY_ID", "HUAWEICLOUD_SDK_AK", "HUAWEICLOUD_SDK_SK",
+         "MODELARTS_REGION", "MODELARTS_ENDPOINT", "MODELARTS_PROJECT_ID", "OBS_ENDPOINT")  # fmt: skip
+
+
+@pytest.fixture
+def nobody(tmp_path, monkeypatch):
+    """An environment without an account."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def stub(nobody, monkeypatch):
+    """ModelArts, and the environment that leads to it."""
+    with stubs.serve() as stub:
+        for name, value in {**KEYS, "MODELARTS_ENDPOINT": stub.url, "MODELARTS_PROJECT_ID": stubs.PROJECT}.items():
+            monkeypatch.setenv(name, value)
+        yield stub
+
+
+def labkit(*arguments):
+    return CliRunner().invoke(main, [str(word) for word in arguments])
+
+
+@pytest.fixture
+def two(stub):
+    """Two jobs: the newer one runs."""
+    for number, (name, phase) in enumerate((("cifar10-1", "Completed"), ("thor-1", "Running")), start=1):
+        metadata = {"id": f"job-{number}", "name": name, "create_time": 1700000000000 + 1000 * number}
+        status = {"phase": phase, "duration": 61000, "tasks": ["worker-0", "worker-1"]}
+        stub.jobs[f"job-{number}"] = {"metadata": metadata, "status": status}
+    return stub
+
+
+# -- labkit jobs ---------------------------------------------------------------------------------------------
+
+
+def test_list(two):
+    done = labkit("jobs", "list")
+    assert done.exit_code == 0
+    assert [line.split()[:3] for line in done.stdout.splitlines()] == [
+        ["id", "name", "phase"], ["job-2", "thor-1", "Running"], ["job-1", "cifar10-1", "Completed"]
+    ]  # fmt: skip
+    assert "2023-11-14 22:13:22 UTC  0:01:01" in done.stdout
+    assert [job["id"] for job in json.loads(labkit("jobs", "list", "--name", "cifar", "--json").stdout)] == ["job-1"]
+
+
+def test_list_of_nothing(stub):
+    done = labkit("jobs", "list")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "no jobs\n")
+    assert labkit("jobs", "list", "--json").stdout == "[]\n"
+
+
+def test_show_and_stop(two):
+    done = labkit("jobs", "show", "job-2")
+    assert done.exit_code == 0 and done.stdout.splitlines() == [
+        "id        job-2", "name      thor-1", "phase     Running", "created   2023-11-14 22:13:22 UTC",
+        "duration  0:01:01", "tasks     worker-0, worker-1",
+    ]  # fmt: skip
+    assert json.loads(labkit("jobs", "show", "job-2", "--json").stdout)["tasks"] == ["worker-0", "worker-1"]
+    assert "phase     Terminating" in labkit("jobs", "stop", "job-2").stdout
+    assert json.loads(labkit("jobs", "stop", "job-2", "--json").stdout)["phase"] == "Terminating"
+    done = labkit("jobs", "stop", "job-1")
+    assert done.exit_code == 1 and "cannot be terminated" in done.stderr
+
+
+def test_logs(two):
+    assert labkit("jobs", "logs", "job-2").stdout == "step 1\n"
+    assert labkit("jobs", "logs", "job-2", "--task", "../x").exit_code == 1
+
+
+@pytest.mark.parametrize("phase, status", [("Completed", 0), ("Failed", 1), ("Terminated", 1)])
+def test_logs_to_the_end(two, monkeypatch, phase, status):
+    monkeypatch.setattr(submission, "POLL", 0.05)
+
+    def go_on():
+        time.sleep(0.5)
+        two.log += "step 2\n"
+        two.jobs["job-2"]["status"]["phase"] = phase
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    done = labkit("jobs", "logs", "job-2", "--follow")
+    thread.join()
+    assert (done.exit_code, done.stdout) == (status, "step 1\nstep 2\n")
+    assert done.stderr.splitlines() == ["job thor-1: Running", f"job thor-1: {phase}"]
+
+
+def test_flavors_and_engines(stub):
+    rows = [line.split()[:2] for line in labkit("jobs", "flavors").stdout.splitlines()]
+    assert rows[1:] == [["modelarts.npu.1", "Ascend"], ["modelarts.cpu.8", "CPU"]]
+    assert "cpu" not in labkit("jobs", "flavors", "--kind", "Ascend").stdout
+    assert json.loads(labkit("jobs", "engines", "--json").stdout) == stubs.ENGINES
+    assert labkit("jobs", "engines").stdout.splitlines()[1].split() == ["Ascend-Powered-Engine", "mindspore_2.3.0"]
+
+
+@pytest.mark.parametrize("command", [("show", "job-9"), ("logs", "job-9"), ("stop", "job-9"), ("show", "../x")])
+def test_no_such_job(stub, command):
+    done = labkit("jobs", *command)
+    assert done.exit_code == 1 and done.stderr.startswith("Error: ") and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments", [("show",), ("flavors", "--kind", "TPU"), ("nothing",), ("list", "--jsno")])
+def test_wrong_usage(nobody, arguments):
+    assert labkit("jobs", *arguments).exit_code == 2
+
+
+@pytest.mark.parametrize("given, says", [
+    ({}, "no credentials: set OBS_ACCESS_KEY_ID and OBS_SECRET_ACCESS_KEY"),
+    ({"HUAWEICLOUD_SDK_AK": "x"}, "HUAWEICLOUD_SDK_SK is not set, but HUAWEICLOUD_SDK_AK is"),
+    (KEYS, "no region: set MODELARTS_REGION"), ({**KEYS, "MODELARTS_REGION": "cn-north-4"}, "no project: set"),
+])  # fmt: skip
+def test_what_is_missing_is_named(nobody, monkeypatch, given, says):
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    done = labkit("jobs", "list")
+    assert done.exit_code == 1 and says in done.stderr and len(done.stderr.splitlines()) == 1
+    assert stubs.SECRET not in done.stderr
+
+
+def test_keys_by_the_names_of_the_sdk(stub, monkeypatch):
+    for name in KEYS:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HUAWEICLOUD_SDK_AK", stubs.ACCESS)
+    monkeypatch.setenv("HUAWEICLOUD_SDK_SK", stubs.SECRET)
+    assert labkit("jobs", "list").exit_code == 0
+
+
+def test_help_is_quick(repo_root):
+    """Neither MindSpore nor the SDK nor what asks ModelArts is imported for it."""
+    heavy = "{'mindspore', 'numpy', 'obs', 'requests', 'labkit.cloud.modelarts', 'labkit.cloud.store'}"
+    code = f"import sys, labkit.cli; assert not {heavy} & sys.modules.keys(), {heavy} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# -- labkit submit -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def account(stub, swift, bucket, sample_data, tmp_path, monkeypatch):
+    """A bucket, and ModelArts with the same keys and what cifar10's job.yaml asks for."""
+    for name, value in swifts.environment(swift.url).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(stubs, "ACCESS", swifts.ACCESS_KEY)
+    monkeypatch.setattr(stubs, "SECRET", swifts.SECRET_KEY)
+    monkeypatch.setattr(stubs, "FLAVORS", [{"flavor_id": "modelarts.bm.910.arm.public.1", "flavor_type": "Ascend"}])
+    engine = {"engine_name": "Ascend-Powered-Engine", "engine_version": "mindspore_2.8.0"}
+    monkeypatch.setattr(stubs, "ENGINES", [engine])
+    monkeypatch.setattr(submission, "POLL", 0.05)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return f"obs://{bucket}/course"
+
+
+def submit(bucket, *arguments):
+    return labkit("submit", "cifar10", "--profile", "sample", "--bucket", bucket, *arguments)
+
+
+def test_submit(account, stub):
+    """The code and the data are there when the job is created; what is printed is its id, and how to go on."""
+    done = submit(account, "--name", "mine")
+    assert (done.exit_code, done.stdout) == (0, "job-1\n"), done.stderr
+    for command in ("labkit jobs show job-1", "labkit jobs logs job-1", "labkit jobs stop job-1", "labkit obs cp"):
+        assert command in done.stderr
+    assert f"labkit obs cp {account}/jobs/mine/run runs/mine" in done.stderr
+    body = stub.asked[-1][1]
+    assert stub.operations()[-1] == "POST training-jobs" and body["metadata"]["name"] == "mine"
+    code = "obs:/" + body["algorithm"]["code_dir"]
+    assert {"train.py", "recipe.yaml", "labkit/jobs.py"} <= {item.name for item in copying.ls(code)}
+    data = "obs:/" + body["algorithm"]["inputs"][0]["remote"]["obs"]["obs_url"]
+    assert copying.verify(os.environ["LABKIT_DATA"] + "/sample/cifar-10-batches-bin", data) == []
+    again = submit(account, "--name", "mine")
+    assert again.exit_code == 1 and "mine: there is a job of this name already (job-1)" in again.stderr
+
+
+def test_dry_run(account, stub, tmp_path):
+    """The body that would be sent, on stdout; nobody is asked anything and nothing is copied."""
+    done = submit(account, "--name", "mine", "--dry-run", "--set", "epochs=2")
+    assert done.exit_code == 0 and json.loads(done.stdout)["metadata"]["name"] == "mine"
+    assert f"would copy data: 8 files of {os.environ['LABKIT_DATA']}" in done.stderr
+    assert f"would fetch the Run from {account}/jobs/mine/run" in done.stderr
+    assert stub.asked == [] and copying.ls(account) == [] and os.listdir() == []
+
+
+@pytest.mark.parametrize("arguments, says", [
+    (("--flavor", "npu"), "flavor: npu: not offered here; there are modelarts.bm.910.arm.public.1"),
+    (("--engine", "Ascend-Powered-Engine:1"), "engine: Ascend-Powered-Engine, 1: not offered here"),
+    (("--cards", "2"), "--cards: for --target local"), (("--set", "epohcs=1"), "epohcs"), (("--name", "a b"), "name: "),
+    (("--data", "obs://no-such-bucket/x"), "no-such-bucket"),
+])  # fmt: skip
+def test_mistakes_cost_nothing(account, stub, arguments, says):
+    done = submit(account, *arguments)
+    assert done.exit_code == 1 and says in done.stderr and len(done.stderr.splitlines()) == 1
+    assert "POST training-jobs" not in stub.operations() and copying.ls(account) == []
+
+
+@pytest.mark.parametrize("arguments", [("--engine", "one"), ("--target", "moon"), ("--nodes", "0")])
+def test_submit_wrong_usage(nobody, arguments):
+    assert submit("obs://my-bucket", *arguments).exit_code == 2
+    assert labkit("submit", "cifar10").exit_code == 2
+
+
+def test_a_bucket_here_is_for_rehearsals(stub, sample_data, tmp_path):
+    done = submit(f"file://{tmp_path}/b")
+    assert done.exit_code == 1 and "a bucket on this machine is for --target local" in done.stderr
+
+
+def run_job(stub, bucket, phase, recorded="resnet20-laptop"):
+    """What ModelArts does: the job goes through its phases and leaves its Run in the bucket."""
+    end = time.monotonic() + 120
+    while not stub.jobs and time.monotonic() < end:
+        time.sleep(0.02)
+    status = stub.jobs["job-1"]["status"]
+    status["phase"] = "Running"
+    time.sleep(0.3)
+    if recorded:
+        run = REPO / "labs" / "cifar10" / "runs" / recorded
+        copying.copy(run, f"{bucket}/jobs/mine/run", exclude=() if phase == "Completed" else ("summary.json",))
+    stub.log += "step 2\n"
+    status["phase"] = phase
+
+
+@pytest.mark.parametrize("phase, recorded, status", [
+    ("Completed", "resnet20-laptop", 0), ("Failed", "resnet20-laptop", 1), ("Failed", None, 1)
+])  # fmt: skip
+def test_wait_and_fetch(account, stub, phase, recorded, status):
+    thread = threading.Thread(target=run_job, args=(stub, account, phase, recorded))
+    thread.start()
+    done = submit(account, "--name", "mine", "--wait")
+    thread.join()
+    assert done.exit_code == status, done.output
+    assert "job mine: Running" in done.stderr and f"job mine: {phase}" in done.stderr
+    assert "step 1\nstep 2\n" in done.stdout
+    if not recorded:
+        assert f"the job left no Run in {account}/jobs/mine/run" in done.stderr and os.listdir() == []
+        return
+    run = runs.open_run("runs/mine")
+    assert run.complete == (phase == "Completed") and run.recipe.data.folder == "sample/cifar-10-batches-bin"
+    assert "runs/mine" in done.stdout and ("--resume" in done.stdout) == (phase == "Failed")
+
+
+def begin(bucket):
+    """`labkit submit --wait`, in a process of its own that Ctrl-C reaches."""
+    command = ["submit", "cifar10", "--profile", "sample", "--bucket", bucket, "--name", "mine", "--wait"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "labkit", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONPATH": str(REPO)},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+
+
+def test_ctrl_c_while_waiting_leaves_the_job_alone(account, stub):
+    process = begin(account)
+    for line in process.stderr:
+        if line == "job mine: Creating\n":
+            break
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the job goes on; look at it with: labkit jobs show job-1" in stderr and "Traceback" not in stderr
+    assert "POST training-jobs/actions" not in stub.operations() and stub.jobs["job-1"]["status"]["phase"] == "Creating"
+
+
+def test_ctrl_c_while_the_job_is_created(account, stub):
+    """Nobody knows whether it was; how to see that is told."""
+    stub.faults["POST training-jobs"] = ["stall"]
+    process, end = begin(account), time.monotonic() + 120
+    while "POST training-jobs" not in stub.operations() and time.monotonic() < end:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130 and "see if it was: labkit jobs list --name mine" in stderr
+    assert stub.operations().count("POST training-jobs") == 1
+
+
+def test_a_rival_is_no_part_of_the_job(stub, sample_data):
+    done = labkit("submit", "thor", "--profile", "sample", "--bucket", "obs://my-bucket", "--dry-run")
+    assert done.exit_code == 0 and "a job of its own: --profile sample-momentum" in done.stderr
+
+
+def test_a_job_that_is_refused(account, stub):
+    stub.faults["POST training-jobs"] = [(400, {"error_code": "ModelArts.0104", "error_msg": "quota"})]
+    done = submit(account, "--name", "mine", "--wait")
+    assert done.exit_code == 1 and "quota" in done.stderr and not os.path.exists("runs")

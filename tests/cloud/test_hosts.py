@@ -1,0 +1,94 @@
+"""Trainings of several processes in a job with URLs: by msrun, on hosts that share no folder, and of a custom image."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from labkit import run as runs
+from labkit.cloud import submission
+from labkit.runtime import REPO
+
+pytestmark = pytest.mark.slow
+
+# Makes of each process a host of its own: what it copies lies where the other one does not look.
+APART = """
+import os, runpy, sys, tempfile
+from pathlib import Path
+os.environ["MA_NUM_HOSTS"] = "2"
+if os.environ.get("MS_ROLE") == "MS_WORKER":
+    tempfile.tempdir = str(Path(__file__).parent / f"host-{os.environ['RANK_ID']}")
+    Path(tempfile.tempdir).mkdir(exist_ok=True)
+sys.argv[0] = str(Path(__file__).parent / "code" / "train.py")
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.fixture
+def job(sample_data, tmp_path):
+    """A job of cifar10 whose code is packed, and whose data is in a folder as a bucket."""
+    asked = submission.prepare("cifar10", "sample", f"file://{tmp_path}/b", settings=("max_steps=4",), name="mine")
+    submission.pack(asked, tmp_path / "code")
+    submission.upload(asked, tmp_path / "code")
+    (tmp_path / "tmp").mkdir()
+    return asked
+
+
+@pytest.fixture
+def start(job, tmp_path):
+    """Function that runs a command of Python with the job's arguments, and returns the Run that it leaves."""
+
+    def start(*command, **env):
+        arguments = ["--data_url", job.data, "--train_url", job.run, "--profile", "sample"]
+        done = subprocess.run(
+            [sys.executable, *map(str, command), *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=500,
+            env=os.environ | {"PYTHONPATH": str(REPO), "TMPDIR": str(tmp_path / "tmp")} | env,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        run = runs.open_run(tmp_path / "b/jobs/mine/run")
+        assert run.complete and run.processes == 2
+        assert [record["step"] for record in run.steps()] == [1, 2, 3, 4]
+        return run, done
+
+    return start
+
+
+def test_hosts_that_share_no_folder(start, tmp_path):
+    """The second one makes its own Run, and sends none; started again, both fetch what there is and go on from it."""
+    (tmp_path / "apart.py").write_text(APART)
+    command = ("-m", "labkit", "launch", "-n", 2, "--device-target", "CPU", "--log-dir", tmp_path / "logs",
+               tmp_path / "apart.py")  # fmt: skip
+    run, _ = start(*command)
+    losses = [record["loss"] for record in run.steps()]
+    assert len(list(tmp_path.glob("host-*/labkit-*/data/*/test_batch.bin"))) == 2
+    [kept] = tmp_path.glob("host-*/labkit-*/runs/*")
+    assert "host-1" in str(kept) and {path.name for path in kept.iterdir()} == {"recipe.yaml", "checkpoints"}
+    (run.path / "summary.json").unlink()  # as if it had been killed before its end
+    run, _ = start(*command)
+    assert [record["loss"] for record in run.steps()] == losses
+    for rank in (0, 1):
+        assert "/run, 4 files, copied to" in (tmp_path / "logs" / f"worker_{rank}.log").read_text()
+
+
+def test_one_card_of_a_preset_engine(job, tmp_path):
+    """A job with paths (API v2): the process of the card trains, starts no other, and copies nothing."""
+    own = {"MA_JOB_DIR": "/job", "MA_NUM_HOSTS": "1", "MA_NUM_GPUS": "1", "RANK_TABLE_FILE": "/table.json",
+           "RANK_ID": "0", "RANK_SIZE": "1", "ASCEND_DEVICE_ID": "0"}  # fmt: skip
+    data, out = tmp_path / "b/data/sample/cifar-10-batches-bin", tmp_path / "out"
+    out.mkdir()
+    arguments = [f"--data_url={data}", f"--train_url={out}", "--profile=sample"]
+    command = [sys.executable, tmp_path / "code" / "train.py", *arguments]
+    env = os.environ | own | {"TMPDIR": str(tmp_path / "tmp")}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=500, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = runs.open_run(out)
+    assert run.complete and run.processes == 1 and run.recipe.data.folder == str(data)
+    assert "copied" not in done.stdout and list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_custom_image(start, tmp_path):
+    """The one process that is started copies for both that it starts."""
+    _, done = start(tmp_path / "code" / "train.py", MA_NUM_HOSTS="1", MA_NUM_GPUS="2")
+    assert done.stdout.count("data: ") == 1 and "epoch 1 accuracy" in done.stdout
+    assert list(tmp_path.glob("tmp/labkit-*/runs/*")) == []

@@ -1,0 +1,283 @@
+"""Inside a job: where a start file finds itself, what it starts, and what a job with URLs carries. No training."""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+from labkit import jobs, launch, recipe
+from labkit import run as runs
+from labkit.cloud import carrying
+from labkit.cloud.place import CloudError
+from labkit.jobs import Place
+from labkit.launch import Hosts
+from labkit.runtime import LabkitError
+
+JOB = {"MA_JOB_DIR": "/home/ma-user/modelarts/user-job-dir"}
+CARD = {"RANK_TABLE_FILE": "/table.json", "RANK_ID": "3", "RANK_SIZE": "8", "ASCEND_DEVICE_ID": "3"}
+MSRUN = {"MS_ROLE": "MS_WORKER", "RANK_ID": "1", "RANK_SIZE": "2"}
+MPIRUN = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}
+ONE = {**JOB, "MA_NUM_HOSTS": "1", "MA_NUM_GPUS": "1"}
+EIGHT = {**JOB, "MA_NUM_HOSTS": "1", "MA_NUM_GPUS": "8"}
+FOUR_HOSTS = {"MA_NUM_HOSTS": "4", "MA_NUM_GPUS": "8", "VC_WORKER_HOSTS": "first.job,second.job,third,fourth"}
+SECOND = {**JOB, **FOUR_HOSTS, "VC_TASK_INDEX": "1"}
+NAMES = {"MS_ROLE", "LABKIT_LAUNCHED", *JOB, *CARD, *MSRUN, *MPIRUN, *SECOND}
+PATHS, URLS = ("/in", "/out"), ("obs://b-1/in", "obs://b-1/out")
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    """Function that sets these variables, and no others of a job."""
+
+    def environment(values):
+        for name in NAMES:
+            monkeypatch.delenv(name, raising=False)
+        for name, value in values.items():
+            monkeypatch.setenv(name, value)
+
+    return environment
+
+
+@pytest.mark.parametrize("values, urls, expected", [
+    ({}, PATHS, Place()),
+    ({}, URLS, Place("v1")),
+    ({}, ("/in", "s3://b-1/out"), Place("v1")),
+    ({}, ("file:///in", "/out"), Place("v1")),
+    (JOB, PATHS, Place("v2")),
+    (JOB, URLS, Place("v1")),
+    (ONE, PATHS, Place("v2")),
+    ({**JOB, "MA_NUM_HOSTS": "1", "MA_NUM_GPUS": "0"}, PATHS, Place("v2")),  # a machine without cards
+    (CARD, URLS, Place("v1", "card", 3, 8)),
+    ({**EIGHT, **CARD}, PATHS, Place("v2", "card", 3, 8)),
+    ({**EIGHT, **CARD, "RANK_ID": "0", "RANK_SIZE": "1"}, PATHS, Place("v2", "card", 0, 1)),
+    ({**SECOND, **CARD, "RANK_ID": "8", "RANK_SIZE": "32"}, PATHS, Place("v2", "card", 8, 8)),
+    ({"RANK_ID": "0", "RANK_SIZE": "1"}, PATHS, Place()),  # of `labkit launch -n 1`
+    ({**EIGHT, "RANK_ID": "0", "RANK_SIZE": "1"}, PATHS, Place("v2")),
+    (MSRUN, PATHS, Place("local", "msrun", 1, 2)),
+    ({**EIGHT, **MSRUN}, URLS, Place("v1", "msrun", 1, 2)),
+    ({**EIGHT, **MSRUN, "RANK_TABLE_FILE": "/t"}, PATHS, Place("v2", "msrun", 1, 2)),
+    ({"MS_ROLE": "MS_SCHED", "RANK_ID": "0", "RANK_SIZE": "2"}, PATHS, Place("local", "scheduler")),
+    ({**EIGHT, "MS_ROLE": "MS_SCHED"}, URLS, Place("v1", "scheduler")),
+    (MPIRUN, PATHS, Place("local", "mpirun", 1, 2)),
+    (EIGHT, PATHS, Place("v2", "image", 0, 8)),
+    (EIGHT, URLS, Place("v1", "image", 0, 8)),
+    ({**EIGHT, "RANK_TABLE_FILE": "/t"}, PATHS, Place("v2", "image", 0, 8)),
+    (SECOND, PATHS, Place("v2", "image", 8, 8, Hosts(4, 1, "first.job"))),
+])  # fmt: skip
+def test_place(environment, values, urls, expected):
+    environment(values)
+    assert jobs.place(*urls) == expected
+
+
+@pytest.mark.parametrize("values, leads_host, leads", [
+    ({}, True, True), (CARD, False, False), ({**CARD, "RANK_ID": "0"}, True, True), (MSRUN, False, False),
+    ({**SECOND, **CARD, "RANK_ID": "8", "RANK_SIZE": "32"}, True, False), (EIGHT, True, True), (SECOND, True, False),
+    ({**SECOND, "VC_TASK_INDEX": "0"}, True, True), ({"MS_ROLE": "MS_SCHED"}, False, False),
+])  # fmt: skip
+def test_who_copies(environment, values, leads_host, leads):
+    """One process of each machine fetches, one of all sends."""
+    environment(values)
+    here = jobs.place(*PATHS)
+    assert (here.leads_host, here.leads) == (leads_host, leads)
+
+
+@pytest.mark.parametrize("values, says", [
+    ({"MA_NUM_GPUS": "eight"}, "^MA_NUM_GPUS: must be a number, not 'eight'$"),
+    ({name: value for name, value in SECOND.items() if name != "VC_WORKER_HOSTS"}, "^VC_WORKER_HOSTS: missing"),
+    ({name: value for name, value in SECOND.items() if name != "VC_TASK_INDEX"}, "^VC_TASK_INDEX: missing"),
+    ({"RANK_TABLE_FILE": "/t", "RANK_ID": "x", "RANK_SIZE": "8"}, "RANK_SIZE is 8, but RANK_ID"),
+])  # fmt: skip
+def test_no_place(environment, values, says):
+    environment(values)
+    with pytest.raises(LabkitError, match=says):
+        jobs.place(*PATHS)
+
+
+# -- What is started for the cards of a custom image -----------------------------------------------------
+
+
+def test_command_line_of_msrun_on_several_hosts():
+    """As ModelArts' guide to custom images has it, for the second of four machines with eight cards each."""
+    command = launch._msrun(["train.py", "--x", "1"], 8, 12345, "/logs", Hosts(4, 1, "first.job"))
+    assert {
+        "--worker_num=32", "--local_worker_num=8", "--master_addr=first.job", "--master_port=8118", "--node_rank=1",
+        "--log_dir=/logs", "--join=True",
+    } <= set(command)  # fmt: skip
+    assert command[-3:] == ("train.py", "--x", "1")
+    alone = launch._msrun(["train.py"], 8, 12345, "/logs")
+    assert {"--worker_num=8", "--local_worker_num=8", "--master_port=12345"} <= set(alone)
+    assert not [word for word in alone if word.startswith(("--master_addr", "--node_rank"))]
+
+
+PRINT = """
+import json, os, sys
+from labkit import jobs
+here = jobs.place(*sys.argv[1:])
+names = ("RANK_ID", "RANK_SIZE", "DEVICE_ID")
+if here.start == "image":
+    jobs.launch([*sys.argv], here.cards, sys.argv[1], hosts=here.hosts)
+elif here.start != "scheduler":
+    print(json.dumps({"start": here.start, "hosts": here.hosts, **{n: os.environ.get(n) for n in names}}))
+"""
+
+
+def test_a_custom_image_starts_msrun_once(environment, tmp_path):
+    """Each of the processes that msrun starts knows that it is msrun's, and starts no other."""
+    environment({**EIGHT, "MA_NUM_GPUS": "2"})
+    (tmp_path / "start.py").write_text(PRINT)
+    command = [sys.executable, tmp_path / "start.py", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    for rank in ("0", "1"):
+        printed = json.loads((tmp_path / f"worker_{rank}.log").read_text())
+        assert printed == {"start": "msrun", "hosts": None, "RANK_ID": rank, "RANK_SIZE": "2", "DEVICE_ID": rank}
+
+
+# -- What a job with URLs carries ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def carried(tmp_path, monkeypatch):
+    """A URL for a Run, in a folder of its own; what is cached is below tmp_path as well."""
+    monkeypatch.setattr(carrying, "FAST_DISK", tmp_path)
+    return f"file://{tmp_path}/bucket/run"
+
+
+def write_run(folder, steps, complete=False):
+    """A Run that looks like one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "checkpoints").mkdir(exist_ok=True)
+    asked = recipe.load(recipe.find("cifar10"), "sample")
+    runs.write_whole(folder / "recipe.yaml", asked.dump())
+    (folder / "history.jsonl").write_text("".join(json.dumps({"step": n + 1}) + "\n" for n in range(steps)))
+    runs.write_whole(folder / "checkpoints" / "latest.ckpt", str(steps))
+    (folder / "checkpoints" / "part.ckpt").write_text("half")
+    if complete:
+        (folder / "summary.json").write_text("{}")
+
+
+def there(url):
+    place = carrying.parse(url).path
+    return {file.relative_to(place).as_posix(): file.read_text() for file in place.rglob("*") if file.is_file()}
+
+
+def left(tmp_path):
+    return sorted(path.name for path in tmp_path.glob("labkit-*/runs/*"))
+
+
+def test_a_run_goes_back_in_the_end(carried, tmp_path):
+    with carrying.run_folder(carried, True, True) as folder:
+        assert not folder.exists()
+        write_run(folder, 3, complete=True)
+    assert there(carried).keys() == {"recipe.yaml", "history.jsonl", "checkpoints/latest.ckpt", "summary.json"}
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize("error", [ArithmeticError("planted"), KeyboardInterrupt(), SystemExit(3)])
+def test_a_run_goes_back_when_the_training_ends_otherwise(carried, tmp_path, error):
+    with pytest.raises(type(error)), carrying.run_folder(carried, True, True) as folder:
+        write_run(folder, 2)
+        raise error
+    assert there(carried)["checkpoints/latest.ckpt"] == "2" and left(tmp_path) == []
+
+
+def test_an_unfinished_run_is_fetched_first(carried, tmp_path):
+    write_run(tmp_path / "bucket" / "run", 2)
+    with carrying.run_folder(carried, True, True) as folder:
+        assert len(runs.open_run(folder).steps()) == 2 and runs.open_run(folder).checkpoint.read_text() == "2"
+        write_run(folder, 4, complete=True)
+    assert there(carried)["checkpoints/latest.ckpt"] == "4"
+
+
+def test_a_complete_run_stays_as_it_is(carried, tmp_path):
+    write_run(tmp_path / "bucket" / "run", 4, complete=True)
+    before = there(carried)
+    with carrying.run_folder(carried, True, True) as folder:
+        runs.relocate(runs.open_run(folder), "/elsewhere")  # where the start file has the data
+    assert there(carried) == before and left(tmp_path) == []
+
+
+def test_a_training_without_a_run(carried, tmp_path):
+    """It failed before it made one: that error is the one to see."""
+    with pytest.raises(ArithmeticError), carrying.run_folder(carried, True, True):
+        raise ArithmeticError("planted")
+    assert not (tmp_path / "bucket").exists()
+
+
+def test_another_process_copies_nothing(carried, tmp_path):
+    with carrying.run_folder(carried, False, False) as folder:
+        write_run(folder, 1)
+    assert not (tmp_path / "bucket").exists() and folder.exists()
+
+
+def test_what_a_killed_start_left_is_kept(carried, tmp_path, capsys):
+    """There it may have had more than it copied."""
+    with carrying.run_folder(carried, False, False) as folder:
+        write_run(folder, 7)
+    write_run(tmp_path / "bucket" / "run", 2)
+    with carrying.run_folder(carried, True, False) as again:
+        assert again == folder and len(runs.open_run(again).steps()) == 2
+    assert len(runs.open_run(folder.with_name(f"{folder.name}-before")).steps()) == 7
+    assert f"is kept as {folder}-before" in capsys.readouterr().out
+
+
+def test_two_trainings_of_one_run(carried):
+    with carrying.run_folder(carried, False, False) as folder:
+        write_run(folder, 1)
+    with runs.alone(runs.open_run(folder)), pytest.raises(CloudError, match="run: another training on this machine"):
+        carrying.run_folder(carried, True, True).__enter__()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_run_that_cannot_go_back_stays(carried, tmp_path, fails, capsys):
+    """A file is in the way; the training's own error, if there is one, is the one that is raised."""
+    (tmp_path / "bucket").write_text("in the way")
+    error = ArithmeticError if fails else CloudError
+    with pytest.raises(error) as caught, carrying.run_folder(carried, False, True) as folder:
+        write_run(folder, 5)
+        if fails:
+            raise ArithmeticError("planted")
+    told = capsys.readouterr().err if fails else str(caught.value)
+    assert f"the Run stays in {folder}" in told and len(runs.open_run(folder).steps()) == 5
+
+
+def test_a_checkpoint_goes_back_at_once(carried, tmp_path, monkeypatch):
+    """So a machine that is lost loses little. The history is as long as the checkpoint says, or longer."""
+    monkeypatch.setattr(carrying, "PERIOD", 0.02)
+    with carrying.run_folder(carried, True, True) as folder:
+        for steps in (1, 2):
+            write_run(folder, steps)
+            end = time.monotonic() + 30
+            while time.monotonic() < end and not (
+                (tmp_path / "bucket/run/checkpoints/latest.ckpt").exists()
+                and there(carried).get("checkpoints/latest.ckpt") == str(steps)
+                and there(carried).get("history.jsonl", "").count("\n") == steps
+            ):
+                time.sleep(0.02)
+            found = there(carried)
+            assert found["checkpoints/latest.ckpt"] == str(steps)
+            assert found["history.jsonl"].count("\n") == steps
+            assert "checkpoints/part.ckpt" not in found
+    assert left(tmp_path) == []
+
+
+def test_data_is_copied_once(carried, tmp_path, capsys):
+    source = tmp_path / "bucket" / "data"
+    (source / "train").mkdir(parents=True)
+    (source / "train" / "a.bin").write_text("a")
+    folder = carrying.data_folder(f"file://{source}")
+    assert (folder / "train" / "a.bin").read_text() == "a" and "1 files, copied to" in capsys.readouterr().out
+    assert carrying.data_folder(f"file://{source}/") == folder and capsys.readouterr().out == ""
+    shutil.rmtree(source)
+    with pytest.raises(CloudError, match="there is no such file or folder"):
+        carrying.data_folder(f"file://{source}")
+
+
+def test_a_cache_of_somebody_else(carried, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / f"labkit-{carrying.os.getuid()}").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CloudError, match="belongs to another user"):
+        carrying.data_folder("file:///data")

@@ -1,0 +1,237 @@
+"""`labkit submit --target local`: the contract of a job, by a small start file; then a lab's own, which trains."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from swift import environment
+
+from labkit import run as runs
+from labkit import training
+from labkit.cloud import copying, rehearsal
+from labkit.runtime import REPO
+
+
+@pytest.fixture
+def submit(tmp_path):
+    """Function that runs `labkit submit --target local` in a folder of its own, in a process of its own."""
+    (tmp_path / "work").mkdir()
+
+    def submit(lab, bucket, *arguments, start=False, **variables):
+        command = [sys.executable, "-m", "labkit", "submit", str(lab), "--profile", "sample", "--target", "local"]
+        env = os.environ | {"PYTHONPATH": str(REPO), "TMPDIR": str(tmp_path / "tmp")} | variables
+        (tmp_path / "tmp").mkdir(exist_ok=True)
+        process = subprocess.Popen(
+            [*command, "--bucket", bucket, *arguments], cwd=tmp_path / "work", env=env, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )  # fmt: skip
+        if start:
+            return process
+        stdout, stderr = process.communicate(timeout=400)
+        return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+    yield submit
+    assert os.listdir(tmp_path / "tmp") == []  # what a job had here has gone
+
+
+def told(stdout):
+    return json.loads(stdout.splitlines()[0])
+
+
+# -- The contract ------------------------------------------------------------------------------------------
+
+
+def test_what_a_job_is_given(submit, small_lab, tmp_path):
+    """Fresh folders, the arguments and environment of a job of ModelArts, and none of another launch."""
+    bucket = f"file://{tmp_path}/b"
+    done = submit(small_lab(), bucket, "--name", "mine", "--cards", "2", RANK_TABLE_FILE="/t", RANK_ID="5", MS_ROLE="x")
+    assert done.returncode == 0, done.stderr
+    found = told(done.stdout)
+    top = found["cwd"]
+    assert found["given"] == {
+        "data_url": f"{top}/inputs/data_url_0", "train_url": f"{top}/outputs/train_url_0", "profile": "sample"
+    }  # fmt: skip
+    assert found["labkit"] == f"{top}/user-job-dir/code/labkit/__init__.py"
+    assert {"data_batch_1.bin", "test_batch.bin"} <= set(found["files"])
+    assert {name: value for name, value in found["env"].items() if name != "LABKIT_COMMIT"} == {
+        "MA_JOB_DIR": f"{top}/user-job-dir", "MA_LOG_DIR": f"{top}/log", "MA_NUM_HOSTS": "1", "MA_NUM_GPUS": "2",
+        "VC_WORKER_NUM": "1", "VC_TASK_INDEX": "0", "VC_WORKER_HOSTS": "127.0.0.1",
+    }  # fmt: skip
+    assert (tmp_path / "b/jobs/mine/run/result.txt").read_text() == "here"
+    assert told((tmp_path / "b/jobs/mine/log/mine-worker-0.log").read_text()) == found
+    assert "the job left no Run" in done.stderr and not (tmp_path / "work" / "runs").exists()
+
+
+@pytest.mark.parametrize("action, status", [
+    ("sys.exit(3)", 3), ("os.kill(os.getpid(), 9)", 137), ("raise ArithmeticError('planted')", 1)
+])  # fmt: skip
+def test_a_failure_passes_its_status_on(submit, small_lab, tmp_path, action, status):
+    done = submit(small_lab(action), f"file://{tmp_path}/b", "--name", "mine")
+    assert done.returncode == status and "job mine: Failed, exit status" in done.stderr
+    assert (tmp_path / "b/jobs/mine/run/result.txt").exists()  # and its outputs go back
+    if status == 1:
+        assert "ArithmeticError: planted" in (tmp_path / "b/jobs/mine/log/mine-worker-0.log").read_text()
+
+
+SAVES = """
+import signal, time
+def save(*_):
+    Path(given["train_url"], "saved.txt").write_text("saved")
+    print("saved", flush=True)
+    sys.exit(130)
+signal.signal(signal.SIGTERM, save)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_gives_the_job_time_to_save(submit, small_lab, tmp_path, number):
+    process = submit(small_lab(SAVES), f"file://{tmp_path}/b", "--name", "mine", start=True)
+    assert told(process.stdout.readline()) and process.stdout.readline() == "ready\n"
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=100)
+    assert process.returncode == 130 and "stopped; what it wrote is in" in stderr
+    assert (tmp_path / "b/jobs/mine/run/saved.txt").read_text() == "saved"
+    assert "saved" in (tmp_path / "b/jobs/mine/log/mine-worker-0.log").read_text()
+
+
+def test_what_cannot_go_back_stays(small_lab, sample_data, tmp_path, monkeypatch):
+    """The bucket goes away while the job runs."""
+    from labkit.cloud import submission
+
+    bucket = tmp_path / "b"
+    lab = small_lab(f"import shutil; shutil.rmtree({str(bucket)!r}); Path({str(bucket)!r}).write_text('')")
+    asked = submission.prepare(str(lab), "sample", f"file://{bucket}", name="mine")
+    submission.pack(asked, tmp_path / "code")
+    submission.upload(asked, tmp_path / "code")
+    monkeypatch.setattr(rehearsal.tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(submission.CloudError, match="what the job wrote stays in ") as caught:
+        rehearsal.rehearse(asked)
+    kept = rehearsal.Path(str(caught.value).rpartition("stays in ")[2])
+    assert (kept / "outputs" / "train_url_0" / "result.txt").read_text() == "here"
+
+
+def test_mistakes_are_told_before_anything_is_done(submit, small_lab, tmp_path):
+    for arguments, says in (
+        (("--name", "a b"), "name: "), (("--set", "epohcs=1"), "epohcs"), (("--data", "nowhere"), "nowhere"),
+        (("--out", str(tmp_path)), "already there"),
+    ):  # fmt: skip
+        lab = tmp_path / "lab" if (tmp_path / "lab").exists() else small_lab()
+        done = submit(lab, f"file://{tmp_path}/b", *arguments)
+        assert done.returncode == 1 and says in done.stderr and len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "b").exists()
+
+
+# -- Training ----------------------------------------------------------------------------------------------
+
+
+def completed(done, folder, steps):
+    """The Run that was fetched, which is whole and can be evaluated here."""
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == str(folder.relative_to(folder.parent.parent))
+    run = runs.open_run(folder)
+    assert run.complete and [record["step"] for record in run.steps()] == list(range(1, steps + 1))
+    assert run.recipe.max_steps == steps and run.recipe.data.folder == "sample/cifar-10-batches-bin"
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=REPO, capture_output=True, text=True, check=True).stdout
+    assert run.provenance["commit"] == head.strip()
+    return run
+
+
+@pytest.mark.slow
+def test_a_lab_on_a_folder(submit, tmp_path):
+    done = submit("cifar10", f"file://{tmp_path}/b", "--set", "max_steps=4", "--name", "one")
+    run = completed(done, tmp_path / "work" / "runs" / "one", 4)
+    assert run.processes == 1
+    assert training.evaluate(run)["accuracy"] == run.summary["accuracy"]  # its data and its checkpoint are found
+    assert "epoch 1 accuracy" in (tmp_path / "b/jobs/one/log/one-worker-0.log").read_text()
+
+
+@pytest.mark.slow
+def test_a_lab_on_an_object_server(submit, swift, bucket, tmp_path, monkeypatch):
+    keys = environment(swift.url)
+    done = submit("cifar10", f"obs://{bucket}/course", "--set", "max_steps=4", "--name", "one", **keys)
+    run = completed(done, tmp_path / "work" / "runs" / "one", 4)
+    for name, value in keys.items():
+        monkeypatch.setenv(name, value)
+    there = {item.name for item in copying.ls(f"obs://{bucket}/course/jobs/one/run")}
+    assert there == {
+        "recipe.yaml", "history.jsonl", "provenance.json", "summary.json", "checkpoints/latest.ckpt"
+    }  # fmt: skip
+    assert copying.verify(run.path / "checkpoints", f"obs://{bucket}/course/jobs/one/run/checkpoints") == []
+
+
+@pytest.mark.slow
+def test_a_lab_on_two_cards(submit, tmp_path):
+    """As on a machine with two and nothing started: the start file starts msrun."""
+    done = submit("cifar10", f"file://{tmp_path}/b", "--set", "max_steps=4", "--name", "two", "--cards", "2")
+    run = completed(done, tmp_path / "work" / "runs" / "two", 4)
+    assert run.processes == 2
+    logs = {path.name for path in (tmp_path / "b/jobs/two/log/workers").iterdir()}
+    assert {"worker_0.log", "worker_1.log", "scheduler.log"} <= logs
+
+
+# -- A job with URLs (API v1), by its start file -------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_job_with_urls_that_is_stopped_and_goes_on(swift, bucket, sample_data, tmp_path, monkeypatch):
+    """The start file copies by itself. SIGTERM is how a job is stopped; the next one goes on from the bucket."""
+    from labkit.cloud import submission
+
+    env = os.environ | environment(swift.url) | {"TMPDIR": str(tmp_path / "tmp")}
+    for name, value in environment(swift.url).items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "tmp").mkdir()
+    settings = ("max_steps=6", "checkpoint_steps=2")
+    asked = submission.prepare("cifar10", "sample", f"obs://{bucket}", settings=settings, name="mine")
+    submission.pack(asked, tmp_path / "code")
+    submission.upload(asked, tmp_path / "code")
+    command = [sys.executable, tmp_path / "code" / "train.py", "--data_url", asked.data, "--train_url", asked.run,
+               "--profile", "sample"]  # fmt: skip
+    with open(tmp_path / "log", "w") as log:
+        process = subprocess.Popen(command, env=env, stdout=log, stderr=log, cwd=tmp_path)
+    end = time.monotonic() + 300
+    while not list(tmp_path.glob("tmp/labkit-*/runs/*/checkpoints/latest.ckpt")) and time.monotonic() < end:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=300) == 130, (tmp_path / "log").read_text()
+    assert list(tmp_path.glob("tmp/labkit-*/runs/*")) == []
+    first = submission.fetch(asked, tmp_path / "first")
+    assert not first.complete and first.checkpoint.exists()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "other"))  # another machine: another folder for the data
+    (tmp_path / "other").mkdir()
+    env["TMPDIR"] = str(tmp_path / "other")
+    done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=tmp_path, timeout=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"Run: {asked.run}, " in done.stdout and f"data: {asked.data}, 8 files, copied to" in done.stdout
+    run = submission.fetch(asked, tmp_path / "whole")
+    assert run.complete and [record["step"] for record in run.steps()] == [1, 2, 3, 4, 5, 6]
+    begun = first.steps()[:2]
+    assert [r["loss"] for r in run.steps()[:2]] == [r["loss"] for r in begun]
+    again = subprocess.run(command, env=env, capture_output=True, text=True, cwd=tmp_path, timeout=400)
+    assert again.returncode == 0 and "is complete: nothing to train" in again.stdout
+
+
+@pytest.mark.slow
+def test_a_job_with_urls_that_fails(sample_data, tmp_path):
+    """On a folder as a bucket: what there is of the Run goes back, and the error is the training's."""
+    from labkit.cloud import submission
+
+    settings = ("schedule.lr_max=1e30",)
+    asked = submission.prepare("cifar10", "sample", f"file://{tmp_path}/b", settings=settings, name="mine")
+    submission.pack(asked, tmp_path / "code")
+    submission.upload(asked, tmp_path / "code")
+    (tmp_path / "tmp").mkdir()
+    command = [sys.executable, tmp_path / "code" / "train.py", "--data_url", asked.data, "--train_url", asked.run,
+               "--profile", "sample"]  # fmt: skip
+    env = os.environ | {"TMPDIR": str(tmp_path / "tmp")}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=tmp_path, timeout=400)
+    assert done.returncode == 1 and done.stderr.startswith("Error: ") and len(done.stderr.splitlines()) == 1
+    run = submission.fetch(asked, tmp_path / "fetched")
+    assert not run.complete and run.steps()
