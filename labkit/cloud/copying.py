@@ -141,7 +141,10 @@ def verify(src, dst, *, store=None) -> list[str]:
         raise CloudError(f"{source}: nothing to compare")
     there, differences = there_at(target, str(dst), items, single, store), []
     for item in items:
+        require_safe(item.name)
         end = end_of(target, str(dst), item, single)
+        if isinstance(target, Local) and not single:
+            require_inside(target.path, end)
         found = found_at(end, there)
         if found is None:
             differences.append(f"{item.name}: missing")

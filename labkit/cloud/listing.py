@@ -5,7 +5,7 @@ import stat as modes
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.cloud.place import CloudError, Local, Remote
+from labkit.cloud.place import CloudError, Local, Remote, require_safe
 from labkit.cloud.store import Entry
 from labkit.cloud.transfers import HIDDEN
 
@@ -63,7 +63,7 @@ def end_of(target, text, item, single):
     """Where an item goes: a key, or a path."""
     into = not single or text.endswith("/")
     if isinstance(target, Remote):
-        return target.below(item.name).key if into or not target.key else target.key
+        return require_safe(target.below(item.name).key if into or not target.key else target.key)
     return target.path / item.name if into or target.path.is_dir() else target.path
 
 

@@ -1,6 +1,5 @@
 """ModelArts, API v2: training jobs as the server tells them (Job), and the server (Client)."""
 
-import configparser
 import json
 import os
 import random
@@ -11,13 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http.client import HTTPException
 from urllib.error import HTTPError
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
+from labkit.cloud import access
 from labkit.cloud.job import JobSpec
 from labkit.cloud.place import CloudError
 from labkit.cloud.signing import sign
-from labkit.cloud.store import FILE, LONGEST_WAIT, credentials
+from labkit.cloud.store import LONGEST_WAIT
 
 PHASES = ("Creating", "Pending", "Running", "Completed", "Failed", "Terminating", "Terminated", "Abnormal")
 ENDED = ("Completed", "Failed", "Terminated", "Abnormal")
@@ -68,8 +68,6 @@ class Client:
     """
 
     def __init__(self, endpoint, project, keys, *, context=None, deadline=120.0, timeout=30.0, settle=30.0):
-        if not all(re.fullmatch(r"[!-~]+", word) for word in (project, *keys) if word is not None):
-            raise CloudError("credentials: a space, a newline or what is not ASCII in a key, the token or the id")
         self.endpoint, self.project, self._keys = endpoint.rstrip("/"), project, keys
         self.deadline, self.timeout, self.settle = deadline, timeout, settle
         context = context or ssl.create_default_context()  # verifies the chain and the host's name
@@ -78,12 +76,8 @@ class Client:
     @classmethod
     def connect(cls, environment=os.environ, **options):
         """The region, project and account that the environment or the SDKs' file names; raises CloudError."""
-        keys, file = credentials(environment), environment.get("MODELARTS_CA_FILE")
-        try:
-            context = ssl.create_default_context(cafile=file)
-        except OSError as error:
-            raise CloudError(f"MODELARTS_CA_FILE: {file}: {error}") from None
-        return cls(endpoint(environment), project(environment), keys, context=context, **options)
+        context, keys = access.tls(environment, "MODELARTS_CA_FILE"), access.credentials(environment)
+        return cls(access.modelarts_url(environment), access.project(environment), keys, context=context, **options)
 
     def create(self, spec: JobSpec) -> Job:
         """Start a job, once: where the answer is lost, it is looked for by its name and never asked for again.
@@ -214,36 +208,3 @@ def _id(text):
     if not re.fullmatch(r"[A-Za-z0-9_-]+", text):
         raise CloudError(f"{text!r}: no id of a job, task or project: they have letters, digits, - and _")
     return text
-
-
-def endpoint(environment) -> str:
-    """URL of ModelArts: MODELARTS_ENDPOINT, or of a region (MODELARTS_REGION, or the one of OBS_ENDPOINT)."""
-    url, region = environment.get("MODELARTS_ENDPOINT"), environment.get("MODELARTS_REGION")
-    if not url:
-        host = environment.get("OBS_ENDPOINT", "").partition("://")[2] or environment.get("OBS_ENDPOINT", "")
-        known = re.fullmatch(r"obs\.([a-z0-9-]+)\.myhuaweicloud\.com/?", host)
-        region = region or (known and known[1])
-        if not region or not re.fullmatch(r"[a-z0-9-]+", region):
-            raise CloudError("no region: set MODELARTS_REGION, for example to cn-north-4, or MODELARTS_ENDPOINT")
-        return f"https://modelarts.{region}.myhuaweicloud.com"
-    url = url if "://" in url else f"https://{url}"
-    parts = urlsplit(url)
-    here = parts.hostname in ("127.0.0.1", "::1", "localhost")
-    if parts.username or not parts.hostname or parts.scheme != "https" and not (parts.scheme == "http" and here):
-        raise CloudError("MODELARTS_ENDPOINT: must be https://HOST (http:// only on this machine, for rehearsals)")
-    return url
-
-
-def project(environment) -> str:
-    """Id of the project: MODELARTS_PROJECT_ID, HUAWEICLOUD_SDK_PROJECT_ID, or project_id of the SDKs' file."""
-    if named := environment.get("MODELARTS_PROJECT_ID") or environment.get("HUAWEICLOUD_SDK_PROJECT_ID"):
-        return named
-    file = configparser.ConfigParser(interpolation=None)
-    try:
-        file.read(FILE.expanduser(), encoding="utf-8")
-    except (configparser.Error, UnicodeDecodeError):
-        raise CloudError(f"{FILE}: not an INI file") from None  # the parser's own words would quote it
-    found = file.get("basic", "project_id", fallback=None)
-    if not found:
-        raise CloudError(f"no project: set MODELARTS_PROJECT_ID, or write project_id into {FILE}, [basic]")
-    return found

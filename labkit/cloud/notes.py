@@ -9,16 +9,12 @@ from pathlib import Path
 
 
 class Note:
-    """Which open uploads of an object are ours, kept on this machine and held by one process at a time.
-
-    Before an upload is begun, the note has those that are there (`before`): where the answer is lost, or this process
-    ends, the others are ours.
-    """
+    """Which open upload of an object is ours, and of what content; held by one process of this machine at a time."""
 
     def __init__(self, *place):
         cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         self.place, self.path = place, Path(cache, "labkit", "uploads", f"{short(*place)}.json")
-        self.sha256 = self.upload = self.before = None
+        self.sha256 = self.upload = None
 
     def __enter__(self):
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -26,19 +22,16 @@ class Note:
         self._lock.__enter__()
         with suppress(OSError, ValueError, KeyError):
             known = json.loads(self.path.read_text())
-            self.sha256, self.upload, self.before = known["sha256"], known["upload"], known["before"]
+            self.sha256, self.upload = known["sha256"], known["upload"]
         return self
 
     def __exit__(self, *_):
         self.path.with_suffix(".lock").unlink(missing_ok=True)
         self._lock.__exit__(None, None, None)
 
-    def owns(self, upload):
-        return upload == self.upload or (self.before is not None and upload not in self.before)
-
-    def write(self, sha256, upload=None, before=None):
-        self.sha256, self.upload, self.before = sha256, upload, before
-        told = {"place": self.place, "sha256": sha256, "upload": upload, "before": before}
+    def write(self, sha256, upload):
+        self.sha256, self.upload = sha256, upload
+        told = {"place": self.place, "sha256": sha256, "upload": upload}
         fresh = self.path.with_suffix(".new")
         fresh.write_text(json.dumps(told))
         os.replace(fresh, self.path)

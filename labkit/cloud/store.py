@@ -8,7 +8,6 @@ it as a stream: of bytes it would make a text for its log, which takes three tim
 from __future__ import annotations  # Store has a method list
 
 import base64
-import configparser
 import hashlib
 import io
 import os
@@ -23,9 +22,9 @@ from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from ipaddress import ip_address
-from pathlib import Path
 from urllib.parse import urlsplit
 
+from labkit.cloud import access
 from labkit.cloud.place import CloudError
 
 TRANSIENT = {408, 429, 500, 502, 503, 504}
@@ -34,10 +33,6 @@ TRANSIENT_CODES = {"BadDigest", "IncompleteBody", "InternalError", "RequestTimeo
 LONGEST_WAIT = 20.0  # seconds between two tries
 CHUNK = 1 << 20
 PAGE = 1000  # entries of a listing that are asked for at once
-KEYS = (("OBS_ACCESS_KEY_ID", "OBS_SECRET_ACCESS_KEY", "OBS_SECURITY_TOKEN"),
-        ("HUAWEICLOUD_SDK_AK", "HUAWEICLOUD_SDK_SK", "HUAWEICLOUD_SDK_SECURITY_TOKEN"),
-        ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SECURITY_TOKEN"))  # fmt: skip
-FILE = Path("~/.huaweicloud/credentials")  # of Huawei Cloud's SDKs
 
 
 @dataclass(frozen=True)
@@ -70,46 +65,6 @@ class _TryAgain(Exception):
         self.error, self.wait = error, wait
 
 
-def credentials(environment) -> tuple[str, str, str | None]:
-    """Access key, secret key and token, from the environment or the SDKs' file; raises CloudError."""
-    for names in KEYS:
-        access, secret, token = (environment.get(name) for name in names)
-        if access and secret:
-            return access, secret, token
-        if access or secret:
-            there, missing = names[:2] if access else names[1::-1]
-            raise CloudError(f"{missing} is not set, but {there} is")
-    file = configparser.ConfigParser(interpolation=None)
-    try:
-        file.read(FILE.expanduser(), encoding="utf-8")
-    except (configparser.Error, UnicodeDecodeError):
-        raise CloudError(f"{FILE}: not an INI file") from None  # the parser's own words would quote it
-    found = dict(file["basic"]) if file.has_section("basic") else {}
-    if found.get("ak") and found.get("sk"):
-        return found["ak"], found["sk"], found.get("security_token")
-    raise CloudError(f"no credentials: set {KEYS[0][0]} and {KEYS[0][1]}, or write ak and sk into {FILE}, [basic]")
-
-
-def endpoint(environment) -> str:
-    """URL of the server; raises CloudError."""
-    url = environment.get("OBS_ENDPOINT")
-    if not url and environment.get("S3_ENDPOINT"):  # in a job
-        url = environment["S3_ENDPOINT"]
-        if "://" not in url:
-            url = ("https://" if environment.get("S3_USE_HTTPS", "1") == "1" else "http://") + url
-    if not url:
-        raise CloudError("no server: set OBS_ENDPOINT, for example https://obs.cn-north-4.myhuaweicloud.com")
-    url = url if "://" in url else f"https://{url}"
-    try:
-        found = urlsplit(url)
-        known = found.scheme in ("http", "https") and found.hostname and found.port != 0 and "@" not in found.netloc
-    except ValueError:
-        known = False
-    if not known:  # not quoted: there may be a password in it
-        raise CloudError("OBS_ENDPOINT (in a job, S3_ENDPOINT): not of the form https://HOST or https://HOST:PORT")
-    return url
-
-
 class Store:
     """A server. deadline: seconds without success after which a request is given up."""
 
@@ -127,19 +82,18 @@ class Store:
     @classmethod
     def connect(cls, environment=os.environ, deadline=300.0):
         """The server and the account that the environment names; raises CloudError. No request is made yet."""
-        url, (access, secret, token) = endpoint(environment), credentials(environment)
-        host, secure = urlsplit(url).hostname or "", urlsplit(url).scheme == "https"
+        url, keys = access.obs_url(environment), access.credentials(environment)
+        host = urlsplit(url).hostname
         by_path = host == "localhost" or _is_address(host)
         signature = environment.get("OBS_SIGNATURE") or ("obs" if host.endswith(".myhuaweicloud.com") else "v4")
+        if signature not in ("obs", "v2", "v4"):
+            raise CloudError(f"OBS_SIGNATURE: must be obs, v2 or v4, not {signature!r}")
         client = _client(
-            access, secret, server=url, security_token=token, signature=signature, path_style=by_path,
+            *keys[:2], server=url, security_token=keys[2], signature=signature, path_style=by_path,
             region=environment.get("OBS_REGION", "us-east-1"), max_retry_count=0, timeout=30,
         )  # fmt: skip
-        if secure:
-            try:
-                client.context = ssl.create_default_context(cafile=environment.get("OBS_CA_FILE"))
-            except (OSError, ssl.SSLError) as error:
-                raise CloudError(f"OBS_CA_FILE: {environment['OBS_CA_FILE']}: {error}") from None
+        if url.startswith("https://"):
+            client.context = access.tls(environment, "OBS_CA_FILE")
         return cls(client, url, deadline)
 
     def head(self, bucket, key) -> Entry | None:
@@ -154,9 +108,9 @@ class Store:
         )
         if found is None:
             return None
-        headers = {name.lower(): value for name, value in found.header}
-        sha256 = next((value for name, value in headers.items() if name.endswith("sha256") and len(value) == 64), None)
-        return Entry(key, int(found.body.contentLength), _unquoted(found.body.etag), sha256)
+        sha256 = {name.lower(): value for name, value in found.header}.get("sha256", "")  # without its x-amz-meta-
+        known = sha256 if re.fullmatch("[0-9a-f]{64}", sha256) else None
+        return Entry(key, int(found.body.contentLength), _unquoted(found.body.etag), known)
 
     def list(self, bucket, prefix="") -> Iterator[Entry]:
         """All objects whose keys begin with the prefix, in the order of their keys."""
@@ -336,6 +290,8 @@ class Store:
             return None
         if result.status >= 300:
             reason = result.errorMessage or result.reason
+            if result.status < 400:
+                reason = f"{reason}: another server has it; is OBS_ENDPOINT of the bucket's region?"
             error = CloudError(f"{place}: {reason}", result.status, result.errorCode, result.requestId)
             if result.status in TRANSIENT or result.errorCode in TRANSIENT_CODES:
                 raise _TryAgain(error, _retry_after(result))
@@ -404,6 +360,9 @@ def _client(*arguments, **settings):
     from obs import ObsClient
 
     class Client(ObsClient):
+        def _is_redirect_exception(self, *_):
+            return False  # keys and signature are for one server; a redirect comes out as an error
+
         def _rename_response_headers(self, headers):
             asked = headers.get("retry-after")
             wait = [("retry-after", str(_seconds(asked, headers.get("date"))))] if asked else []

@@ -100,28 +100,19 @@ class Transfers:
             note.clear()
 
     def _open(self, note, path, part, count, bucket, key, sha256):
-        """Id of an open upload of ours for this content, and the ETags that it has by number."""
-        best, etags = None, {}
-        there = self.store.open_uploads(bucket, key)
-        for upload in filter(note.owns, there):
-            parts = self.store.parts(bucket, key, upload) if self.resume and note.sha256 == sha256 else None
-            parts = {
-                number: etag for number, etag in (parts or {}).items()
-                if 1 <= number <= count and etag == hashlib.md5(read_part(path, part, number)).hexdigest()
+        """Id of our open upload of this content, begun if there is none, and the ETags that it has by number."""
+        parts = self.store.parts(bucket, key, note.upload) if note.upload else None
+        if parts is not None and self.resume and note.sha256 == sha256:
+            there = {number: etag for number, etag in parts.items() if 1 <= number <= count}
+            return note.upload, {
+                number: etag for number, etag in there.items()
+                if etag == hashlib.md5(read_part(path, part, number)).hexdigest()
             }  # fmt: skip
-            if len(parts) > len(etags):
-                upload, best, etags = best, upload, parts
-            if upload:
-                self.store.abort(bucket, key, upload)
-        if best is None:
-            before = [upload for upload in there if not note.owns(upload)]
-            note.write(sha256, before=before)
-            best = self.store.begin(bucket, key, sha256)
-            for upload in self.store.open_uploads(bucket, key):  # begun as well, where an answer was lost
-                if upload != best and upload not in before and not self.store.parts(bucket, key, upload):
-                    self.store.abort(bucket, key, upload)
-        note.write(sha256, upload=best)
-        return best, etags
+        if parts is not None:
+            self.store.abort(bucket, key, note.upload)
+        upload = self.store.begin(bucket, key, sha256)  # if its answer is lost, it stays, without parts
+        note.write(sha256, upload)
+        return upload, {}
 
     # -- Down ------------------------------------------------------------------------------------------
 
