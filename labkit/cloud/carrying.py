@@ -98,16 +98,25 @@ def _set_aside(folder, url):
         print(f"Run: what an earlier start left in {folder} is kept as {kept}", flush=True)
 
 
+def copy_runs(folder, url, summary=True) -> int:
+    """Copy Runs so that what is at the URL can be gone on with, wherever this is cut off; returns how many files.
+
+    The history goes before the checkpoint that counts on it, and summary.json, by which a Run is complete, last.
+    """
+    waits = [("*checkpoints/*", "*summary.json"), ("*summary.json",), ()]
+    return sum(copying.copy(folder, url, exclude=PARTS + later).copied for later in waits[: 3 if summary else 2])
+
+
 def _send(folder, url):
     """Copy the Run to its URL and remove it here; where that fails, it stays, and the error says where."""
     if not (folder / "recipe.yaml").exists():
         return  # the training failed before it made one
     try:
-        report = copying.copy(folder, url, exclude=PARTS)
+        copied = copy_runs(folder, url)
     except CloudError as error:
         error.args = (f"{error.args[0]}; the Run stays in {folder}",)
         raise
-    print(f"Run: {report.copied} files copied to {url}", flush=True)
+    print(f"Run: {copied} files copied to {url}", flush=True)
     shutil.rmtree(folder)
 
 
@@ -119,7 +128,7 @@ def _save_meanwhile(folder, url, ended):
             continue
         try:
             with _snapshot(folder) as whole:
-                copying.copy(whole, url)
+                copy_runs(whole, url, summary=False)
             saved = found
         except (CloudError, OSError) as error:  # the next time, or in the end
             print(f"Run: not copied to {url} yet: {error}", file=sys.stderr, flush=True)

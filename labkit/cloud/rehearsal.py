@@ -15,6 +15,7 @@ from pathlib import Path
 
 from labkit import runtime
 from labkit.cloud import copying
+from labkit.cloud.carrying import copy_runs
 from labkit.cloud.place import CloudError
 from labkit.cloud.submission import Submission
 
@@ -58,7 +59,7 @@ def _bring_back(submission, results, top):
     try:
         for place, folder in results.items():
             if any(path.is_file() for path in folder.rglob("*")):
-                copying.copy(folder, submission.place(place))
+                copy_runs(folder, submission.place(place))
     except CloudError as error:
         error.args = (f"{error.args[0]}; what the job wrote stays in {top}",)
         raise
