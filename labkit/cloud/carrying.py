@@ -6,6 +6,7 @@ import sys
 import tempfile
 import threading
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from labkit import run as runs
@@ -103,8 +104,12 @@ def copy_runs(folder, url, summary=True) -> int:
 
     The history goes before the checkpoint that counts on it, and summary.json, by which a Run is complete, last.
     """
-    waits = [("*checkpoints/*", "*summary.json"), ("*summary.json",), ()]
-    return sum(copying.copy(folder, url, exclude=PARTS + later).copied for later in waits[: 3 if summary else 2])
+    names, copied = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()], 0
+    for later in [("*checkpoints/*", "*summary.json"), ("*summary.json",), ()][: 3 if summary else 2]:
+        left_out = PARTS + later
+        if any(not any(fnmatchcase(name, pattern) for pattern in left_out) for name in names):
+            copied += copying.copy(folder, url, exclude=left_out).copied
+    return copied
 
 
 def _send(folder, url):
