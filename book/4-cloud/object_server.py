@@ -187,7 +187,8 @@ class Handler(BaseHTTPRequestHandler):
             known += f"<UploadId>{self.query['uploadId']}</UploadId><IsTruncated>false</IsTruncated>"
             return self.xml("ListPartsResult", known + parts)
         if self.command == "POST":
-            asked = [int(one.text) for one in ElementTree.fromstring(self.body).iter() if one.tag.endswith("PartNumber")]
+            named = ElementTree.fromstring(self.body).iter()
+            asked = [int(one.text) for one in named if one.tag.endswith("PartNumber")]
             if not asked or not set(asked) <= set(upload.parts):
                 return self.error(400, "InvalidPart", "A part is missing")
             parts = [upload.parts[number] for number in asked]
@@ -222,7 +223,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def refusal(self, path):
         """Why a request is not from somebody who knows the secret key, or None."""
-        given = dict(re.findall(r"(Credential|SignedHeaders|Signature)=([^,\s]+)", self.headers.get("Authorization", "")))
+        signed = self.headers.get("Authorization", "")
+        given = dict(re.findall(r"(Credential|SignedHeaders|Signature)=([^,\s]+)", signed))
         if len(given) < 3:
             return "AccessDenied", "The request is not signed"
         access, *scope = given["Credential"].split("/")
