@@ -27,7 +27,7 @@ COMPLETE = BUILD / ".complete"  # exists only after a build without a warning
 # What chapters run on or read: a change here executes all of them again.
 EXECUTION_INPUTS = [
     "labkit/**/*",
-    "labs/*/recipe.yaml",
+    "labs/*/*.yaml",
     "labs/*/*.py",
     "labs/*/runs/**/*",
     "labs/*/parity/**/*",
@@ -36,13 +36,16 @@ EXECUTION_INPUTS = [
     "constraints.txt",
     "tests/benchmarks/*.py",
     "tests/benchmarks/results/*",
+    "tests/cloud/modelarts_stub.py",
+    "book/4-cloud/*.py",
+    "book/_ext/*.py",
     "tests/parity/test_subnets.py",
 ]
 # Chapters whose figures are times: nothing else runs beside them.
 MEASURING = ["book/1-cifar10/callbacks.md", "book/2-migration/input-pipeline.md", "book/2-migration/performance.md"]
 MOST_AT_ONCE = 4  # a chapter takes up to 2 GB
 # What all pages share: a change here writes all of them again, without executing.
-PAGE_INPUTS = ["_config.yml", "_toc.yml", "book/references.bib", "book/_static/**/*", "book/build.py"]
+PAGE_INPUTS = ["_config.yml", "_toc.yml", "book/references.bib", "book/_static/**/*", "book/_ext/*.py", "book/build.py"]
 
 
 def digest(patterns: list[str]) -> str:

@@ -81,6 +81,15 @@ def test_no_unresolved_markup(html, page):
     assert found == []
 
 
+def test_every_lab_has_its_button_for_modelarts(html):
+    """To the console where the book has a public address, to the chapter otherwise; and the notebook is there."""
+    labs = sorted(path.parent.name for path in html.glob("labs/*/lab.html"))
+    assert labs == sorted(path.stem.removeprefix("lab-") for path in html.glob("notebooks/*.ipynb"))
+    for lab in labs:
+        (button,) = article(html, f"labs/{lab}/lab.html").select("a.modelarts-button")
+        assert re.search(r"^https://.+share-url-b64=\w+|4-cloud/notebooks\.html$", button["href"])
+
+
 def test_nothing_else_was_built(html):
     """Only chapters become pages: no README, no note, no file of the environment."""
     from chapters import documents

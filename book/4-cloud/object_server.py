@@ -1,0 +1,268 @@
+"""A bucket to practise with: an object server in memory, on this machine, that speaks as much of S3 as labkit asks for.
+
+    python book/4-cloud/object_server.py 9000 course       until Ctrl-C: port 9000, with the bucket "course"
+    export OBS_ENDPOINT=http://127.0.0.1:9000 OBS_ACCESS_KEY_ID=learner OBS_SECRET_ACCESS_KEY=practice
+
+It checks signatures (version 4). It keeps nothing, copies objects as a whole, and is made for one learner: the tests
+of labkit use OpenStack Swift. It can fail on purpose: see `fault`.
+"""
+
+import base64
+import hashlib
+import hmac
+import re
+import sys
+import threading
+import time
+import uuid
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qsl, quote, unquote
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
+
+
+@dataclass
+class Object:
+    content: bytes
+    etag: str
+    metadata: dict
+
+
+@dataclass
+class Upload:
+    """An object that arrives in parts; until it is completed, no listing has it."""
+
+    key: str
+    metadata: dict
+    parts: dict = field(default_factory=dict)  # number: content
+
+
+class Server(ThreadingHTTPServer):
+    """buckets: {name: {key: Object}}; uploads: {id: Upload}; log: a line for each request and its answer."""
+
+    daemon_threads, allow_reuse_address, request_queue_size = True, True, 64
+
+    def __init__(self, *buckets, port=0, access="learner", secret="practice"):
+        super().__init__(("127.0.0.1", port), Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.buckets, self.uploads, self.log = {name: {} for name in buckets}, {}, []
+        self.access, self.secret, self._faults, self._lock = access, secret, [], threading.Lock()
+
+    def start(self):
+        """Answer from now on, in threads that end with this process."""
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        return self
+
+    def environment(self):
+        """What leads labkit here."""
+        keys = {"OBS_ACCESS_KEY_ID": self.access, "OBS_SECRET_ACCESS_KEY": self.secret}
+        return {"OBS_ENDPOINT": self.url, **keys}
+
+    def fault(self, kind, pattern, times=1):
+        """Fail the next requests whose line in the log would match, instead of doing what they ask.
+
+        kind: "stall", no answer; "busy", 503; "flip", a wrong byte in what is sent.
+        """
+        self._faults += [(kind, pattern)] * times
+
+    def faulty(self, line):
+        with self._lock:
+            for known in self._faults:
+                if re.search(known[1], line):
+                    self._faults.remove(known)
+                    return known[0]
+
+    def handle_error(self, *_):
+        """A client that went away is no news."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_PUT(self):
+        path, _, query = self.path.partition("?")
+        self.query = dict(parse_qsl(query, keep_blank_values=True))
+        self.bucket, _, self.key = unquote(path).lstrip("/").partition("/")
+        self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        name = self.operation()
+        line = f"{self.command} {name}"
+        fault = self.server.faulty(line)
+        if fault == "stall":
+            self.server.log.append(f"{line}: no answer")
+            time.sleep(300)
+            self.close_connection = True
+            return
+        if fault == "busy":
+            answer = self.error(503, "SlowDown", "Please reduce your request rate")
+        elif wrong := self.refusal(path):
+            answer = self.error(403, *wrong)
+        elif self.bucket not in self.server.buckets:
+            answer = self.error(404, "NoSuchBucket", "The bucket does not exist")
+        else:
+            answer = self.perform(self.server.buckets[self.bucket])
+        status, headers, content = answer
+        if fault == "flip" and content:
+            content = bytes([content[0] ^ 1]) + content[1:]
+        self.server.log.append(f"{line}: {status}")
+        self.send_response(status)
+        length = headers.pop("Content-Length", len(content))
+        for header, value in {**headers, "Content-Length": length, "x-amz-request-id": "practice"}.items():
+            self.send_header(header, str(value))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    do_GET = do_HEAD = do_POST = do_DELETE = do_PUT
+
+    def log_message(self, *_):
+        pass
+
+    def operation(self):
+        """What a request is about, in words."""
+        query, key = self.query, self.key
+        if "partNumber" in query:
+            return f"part {query['partNumber']} of {key}"
+        if "uploadId" in query:
+            return {"GET": "parts of ", "POST": "completion of ", "DELETE": "upload of "}[self.command] + key
+        if "uploads" in query:
+            return f"new upload of {key}" if key else f"open uploads of {query.get('prefix', '')}"
+        span = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        return (f"{key}, bytes {span[1]} to {span[2]}" if span else key) if key else f"list {query.get('prefix', '')}"
+
+    # -- What is asked for -----------------------------------------------------------------------------
+
+    def perform(self, bucket):
+        key, query, uploads = self.key, self.query, self.server.uploads
+        if not key:
+            return self.list_uploads() if "uploads" in query else self.list_objects(bucket)
+        if "uploads" in query:
+            known = uuid.uuid4().hex
+            uploads[known] = Upload(key, self.metadata())
+            names = f"<Bucket>{self.bucket}</Bucket><Key>{escape(key)}</Key><UploadId>{known}</UploadId>"
+            return self.xml("InitiateMultipartUploadResult", names)
+        if "uploadId" in query:
+            upload = uploads.get(query["uploadId"])
+            if upload is None:
+                return self.error(404, "NoSuchUpload", "The upload does not exist")
+            return self.of_upload(bucket, upload)
+        if self.command == "PUT":
+            if wrong := self.damaged():
+                return wrong
+            bucket[key] = Object(self.body, hashlib.md5(self.body).hexdigest(), self.metadata())
+            return 200, {"ETag": f'"{bucket[key].etag}"'}, b""
+        if self.command == "DELETE":
+            bucket.pop(key, None)
+            return 204, {}, b""
+        if key not in bucket:
+            return self.error(404, "NoSuchKey", "The object does not exist")
+        return self.send_object(bucket[key])
+
+    def send_object(self, found):
+        wanted, content = self.headers.get("If-Match", found.etag).strip('"'), found.content
+        if wanted != found.etag:
+            return self.error(412, "PreconditionFailed", "The object is another than the one asked for")
+        headers = {"ETag": f'"{found.etag}"', "Last-Modified": "Sat, 21 Nov 2026 12:00:00 GMT"} | found.metadata
+        if self.command == "HEAD":
+            return 200, headers | {"Content-Length": len(content)}, b""
+        if span := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", "")):
+            first, last = int(span[1]), min(int(span[2]), len(content) - 1)
+            headers["Content-Range"] = f"bytes {first}-{last}/{len(content)}"
+            return 206, headers, content[first : last + 1]
+        return 200, headers, content
+
+    def of_upload(self, bucket, upload):
+        if self.command == "PUT":
+            if wrong := self.damaged():
+                return wrong
+            upload.parts[int(self.query["partNumber"])] = self.body
+            return 200, {"ETag": f'"{hashlib.md5(self.body).hexdigest()}"'}, b""
+        if self.command == "GET":
+            parts = "".join(
+                f'<Part><PartNumber>{number}</PartNumber><ETag>"{hashlib.md5(content).hexdigest()}"</ETag>'
+                f"<Size>{len(content)}</Size></Part>" for number, content in sorted(upload.parts.items())
+            )  # fmt: skip
+            known = f"<Bucket>{self.bucket}</Bucket><Key>{quote(upload.key)}</Key>"
+            known += f"<UploadId>{self.query['uploadId']}</UploadId><IsTruncated>false</IsTruncated>"
+            return self.xml("ListPartsResult", known + parts)
+        if self.command == "POST":
+            named = ElementTree.fromstring(self.body).iter()
+            asked = [int(one.text) for one in named if one.tag.endswith("PartNumber")]
+            if not asked or not set(asked) <= set(upload.parts):
+                return self.error(400, "InvalidPart", "A part is missing")
+            parts = [upload.parts[number] for number in asked]
+            etag = hashlib.md5(b"".join(hashlib.md5(part).digest() for part in parts)).hexdigest() + f"-{len(parts)}"
+            bucket[upload.key] = Object(b"".join(parts), etag, upload.metadata)
+            del self.server.uploads[self.query["uploadId"]]
+            told = f"<Bucket>{self.bucket}</Bucket><Key>{escape(upload.key)}</Key><ETag>\"{etag}\"</ETag>"
+            return self.xml("CompleteMultipartUploadResult", told)
+        del self.server.uploads[self.query["uploadId"]]
+        return 204, {}, b""
+
+    def list_objects(self, bucket):
+        prefix, marker, most = self.query.get("prefix", ""), self.query.get("marker", ""), 1000
+        keys = sorted(key for key in bucket if key.startswith(prefix) and key > marker)
+        told = f"<Name>{self.bucket}</Name><Prefix>{escape(prefix)}</Prefix><MaxKeys>{most}</MaxKeys>"
+        told += f"<IsTruncated>{str(len(keys) > most).lower()}</IsTruncated>"
+        for key in keys[:most]:
+            told += f'<Contents><Key>{quote(key)}</Key><ETag>"{bucket[key].etag}"</ETag>'
+            told += f"<Size>{len(bucket[key].content)}</Size><LastModified>2026-11-21T12:00:00.000Z</LastModified>"
+            told += "<StorageClass>STANDARD</StorageClass></Contents>"
+        return self.xml("ListBucketResult", told + "<EncodingType>url</EncodingType>")
+
+    def list_uploads(self):
+        told = f"<Bucket>{self.bucket}</Bucket><IsTruncated>false</IsTruncated><EncodingType>url</EncodingType>"
+        for known, upload in self.server.uploads.items():
+            if upload.key.startswith(self.query.get("prefix", "")):
+                told += f"<Upload><Key>{quote(upload.key)}</Key><UploadId>{known}</UploadId>"
+                told += "<Initiated>2026-11-21T12:00:00.000Z</Initiated></Upload>"
+        return self.xml("ListMultipartUploadsResult", told)
+
+    # -- What all requests share -----------------------------------------------------------------------
+
+    def refusal(self, path):
+        """Why a request is not from somebody who knows the secret key, or None."""
+        signed = self.headers.get("Authorization", "")
+        given = dict(re.findall(r"(Credential|SignedHeaders|Signature)=([^,\s]+)", signed))
+        if len(given) < 3:
+            return "AccessDenied", "The request is not signed"
+        access, *scope = given["Credential"].split("/")
+        if access != self.server.access:
+            return "InvalidAccessKeyId", "There is no such access key"
+        names = given["SignedHeaders"].split(";")
+        query = "&".join(f"{quote(k, safe='-_.~')}={quote(v, safe='-_.~')}" for k, v in sorted(self.query.items()))
+        lines = [self.command, path, query, *(f"{name}:{(self.headers[name] or '').strip()}" for name in names), ""]
+        lines += [given["SignedHeaders"], self.headers["x-amz-content-sha256"] or ""]
+        digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+        date = f"{parsedate_to_datetime(self.headers['Date']):%Y%m%dT%H%M%SZ}"
+        text = "\n".join(["AWS4-HMAC-SHA256", date, "/".join(scope), digest])
+        key = f"AWS4{self.server.secret}".encode()
+        for word in (*scope, text):
+            key = hmac.digest(key, word.encode(), hashlib.sha256)
+        if not hmac.compare_digest(key.hex(), given["Signature"]):
+            return "SignatureDoesNotMatch", "The signature was not made with the secret key of this access key"
+
+    def damaged(self):
+        md5 = self.headers.get("Content-MD5")
+        if md5 and base64.b64decode(md5) != hashlib.md5(self.body).digest():
+            return self.error(400, "BadDigest", "The content is not what was sent")
+
+    def metadata(self):
+        return {name: value for name, value in self.headers.items() if name.lower().startswith("x-amz-meta-")}
+
+    def error(self, status, code, message):
+        told = f"<Error><Code>{code}</Code><Message>{message}</Message><RequestId>practice</RequestId></Error>"
+        return status, {"Content-Type": "application/xml"}, told.encode()
+
+    def xml(self, name, inside):
+        return 200, {"Content-Type": "application/xml"}, f"<{name}>{inside}</{name}>".encode()
+
+
+if __name__ == "__main__":
+    server = Server(*(sys.argv[2:] or ["course"]), port=int(sys.argv[1]) if sys.argv[1:] else 9000)
+    print("export", *(f"{name}={value}" for name, value in server.environment().items()), flush=True)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,78 @@
+"""A button on every lab's page that opens the lab in a notebook of ModelArts; and the notebooks that it opens.
+
+modelarts_book_url, in _config.yml: where the pages of this book can be reached by everybody, without a "/" at its end.
+While it is empty, the button leads to the chapter that tells how to open a lab there without it.
+"""
+
+import base64
+import re
+from pathlib import Path
+from urllib.parse import quote
+
+import jupytext
+import nbformat
+from docutils import nodes
+
+CONSOLE = "https://authoring-modelarts-cnnorth4.huaweicloud.com/console/lab?share-url-b64="
+CHAPTER = "book/4-cloud/notebooks"
+LAB = re.compile(r"labs/([a-z0-9_-]+)/lab")
+FOLDER = "notebooks"  # below the pages
+FIRST = """\
+# This file came alone. The lab needs the project beside it: labkit, its packages, the data.
+import importlib.util
+
+if importlib.util.find_spec("labkit") is None:
+    raise ImportError("labkit is not here; how it gets here: {chapter}")
+print("labkit is here")
+"""
+
+
+def console_link(notebook_url: str) -> str:
+    """Address at which ModelArts opens the notebook at this public URL."""
+    return CONSOLE + quote(base64.b64encode(notebook_url.encode()).decode(), safe="")
+
+
+def file_name(docname: str) -> str:
+    """Name of a lab's notebook: lab-cifar10.ipynb."""
+    return f"lab-{LAB.fullmatch(docname)[1]}.ipynb"
+
+
+def notebook(source: Path, book_url: str):
+    """A lab as a notebook that stands alone: it looks for labkit first, and its links lead to the book's pages."""
+    found = jupytext.read(source)
+    chapter = f"{book_url}/{CHAPTER}.html" if book_url else "the chapter 'Labs in a ModelArts notebook'"
+    for cell in found.cells:
+        if book_url and cell.cell_type == "markdown":
+            cell.source = re.sub(r"\]\((?:\.\./)+(book/[\w/-]+)\.md", rf"]({book_url}/\1.html", cell.source)
+    found.cells.insert(0, nbformat.v4.new_code_cell(FIRST.format(chapter=chapter)))
+    return found
+
+
+def _add_button(app, doctree, docname):
+    if app.builder.format != "html" or not LAB.fullmatch(docname):
+        return
+    url = app.config.modelarts_book_url
+    if url:
+        target, text = console_link(f"{url}/{FOLDER}/{file_name(docname)}"), "Open this lab in a ModelArts notebook"
+    else:
+        target, text = app.builder.get_relative_uri(docname, CHAPTER), "This lab in a ModelArts notebook: how"
+    link = nodes.reference("", text, refuri=target, internal=not url, classes=["modelarts-button"])
+    title = next(doctree.findall(nodes.title))
+    title.parent.insert(title.parent.index(title) + 1, nodes.paragraph("", "", link))
+
+
+def _write_notebooks(app, exception):
+    if exception or app.builder.format != "html":
+        return
+    folder = Path(app.outdir, FOLDER)
+    folder.mkdir(exist_ok=True)
+    for docname in filter(LAB.fullmatch, app.env.found_docs):
+        found = notebook(Path(app.env.doc2path(docname)), app.config.modelarts_book_url)
+        jupytext.write(found, folder / file_name(docname), fmt="ipynb")
+
+
+def setup(app):
+    app.add_config_value("modelarts_book_url", "", "env", [str])
+    app.connect("doctree-resolved", _add_button)
+    app.connect("build-finished", _write_notebooks)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,66 @@
+"""The object server of the book: labkit finds there what Swift has, and the faults that a chapter asks for."""
+
+import runpy
+import shutil
+
+import pytest
+
+from labkit.cloud import copying
+from labkit.cloud.place import CloudError
+from labkit.cloud.store import Store
+from labkit.runtime import REPO
+
+NAMES = runpy.run_path(str(REPO / "book" / "4-cloud" / "object_server.py"))
+
+
+@pytest.fixture
+def practice(monkeypatch, tmp_path):
+    server = NAMES["Server"]("course").start()
+    for name, value in {**server.environment(), "XDG_CACHE_HOME": str(tmp_path / "cache")}.items():
+        monkeypatch.setenv(name, value)
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def test_there_and_back(practice, tmp_path, direct, bucket):
+    """Small files, odd names and parts come back equal; the listing is Swift's."""
+    folder = tmp_path / "here"
+    (folder / "ü & <b>").mkdir(parents=True)
+    (folder / "ü & <b>" / "a+b c%20.txt").write_text("text")
+    (folder / "empty").touch()
+    (folder / "big.bin").write_bytes(bytes(range(251)) * 80_000)
+    here = Store.connect(practice.environment())
+    for store, url in ((here, "obs://course/x"), (direct, f"obs://{bucket}/x")):
+        assert copying.copy(folder, url, store=store).copied == 3
+        assert copying.copy(folder, url, store=store).skipped == 3 and copying.verify(folder, url, store=store) == []
+    listed = [[(item.name, item.size) for item in copying.ls(url, store=store)]
+              for store, url in ((here, "obs://course"), (direct, f"obs://{bucket}"))]  # fmt: skip
+    assert listed[0] == listed[1]
+    copying.copy("obs://course/x", tmp_path / "back", store=here)
+    assert copying.verify(tmp_path / "back", folder) == [] and practice.uploads == {}
+    shutil.rmtree(tmp_path / "back")
+    assert len(copying.rm("obs://course/x", recursive=True, store=here)) == 3 and practice.buckets == {"course": {}}
+
+
+@pytest.mark.parametrize("change, status", [({"OBS_SECRET_ACCESS_KEY": "x"}, 403), ({"OBS_ACCESS_KEY_ID": "x"}, 403)])
+def test_who_does_not_know_the_keys_is_refused(practice, change, status):
+    with pytest.raises(CloudError) as caught:
+        copying.ls("obs://course", store=Store.connect(practice.environment() | change))
+    assert caught.value.status == status and len(practice.log) == 1
+
+
+def test_faults(practice, tmp_path):
+    (tmp_path / "file").write_text("content")
+    practice.fault("busy", "PUT file")
+    copying.copy(tmp_path / "file", "obs://course/")
+    practice.fault("flip", "GET file")
+    copying.copy("obs://course/file", tmp_path / "again")
+    assert (tmp_path / "again").read_text() == "content"
+    assert [line for line in practice.log if not line.startswith("HEAD")] == [
+        "PUT file: 503", "PUT file: 200", "GET file, bytes 0 to 6: 206", "GET file, bytes 0 to 6: 206"
+    ]  # fmt: skip
+    store = Store.connect()
+    with pytest.raises(CloudError) as caught:
+        store.get("course", "file", 0, 3, "0" * 32)
+    assert caught.value.status == 412
