@@ -1,8 +1,8 @@
 """A second-order optimizer beside momentum, both tuned with one budget: python -m tests.benchmarks.advantage OUT
 
-Contests on CIFAR-10 with one network and batch: THOR beside momentum (labs/thor, profiles laptop, each trial a Run)
-and, in PyTorch, K-FAC beside SGD (tests/benchmarks/kfac.py). OUT gets a JSON file for each trial that is done; a second
-call goes on with the others.
+Contests on CIFAR-10 with one network: THOR beside momentum at two batch sizes (labs/thor, profiles laptop, each trial a
+Run) and, in PyTorch, K-FAC beside SGD (tests/benchmarks/kfac.py). OUT gets a folder for each contest, with a JSON file
+for each trial that is done; a second call goes on with the others.
 First each setting of a grid is trained with seed 1, as many for either side, two at a time. The target is the accuracy
 that the best setting of the baseline has at its end; the challenger's best is the one that reaches it in the fewest
 steps, or comes nearest. Then both bests are trained with all seeds, by turns, one at a time with all cores. They are
@@ -37,22 +37,37 @@ class Side:
     grid: tuple[dict, ...]
 
 
+def tries(common, *settings):
+    """Settings of a grid: what all have in common, and what each has."""
+    return tuple({**common, **one} for one in settings)
+
+
+def rates(key, *values):
+    return [{key: value} for value in values]
+
+
+LR, SMALL = "schedule.lr_max", {"data.batch_size": 512}
 CONTESTS = {
-    "mindspore": (
-        Side("momentum", "laptop-momentum", tuple({"schedule.lr_max": lr} for lr in (0.5, 1.0, 2.0))),
+    "batch 2048": (
+        Side("momentum", "laptop-momentum", tries({}, *rates(LR, 1.0, 2.0, 4.0))),
+        Side("thor", "laptop", tries({}, *rates(LR, 0.25, 0.4, 0.6))),
+    ),
+    "batch 512": (
+        Side("momentum", "laptop-momentum", tries(SMALL, *rates(LR, 0.5, 1.0, 2.0))),
         Side(
             "thor",
             "laptop",
-            tuple({"epochs": epochs, "schedule.lr_max": lr} for epochs, lr in ((3, 0.25), (4, 0.2), (4, 0.3))),
+            tries(
+                {**SMALL, "optimizer.update_interval": 10, "optimizer.factor_average": 0.9},
+                {"epochs": 4, LR: 0.2},
+                {"epochs": 4, LR: 0.3},
+                {"epochs": 5, LR: 0.25},
+            ),
         ),
     ),
-    "pytorch": (
-        Side("sgd", "torch", tuple({"optimizer": "sgd", "lr": lr} for lr in (0.5, 1.0, 2.0))),
-        Side(
-            "kfac",
-            "torch",
-            tuple({"optimizer": "kfac", "epochs": epochs, "lr": lr} for epochs, lr in ((3, 0.1), (4, 0.1), (4, 0.3))),
-        ),
+    "K-FAC, batch 2048": (
+        Side("sgd", "torch", tries({"optimizer": "sgd"}, *rates("lr", 1.0, 2.0, 4.0))),
+        Side("kfac", "torch", tries({"optimizer": "kfac", "epochs": 3}, *rates("lr", 0.1, 0.3, 1.0))),
     ),
 }
 
@@ -70,7 +85,7 @@ class Trial:
 
     @property
     def path(self):
-        words = [f"{key.rpartition('.')[2]}{value:g}" for key, value in self.settings.items() if key != "optimizer"]
+        words = [f"{k.rpartition('.')[2]}{value:g}" for k, value in self.settings.items() if not isinstance(value, str)]
         return self.out / "-".join([self.side.name, *words, f"seed{self.seed}"])
 
     def run(self, threads):
@@ -149,12 +164,13 @@ def contest(baseline, challenger, out, seeds):
 @click.option("--seeds", default=3, show_default=True, type=click.IntRange(1))
 def main(out, names, seeds):
     """Train what is missing under OUT, print the comparisons and write them to results/advantage.json."""
-    (out / "final").mkdir(parents=True, exist_ok=True)
     data = cifar10_files.check(runtime.data_root() / "cifar-10-batches-bin")
     provenance = runs.provenance({"name": data.name, "sha256": data.sha256})
     result = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     for name in names or CONTESTS:
-        result[name] = {**contest(*CONTESTS[name], out, seeds), "provenance": provenance}
+        folder = out / name.replace(", ", "-").replace(" ", "-")
+        (folder / "final").mkdir(parents=True, exist_ok=True)
+        result[name] = {**contest(*CONTESTS[name], folder, seeds), "provenance": provenance}
         runs.write_whole(RESULT, json.dumps(result, indent=1) + "\n")
 
 
