@@ -49,7 +49,7 @@ def rates(key, *values):
 LR, SMALL = "schedule.lr_max", {"data.batch_size": 512}
 CONTESTS = {
     "batch 2048": (
-        Side("momentum", "laptop-momentum", tries({}, *rates(LR, 1.0, 2.0, 4.0))),
+        Side("momentum", "laptop-momentum", tries({}, *rates(LR, 0.5, 1.0, 2.0))),
         Side("thor", "laptop", tries({}, *rates(LR, 0.25, 0.4, 0.6))),
     ),
     "batch 512": (
@@ -66,7 +66,7 @@ CONTESTS = {
         ),
     ),
     "K-FAC, batch 2048": (
-        Side("sgd", "torch", tries({"optimizer": "sgd"}, *rates("lr", 1.0, 2.0, 4.0))),
+        Side("sgd", "torch", tries({"optimizer": "sgd"}, *rates("lr", 0.5, 1.0, 2.0))),
         Side("kfac", "torch", tries({"optimizer": "kfac", "epochs": 3}, *rates("lr", 0.1, 0.3, 1.0))),
     ),
 }
