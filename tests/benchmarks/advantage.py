@@ -50,7 +50,7 @@ LR, SMALL = "schedule.lr_max", {"data.batch_size": 512}
 CONTESTS = {
     "batch 2048": (
         Side("momentum", "laptop-momentum", tries({}, *rates(LR, 0.5, 1.0, 2.0))),
-        Side("thor", "laptop", tries({}, *rates(LR, 0.25, 0.4, 0.6))),
+        Side("thor", "laptop", tries({}, {"epochs": 3, LR: 0.5}, {"epochs": 4, LR: 0.3}, {"epochs": 4, LR: 0.5})),
     ),
     "batch 512": (
         Side("momentum", "laptop-momentum", tries(SMALL, *rates(LR, 0.5, 1.0, 2.0))),
@@ -67,7 +67,7 @@ CONTESTS = {
     ),
     "K-FAC, batch 2048": (
         Side("sgd", "torch", tries({"optimizer": "sgd"}, *rates("lr", 0.5, 1.0, 2.0))),
-        Side("kfac", "torch", tries({"optimizer": "kfac", "epochs": 3}, *rates("lr", 0.1, 0.3, 1.0))),
+        Side("kfac", "torch", tries({"optimizer": "kfac", "epochs": 4, "warmup_epochs": 0.5}, *rates("lr", 0.1, 0.3, 1.0))),
     ),
 }
 
