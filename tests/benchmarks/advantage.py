@@ -67,7 +67,11 @@ CONTESTS = {
     ),
     "K-FAC, batch 2048": (
         Side("sgd", "torch", tries({"optimizer": "sgd"}, *rates("lr", 0.5, 1.0, 2.0))),
-        Side("kfac", "torch", tries({"optimizer": "kfac", "epochs": 4, "warmup_epochs": 0.5}, *rates("lr", 0.1, 0.3, 1.0))),
+        Side(
+            "kfac",
+            "torch",
+            tries({"optimizer": "kfac", "epochs": 4, "warmup_epochs": 0.5}, *rates("lr", 0.1, 0.3, 1.0)),
+        ),
     ),
 }
 
