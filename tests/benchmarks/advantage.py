@@ -1,8 +1,8 @@
 """A second-order optimizer beside momentum, both tuned with one budget: python -m tests.benchmarks.advantage OUT
 
 Contests on CIFAR-10 with one network: THOR beside momentum (labs/thor, profiles laptop, each trial a Run) and, in
-PyTorch, K-FAC beside SGD (tests/benchmarks/kfac.py). OUT gets a folder for each contest, with a JSON file for each trial
-that is done; a second call goes on with the others.
+PyTorch, K-FAC beside SGD (tests/benchmarks/kfac.py). OUT gets a folder for each contest, with a JSON file for each
+trial that is done; a second call goes on with the others.
 First each setting of a grid is trained with seed 1, as many for either side, two at a time. The target is the accuracy
 that the best setting of the baseline has at its end; the challenger's best is the one that reaches it in the fewest
 steps, or comes nearest. Then both bests are trained with all seeds, by turns, one at a time with all cores. They are
