@@ -3,10 +3,10 @@
 Contests on CIFAR-10 with one network: THOR beside momentum (labs/thor, profiles laptop, each trial a Run) and, in
 PyTorch, K-FAC beside SGD (tests/benchmarks/kfac.py). OUT gets a folder for each contest, with a JSON file for each
 trial that is done; a second call goes on with the others.
-First each setting of a grid is trained with seed 1, as many for either side, two at a time. The target is the accuracy
-that the best setting of the baseline has at its end; the challenger's best is the one that reaches it in the fewest
-steps, or comes nearest. Then both bests are trained with all seeds, by turns, one at a time with all cores. They are
-judged by the median of the baseline's accuracies at the end.
+First each setting of a grid is trained with seed 1, as many for either side. The target is the accuracy that the best
+setting of the baseline has at its end; the challenger's best is the one that reaches it in the fewest steps, or comes
+nearest. Then both bests are trained with all seeds. They are judged by the median of the baseline's accuracies at the
+end. Trainings run two at a time with half of the cores each: in the second part those of a seed, one of either side.
 """
 
 import json
@@ -83,18 +83,18 @@ class Trial:
         words = [f"{k.rpartition('.')[2]}{value:g}" for k, value in self.settings.items() if not isinstance(value, str)]
         return self.out / "-".join([self.side.name, *words, f"seed{self.seed}"])
 
-    def run(self, threads):
-        """Train it with so many threads, if that was not done."""
+    def run(self):
+        """Train it, if that was not done."""
         file = self.path.with_name(f"{self.path.name}.json")
         if not file.exists():
-            runs.write_whole(file, json.dumps(self._train(threads)) + "\n")
+            runs.write_whole(file, json.dumps(self._train()) + "\n")
         found = json.loads(file.read_text())
         self.peak_memory_mb = found.pop("peak_memory_mb")
         self.curve = compare.Curve(**found)
         last = f"{self.curve.accuracies[-1]:.2%} after {self.curve.steps[-1]} steps" if self.curve.steps else "diverged"
         click.echo(f"{self.path.name}: {last}")
 
-    def _train(self, threads):
+    def _train(self):
         shutil.rmtree(self.path, ignore_errors=True)  # begun and not ended: compiled twice, it would tell no true times
         if self.side.program == "torch":
             data = str(runtime.data_root() / "cifar-10-batches-bin")
@@ -106,7 +106,7 @@ class Trial:
                 command += ["--set", f"{key}={json.dumps(value)}"]
         log = self.path.with_name(f"{self.path.name}.log")
         with open(log, "w") as output:
-            environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+            environment = {**os.environ, "OMP_NUM_THREADS": str(max(1, runtime.cores() // 2))}
             process = subprocess.Popen([sys.executable, *command], env=environment, stdout=output, stderr=output)
             _, status, usage = os.wait4(process.pid, 0)
         curve = {"steps": [], "seconds": [], "accuracies": [], "compile_seconds": 0.0, "step_ms": 0.0}
@@ -124,7 +124,7 @@ def contest(baseline, challenger, out, seeds):
     """Tune both, train the bests with all seeds; returns {target, settings, chosen, trials}."""
     tried = {side.name: [Trial(side, one, 1, out) for one in side.grid] for side in (baseline, challenger)}
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda trial: trial.run(max(1, runtime.cores() // 2)), sum(tried.values(), [])))
+        list(pool.map(Trial.run, sum(tried.values(), [])))
     ended = {name: [trial for trial in trials if trial.curve.steps] for name, trials in tried.items()}
     best = {baseline.name: max(ended[baseline.name], key=lambda trial: trial.curve.accuracies[-1])}
     target = best[baseline.name].curve.accuracies[-1]
@@ -138,7 +138,8 @@ def contest(baseline, challenger, out, seeds):
     for seed in range(1, seeds + 1):
         for name, trial in best.items():
             final[name].append(Trial(trial.side, trial.settings, seed, out / "final"))
-            final[name][-1].run(runtime.cores())
+        with ThreadPoolExecutor(2) as pool:  # seed by seed: neither side trains beside its own kind
+            list(pool.map(Trial.run, [trials[-1] for trials in final.values()]))
     curves = {name: [trial.curve for trial in trials] for name, trials in final.items()}
     target = compare.default_target(curves)
     rows = compare.summary(curves, target)
