@@ -3,10 +3,10 @@
 Contests on CIFAR-10 with one network: THOR beside momentum (labs/thor, profiles laptop, each trial a Run) and, in
 PyTorch, K-FAC beside SGD (tests/benchmarks/kfac.py). OUT gets a folder for each contest, with a JSON file for each
 trial that is done; a second call goes on with the others.
-First each setting of a grid is trained with seed 1, as many for either side. The target is the accuracy that the best
-setting of the baseline has at its end; the challenger's best is the one that reaches it in the fewest steps, or comes
-nearest. Then both bests are trained with all seeds. They are judged by the median of the baseline's accuracies at the
-end. Trainings run two at a time with half of the cores each: in the second part those of a seed, one of either side.
+First each setting of a grid is trained with seed 1, as many for either side. The baseline's best is the one that is most
+accurate at its end, the challenger's the one that comes as far in the fewest steps, or comes nearest. Then the
+challenger's best is trained with the other seeds, and the baseline's two best: the one with the higher median goes on,
+and its median is the target. Trainings run two at a time with half of the cores each.
 """
 
 import json
@@ -83,6 +83,11 @@ class Trial:
         words = [f"{k.rpartition('.')[2]}{value:g}" for k, value in self.settings.items() if not isinstance(value, str)]
         return self.out / "-".join([self.side.name, *words, f"seed{self.seed}"])
 
+    def told(self):
+        """What the result keeps of it."""
+        curve = {"steps": self.curve.steps, "accuracies": self.curve.accuracies}
+        return {"side": self.side.name, "settings": self.settings, "seed": self.seed, **curve}
+
     def run(self):
         """Train it, if that was not done."""
         file = self.path.with_name(f"{self.path.name}.json")
@@ -121,37 +126,47 @@ class Trial:
 
 
 def contest(baseline, challenger, out, seeds):
-    """Tune both, train the bests with all seeds; returns {target, settings, chosen, trials}."""
+    """Tune both, train the best settings with all seeds; returns {target, settings, chosen, trials, finals}."""
     tried = {side.name: [Trial(side, one, 1, out) for one in side.grid] for side in (baseline, challenger)}
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(Trial.run, sum(tried.values(), [])))
+    in_pairs(sum(tried.values(), []))
     ended = {name: [trial for trial in trials if trial.curve.steps] for name, trials in tried.items()}
-    best = {baseline.name: max(ended[baseline.name], key=lambda trial: trial.curve.accuracies[-1])}
-    target = best[baseline.name].curve.accuracies[-1]
+    best = sorted(ended[baseline.name], key=lambda trial: -trial.curve.accuracies[-1])[:2]
+    target = best[0].curve.accuracies[-1]
 
     def soonest(trial):
         reached = trial.curve.reaches(target)
         return (0, reached[0], reached[1]) if reached else (1, -max(trial.curve.accuracies), 0)
 
-    best[challenger.name] = min(ended[challenger.name], key=soonest)
-    final = {name: [] for name in best}
-    for seed in range(1, seeds + 1):
-        for name, trial in best.items():
-            final[name].append(Trial(trial.side, trial.settings, seed, out / "final"))
-        with ThreadPoolExecutor(2) as pool:  # seed by seed: neither side trains beside its own kind
-            list(pool.map(Trial.run, [trials[-1] for trials in final.values()]))
-    curves = {name: [trial.curve for trial in trials] for name, trials in final.items()}
+    best.append(min(ended[challenger.name], key=soonest))
+    finals = [[one, *(Trial(one.side, one.settings, seed, out) for seed in range(2, seeds + 1))] for one in best]
+    in_pairs([trial for same_seed in zip(*finals) for trial in same_seed])
+    for trial in sum(finals, []):
+        if not trial.curve.steps:
+            raise click.ClickException(f"{trial.path.name}: diverged, though it did not with seed 1; see its log")
+
+    def at_the_end(trials):
+        return statistics.median(trial.curve.accuracies[-1] for trial in trials)
+
+    chosen = {baseline.name: max(finals[:-1], key=at_the_end), challenger.name: finals[-1]}
+    curves = {name: [trial.curve for trial in trials] for name, trials in chosen.items()}
     target = compare.default_target(curves)
     rows = compare.summary(curves, target)
     for row in rows:
-        row["peak_memory_mb"] = statistics.median(trial.peak_memory_mb for trial in final[row["setting"]])
+        row["peak_memory_mb"] = statistics.median(trial.peak_memory_mb for trial in chosen[row["setting"]])
     click.echo(compare.table(rows, target))
-    trials = [
-        {"side": name, "settings": trial.settings, "steps": trial.curve.steps, "accuracies": trial.curve.accuracies}
-        for name, several in tried.items()
-        for trial in several
-    ]
-    return {"target": target, "settings": rows, "chosen": {n: t.settings for n, t in best.items()}, "trials": trials}
+    return {
+        "target": target,
+        "settings": rows,
+        "chosen": {name: trials[0].settings for name, trials in chosen.items()},
+        "trials": [trial.told() for trial in sum(tried.values(), [])],
+        "finals": [trial.told() for trial in sum(finals, [])],
+    }
+
+
+def in_pairs(trials):
+    """Train what is missing of the trials, two at a time."""
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(Trial.run, trials))
 
 
 @click.command()
@@ -164,9 +179,8 @@ def main(out, names, seeds):
     provenance = runs.provenance({"name": data.name, "sha256": data.sha256})
     result = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     for name in names or CONTESTS:
-        folder = out / name
-        (folder / "final").mkdir(parents=True, exist_ok=True)
-        result[name] = {**contest(*CONTESTS[name], folder, seeds), "provenance": provenance}
+        (out / name).mkdir(parents=True, exist_ok=True)
+        result[name] = {**contest(*CONTESTS[name], out / name, seeds), "provenance": provenance}
         runs.write_whole(RESULT, json.dumps(result, indent=1) + "\n")
 
 
