@@ -3,10 +3,10 @@
 Contests on CIFAR-10 with one network: THOR beside momentum (labs/thor, profiles laptop, each trial a Run) and, in
 PyTorch, K-FAC beside SGD (tests/benchmarks/kfac.py). OUT gets a folder for each contest, with a JSON file for each
 trial that is done; a second call goes on with the others.
-First each setting of a grid is trained with seed 1, as many for either side. The baseline's best is the one that ends most
-accurate, the challenger's the one that comes as far in the fewest steps, or comes nearest. Then the
-challenger's best is trained with the other seeds, and the baseline's two best: the one with the higher median goes on,
-and its median is the target. Trainings run two at a time with half of the cores each.
+First each setting of a grid is trained with seed 1, as many for either side. The baseline's best is the one that ends
+most accurate, the challenger's the one that comes as far in the fewest steps, or comes nearest. Then the challenger's
+best is trained with the other seeds, and the baseline's two best: the one with the higher median goes on, and its
+median is the target. Trainings run two at a time with half of the cores each.
 """
 
 import json
