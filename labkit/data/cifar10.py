@@ -5,11 +5,8 @@ import mindspore.dataset as ds
 from mindspore.dataset import transforms, vision
 
 from labkit.data import cifar10_files
+from labkit.data.cifar10_files import MEAN, STD
 from labkit.runtime import workers
-
-# Per channel (R, G, B) over the training images, in units of 0..1 (the CIFAR-10 seed).
-MEAN = (0.4914, 0.4822, 0.4465)
-STD = (0.2023, 0.1994, 0.2010)
 
 
 def normalize_transforms(image_size):

@@ -20,6 +20,9 @@ TRAIN_FILES = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
 TEST_FILE = "test_batch.bin"
 META_FILE = "batches.meta.txt"  # the class names, one a line
 RECORD_BYTES = 1 + 3 * 32 * 32
+# Per channel (R, G, B) over the training images, in units of 0..1 (the CIFAR-10 seed).
+MEAN = (0.4914, 0.4822, 0.4465)
+STD = (0.2023, 0.1994, 0.2010)
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SAMPLE_SOURCE = "scikit-learn digits, 32x32, in CIFAR-10's binary layout"
 SAMPLE_CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")

@@ -18,12 +18,12 @@ from tqdm import tqdm
 
 from labkit import run as runs
 from labkit.data import cifar10_files
+from labkit.data.cifar10_files import MEAN, STD
 from tests.benchmarks.torch_resnet import create_resnet
 
-MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)  # labkit.data.cifar10, which needs MindSpore
 DEFAULTS = {
-    "network": "resnet8", "batch_size": 512, "epochs": 6, "warmup_epochs": 0.5, "weight_decay": 5e-4, "seed": 1,
-    "optimizer": "sgd", "lr": 1.0, "damping": 0.03, "interval": 10,
+    "network": "resnet8", "batch_size": 2048, "epochs": 6, "warmup_epochs": 1, "weight_decay": 5e-4, "seed": 1,
+    "optimizer": "sgd", "lr": 1.0, "damping": 0.03, "interval": 4,
 }  # fmt: skip
 
 
