@@ -1,5 +1,6 @@
 """tests/benchmarks/advantage.py: which setting wins the tuning, and what the bests are judged by. Curves are given."""
 
+import click
 import pytest
 
 from labkit.compare import Curve
@@ -13,13 +14,18 @@ def curve(*accuracies):
 
 @pytest.fixture
 def contest(tmp_path, monkeypatch):
-    """Function that lets sides contest: by side a curve for each setting, and what each seed adds to its accuracies."""
+    """Function that lets sides contest: by side a curve for each setting, and what each seed adds to its accuracies.
+
+    A seed may add by (side, setting) alone; None: the training diverges.
+    """
 
     def contest(baseline, challenger, seeds=(0.0,)):
         curves = {"base": baseline, "new": challenger}
 
-        def run(trial, threads):
-            ended = [accuracy + seeds[trial.seed - 1] for accuracy in curves[trial.side.name][trial.settings["n"]]]
+        def run(trial):
+            added = seeds[trial.seed - 1]
+            added = added if isinstance(added, float) else added.get((trial.side.name, trial.settings["n"]), 0.0)
+            ended = [accuracy + added for accuracy in curves[trial.side.name][trial.settings["n"]] if added is not None]
             trial.curve, trial.peak_memory_mb = curve(*ended), 100
 
         monkeypatch.setattr(advantage.Trial, "run", run)
@@ -53,6 +59,20 @@ def test_seeds_are_judged_by_their_median(contest):
     found = contest([(0.5, 0.6)], [(0.65, 0.66)], seeds=(0.0, 0.1, -0.1))
     assert found["target"] == pytest.approx(0.6)
     assert found["settings"][1]["runs"] == 3 and found["settings"][1]["reached"] == 2
+
+
+def test_a_baseline_that_one_seed_flattered(contest):
+    """Its second best meets the other seeds as well, and goes on where its median is higher."""
+    lucky = {("base", 0): -0.3}
+    found = contest([(0.5, 0.7), (0.5, 0.65), (0.5, 0.6)], [(0.65, 0.66)], seeds=(0.0, lucky, lucky))
+    assert found["chosen"]["base"] == {"n": 1} and found["target"] == pytest.approx(0.65)
+    trained = {(trial["side"], trial["settings"]["n"], trial["seed"]) for trial in found["finals"]}
+    assert trained == {(side, n, seed) for side, n in (("base", 0), ("base", 1), ("new", 0)) for seed in (1, 2, 3)}
+
+
+def test_a_best_setting_that_diverges_later(contest):
+    with pytest.raises(click.ClickException, match="new-n0-seed2: diverged, though it did not with seed 1"):
+        contest([(0.5, 0.6)], [(0.65, 0.66)], seeds=(0.0, {("new", 0): None}))
 
 
 def test_augmented_images_are_windows_of_the_padded_one():
