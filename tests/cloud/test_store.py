@@ -43,8 +43,6 @@ def md5(content):
     return hashlib.md5(content).hexdigest()
 
 
-
-
 # -- Every method, directly -----------------------------------------------------------------------------
 
 
@@ -393,7 +391,7 @@ def test_complete_with_an_error_in_it_that_stays(store, through, proxy, bucket):
     assert store.parts(bucket, "k", prepared.upload) == {1: prepared.part}
 
 
-# -- Secrets, credentials, TLS --------------------------------------------------------------------------
+# -- Secrets, TLS ---------------------------------------------------------------------------------------
 
 
 def test_no_secret_is_told(store, proxy, bucket, caplog, capfd):
@@ -404,40 +402,6 @@ def test_no_secret_is_told(store, proxy, bucket, caplog, capfd):
         getattr(prepared, name)(Store.connect(known))
     told = caplog.text + "".join(capfd.readouterr())
     assert all(word not in told for word in ("testing", "a-hidden-token", "Signature", TEXT.decode()))
-
-
-def test_credentials(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "FILE", tmp_path / "credentials")
-    with pytest.raises(CloudError, match="OBS_ACCESS_KEY_ID and OBS_SECRET_ACCESS_KEY"):
-        module.credentials({})
-    with pytest.raises(CloudError, match="OBS_SECRET_ACCESS_KEY is not set, but OBS_ACCESS_KEY_ID is"):
-        module.credentials({"OBS_ACCESS_KEY_ID": "a"})
-    with pytest.raises(CloudError, match="^ACCESS_KEY_ID is not set, but SECRET_ACCESS_KEY is"):
-        module.credentials({"SECRET_ACCESS_KEY": "hidden"})
-    (tmp_path / "credentials").write_text("ak = hidden\n")
-    with pytest.raises(CloudError, match="not an INI file$"):
-        module.credentials({})
-    (tmp_path / "credentials").write_text("[basic]\nak = a%\nsk = b\n")
-    assert module.credentials({}) == ("a%", "b", None)
-    job = {"ACCESS_KEY_ID": "j", "SECRET_ACCESS_KEY": "k"}
-    assert module.credentials(job) == ("j", "k", None)
-    own = {"OBS_ACCESS_KEY_ID": "o", "OBS_SECRET_ACCESS_KEY": "p", "OBS_SECURITY_TOKEN": "t"}
-    assert module.credentials(job | own) == ("o", "p", "t")
-
-
-def test_endpoint():
-    with pytest.raises(CloudError, match="set OBS_ENDPOINT"):
-        module.endpoint({})
-    assert module.endpoint({"OBS_ENDPOINT": "obs.example"}) == "https://obs.example"
-    assert module.endpoint({"S3_ENDPOINT": "h:1", "S3_USE_HTTPS": "0"}) == "http://h:1"
-    assert module.endpoint({"S3_ENDPOINT": "h:1", "S3_USE_HTTPS": "1"}) == "https://h:1"
-
-
-@pytest.mark.parametrize("url", ["https://", "ftp://h", "https://u:hidden@h", "u:hidden@h", "http://h:port", "http://["])
-def test_no_endpoint(url):
-    with pytest.raises(CloudError, match="^OBS_ENDPOINT .*: not of the form") as caught:
-        Store.connect(environment(url))
-    assert "hidden" not in str(caught.value)
 
 
 @pytest.mark.parametrize("signature", ["v2", "v4"])
@@ -494,8 +458,3 @@ def test_a_certificate_that_proves_nothing_is_refused(swift, certificates, host,
         with pytest.raises(CloudError, match=f"certificate refused: .*{says}"):
             store.head("bucket", "k")
         assert time.monotonic() - begun < 5 and proxy.requests() == []
-
-
-def test_no_such_authority(tmp_path):
-    with pytest.raises(CloudError, match="OBS_CA_FILE: .*none.pem"):
-        Store.connect(environment("https://localhost:1") | {"OBS_CA_FILE": str(tmp_path / "none.pem")})

@@ -1,0 +1,126 @@
+"""Which servers, and by whose keys: what the environment and the SDKs' file say, and what is refused of it."""
+
+import pytest
+
+from labkit.cloud import access
+from labkit.cloud.modelarts import Client
+from labkit.cloud.place import CloudError
+from labkit.cloud.store import Store
+
+OWN = {"OBS_ACCESS_KEY_ID": "o", "OBS_SECRET_ACCESS_KEY": "p", "OBS_SECURITY_TOKEN": "t"}
+
+
+@pytest.fixture(autouse=True)
+def write(tmp_path, monkeypatch):
+    """Writes the SDKs' file; there is none before."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def write(text):
+        (tmp_path / ".huaweicloud").mkdir()
+        (tmp_path / ".huaweicloud" / "credentials").write_text(text)
+
+    return write
+
+
+@pytest.mark.parametrize("environment, keys", [
+    (OWN, ("o", "p", "t")), ({"ACCESS_KEY_ID": "j", "SECRET_ACCESS_KEY": "k"}, ("j", "k", None)),
+    ({"ACCESS_KEY_ID": "j", "SECRET_ACCESS_KEY": "k"} | OWN, ("o", "p", "t")),
+    ({"HUAWEICLOUD_SDK_AK": "h", "HUAWEICLOUD_SDK_SK": "i", "HUAWEICLOUD_SDK_SECURITY_TOKEN": "t"}, ("h", "i", "t")),
+])  # fmt: skip
+def test_credentials(environment, keys):
+    assert access.credentials(environment) == keys
+
+
+@pytest.mark.parametrize("environment, says", [
+    ({}, "^no credentials: set OBS_ACCESS_KEY_ID and OBS_SECRET_ACCESS_KEY"),
+    ({"OBS_ACCESS_KEY_ID": "hush"}, "^OBS_SECRET_ACCESS_KEY is not set, but OBS_ACCESS_KEY_ID is$"),
+    ({"SECRET_ACCESS_KEY": "hush"}, "^ACCESS_KEY_ID is not set, but SECRET_ACCESS_KEY is$"),
+    (OWN | {"OBS_ACCESS_KEY_ID": "hush\n"}, "^OBS_ACCESS_KEY_ID: has a space, a line break"),
+    (OWN | {"OBS_SECRET_ACCESS_KEY": "hush hush"}, "^OBS_SECRET_ACCESS_KEY: has a space"),
+    (OWN | {"OBS_SECURITY_TOKEN": "hush\nx"}, "^OBS_SECURITY_TOKEN: has a space, a line break"),
+    (OWN | {"OBS_SECURITY_TOKEN": "hush…"}, "^OBS_SECURITY_TOKEN: .* not ASCII"),
+])  # fmt: skip
+def test_no_credentials(environment, says):
+    """http.client's own error, of a token with a line break in it, has the token."""
+    servers = {"OBS_ENDPOINT": "https://h", "MODELARTS_ENDPOINT": "https://h", "MODELARTS_PROJECT_ID": "p"}
+    for connect in (Store.connect, Client.connect):
+        with pytest.raises(CloudError, match=says) as caught:
+            connect(servers | environment)
+        assert "hush" not in str(caught.value)
+
+
+def test_the_sdks_file(write):
+    write("[basic]\nak = a%\nsk = b\nproject_id = p\n")
+    assert access.credentials({}) == ("a%", "b", None) and access.project({}) == "p"
+    assert access.credentials(OWN) == ("o", "p", "t")
+
+
+@pytest.mark.parametrize("text, says", [
+    ("sk = hush\n", "credentials: not an INI file$"), ("[basic]\nak = hush hush\nsk = b\n", "credentials: ak: has a"),
+    ("[basic]\nak = hush\n", "^no credentials"),
+])  # fmt: skip
+def test_a_file_that_is_of_no_use_is_not_quoted(write, text, says):
+    write(text)
+    with pytest.raises(CloudError, match=says) as caught:
+        access.credentials({})
+    assert "hush" not in str(caught.value)
+
+
+def test_project():
+    assert access.project({"HUAWEICLOUD_SDK_PROJECT_ID": "p"}) == "p"
+    assert access.project({"HUAWEICLOUD_SDK_PROJECT_ID": "p", "MODELARTS_PROJECT_ID": "own"}) == "own"
+    with pytest.raises(CloudError, match="no project: set MODELARTS_PROJECT_ID"):
+        access.project({})
+
+
+@pytest.mark.parametrize("environment, url", [
+    ({"OBS_ENDPOINT": "obs.example"}, "https://obs.example"), ({"OBS_ENDPOINT": "http://h:1"}, "http://h:1"),
+    ({"S3_ENDPOINT": "h:1", "S3_USE_HTTPS": "0"}, "http://h:1"),
+    ({"S3_ENDPOINT": "h:1", "S3_USE_HTTPS": "1"}, "https://h:1"), ({"S3_ENDPOINT": "h:1"}, "https://h:1"),
+    ({"S3_ENDPOINT": "h:1", "OBS_ENDPOINT": "h:2"}, "https://h:2"),
+])  # fmt: skip
+def test_obs_url(environment, url):
+    assert access.obs_url(environment) == url
+
+
+@pytest.mark.parametrize("environment, url", [
+    ({"MODELARTS_REGION": "cn-north-4"}, "https://modelarts.cn-north-4.myhuaweicloud.com"),
+    ({"OBS_ENDPOINT": "https://obs.cn-east-3.myhuaweicloud.com"}, "https://modelarts.cn-east-3.myhuaweicloud.com"),
+    ({"OBS_ENDPOINT": "obs.cn-east-3.myhuaweicloud.com"}, "https://modelarts.cn-east-3.myhuaweicloud.com"),
+    ({"MODELARTS_ENDPOINT": "host.example"}, "https://host.example"),
+    ({"MODELARTS_ENDPOINT": "http://localhost:1"}, "http://localhost:1"),
+])  # fmt: skip
+def test_modelarts_url(environment, url):
+    assert access.modelarts_url(environment) == url
+
+
+@pytest.mark.parametrize("url", [
+    "https://", "ftp://h", "https://u:hush@h", "u:hush@h", "https://:hush@h", "http://h:port", "http://[", "https://[",
+])  # fmt: skip
+def test_what_is_no_server(url):
+    for name, find in (("OBS_ENDPOINT", access.obs_url), ("MODELARTS_ENDPOINT", access.modelarts_url)):
+        with pytest.raises(CloudError, match=f"^{name}.*: not of the form") as caught:
+            find({name: url})
+        assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("environment, says", [
+    ({}, "set MODELARTS_REGION"), ({"OBS_ENDPOINT": "http://127.0.0.1:1"}, "set MODELARTS_REGION"),
+    ({"MODELARTS_REGION": "x.evil.example/"}, "set MODELARTS_REGION"),
+    ({"MODELARTS_ENDPOINT": "http://host.example"}, "must be https"),
+])  # fmt: skip
+def test_no_modelarts(environment, says):
+    with pytest.raises(CloudError, match=says):
+        access.modelarts_url(environment)
+
+
+@pytest.mark.parametrize("connect", [access.obs_url, Store.connect])
+def test_no_object_server(connect):
+    with pytest.raises(CloudError, match="^no server: set OBS_ENDPOINT"):
+        connect({})
+
+
+def test_no_such_authority(tmp_path):
+    for name in ("OBS_CA_FILE", "MODELARTS_CA_FILE"):
+        with pytest.raises(CloudError, match=f"^{name}: .*none.pem"):
+            access.tls({name: str(tmp_path / "none.pem")}, name)
