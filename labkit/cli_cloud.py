@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import click
 
-from labkit.cloud.place import CloudError, Local, Remote, parse
+from labkit.cloud.place import CloudError, Local, Remote, as_cloud_errors, parse
 
 SHOWN = 20  # files that failed, by name
 
@@ -56,16 +56,27 @@ def copying(command):
 def obs():
     """Copy between this machine and a bucket of OBS or S3, and look at what is there.
 
-    A place is obs://BUCKET/KEY, s3://BUCKET/KEY, or a path. The server and the account come from OBS_ENDPOINT,
-    OBS_ACCESS_KEY_ID and OBS_SECRET_ACCESS_KEY, or from what a ModelArts job has in their place.
+    A place is obs://BUCKET/KEY, s3://BUCKET/KEY, or a path.
 
-    Exit status 0, 1 where something or all of it failed, 2 where the command makes no sense, 130 after Ctrl-C.
+    \b
+    The server:   OBS_ENDPOINT; in a job S3_ENDPOINT and S3_USE_HTTPS (0 or 1)
+    The account:  OBS_ACCESS_KEY_ID, OBS_SECRET_ACCESS_KEY and, if it has one, OBS_SECURITY_TOKEN;
+                  or HUAWEICLOUD_SDK_AK, HUAWEICLOUD_SDK_SK and HUAWEICLOUD_SDK_SECURITY_TOKEN;
+                  or in a job ACCESS_KEY_ID, SECRET_ACCESS_KEY and SECURITY_TOKEN;
+                  or ak, sk and security_token in ~/.huaweicloud/credentials, [basic]
+    If need be:   OBS_SIGNATURE (obs, v2 or v4; by default obs for Huawei Cloud and v4 for others),
+                  OBS_REGION (for v4; by default us-east-1), OBS_CA_FILE (whose certificates are believed)
+
+    Exit status 0, 1 where something or all of it failed, 2 where the command makes no sense, 130 after Ctrl-C, 143
+    after SIGTERM.
 
     \b
     Example:  labkit obs ls obs://my-bucket
               labkit obs cp data/sample obs://my-bucket/sample
     """
-    click.get_current_context().with_resource(_ending_at_once())
+    context = click.get_current_context()
+    goes_on = context.invoked_subcommand in ("cp", "sync", "rm")
+    context.with_resource(_ending_at_once("the same command goes on from here" if goes_on else ""))
 
 
 @obs.command()
@@ -158,15 +169,22 @@ def rm(url, recursive, yes, deadline, dry_run, as_json):
         raise click.UsageError(f"{url}: what is in a folder or bucket is removed with --recursive")
     if not place.key.strip("/") and not yes and not dry_run:
         raise click.UsageError(f"{url}: a whole bucket is emptied with --yes; see first with --dry-run")
+    failed, failure = [], None
     with _failure_as_json(as_json):
-        keys = cloud.rm(
-            url, recursive=recursive, empty_bucket=yes or dry_run, dry_run=dry_run, store=_store(deadline, url)
-        )
+        try:
+            keys = cloud.rm(
+                url, recursive=recursive, empty_bucket=yes or dry_run, dry_run=dry_run, store=_store(deadline, url)
+            )
+        except cloud.RemoveError as error:
+            keys, failed, failure = error.removed, error.failed, error
     if as_json:
-        _print({"url": url, "dry_run": dry_run, "removed": keys})
-        return
-    for key in keys:
-        click.echo(f"{'would remove' if dry_run else 'removed'}  obs://{place.bucket}/{_shown(key)}")
+        told = [{"key": key, **_told(error)} for key, error in failed]
+        _print({"url": url, "dry_run": dry_run, "removed": keys, "failed": told})
+    else:
+        for key in keys:
+            click.echo(f"{'would remove' if dry_run else 'removed'}  obs://{place.bucket}/{_shown(key)}")
+    if failure:
+        raise failure
 
 
 @obs.command()
@@ -177,22 +195,31 @@ def rm(url, recursive, yes, deadline, dry_run, as_json):
 def verify(source, target, deadline, as_json):
     """Compare by checksum: is all of SRC in DST? Exit status 1 where something is missing or another there.
 
-    SRC and DST as in `labkit obs cp`. Objects that another tool has uploaded in parts have no checksum to compare.
+    SRC and DST as in `labkit obs cp`. An object that another tool has uploaded in parts, or that the server encrypts,
+    may have no checksum to compare: it is told apart from what differs, and the exit status is 1.
 
     \b
     Example:  labkit obs verify runs/mine obs://my-bucket/runs/mine
     """
     from labkit.cloud import copying as cloud
 
+    unknown = []
     with _failure_as_json(as_json):
-        differences = cloud.verify(source, target, store=_store(deadline, source, target))
+        differences = cloud.verify(source, target, unknown=unknown, store=_store(deadline, source, target))
+    ok = not (differences or unknown)
     if as_json:
-        _print({"source": source, "target": target, "ok": not differences, "differences": differences})
+        told = {"ok": ok, "differences": differences, "unknown": unknown}
+        _print({"source": source, "target": target, **told})
     else:
-        for line in differences:
+        for line in differences + unknown:
             click.echo(_shown(line))
-        click.echo(f"{_files(len(differences))} of {source} not as in {target}" if differences else "all is there")
-    sys.exit(1 if differences else 0)
+        if differences:
+            click.echo(f"{_files(len(differences))} of {source} not as in {target}")
+        if unknown:
+            click.echo(f"{_files(len(unknown))} of {source} of the same size in {target}, and nothing else to tell by")
+        if ok:
+            click.echo("all is there")
+    sys.exit(0 if ok else 1)
 
 
 # -- What they share -------------------------------------------------------------------------------
@@ -252,7 +279,14 @@ def _store(deadline, *places):
         return None
     from labkit.cloud.store import Store
 
-    return Store.connect(deadline=deadline)
+    return Store.connect(deadline=deadline, tell=_tell)
+
+
+def _tell(line):
+    """A line on stderr, above a bar if there is one."""
+    from tqdm import tqdm
+
+    tqdm.write(line, file=sys.stderr)
 
 
 @contextmanager
@@ -273,21 +307,21 @@ def _bar():
 def _failure_as_json(as_json):
     """Where all fails, the reason is the document; the error goes on to stderr and the exit status."""
     try:
-        yield
-    except (CloudError, OSError) as error:
-        known = error if isinstance(error, CloudError) else CloudError(f"{error.filename}: {error.strerror}")
+        with as_cloud_errors():
+            yield
+    except CloudError as error:
         if as_json:
-            _print(_told(known))
-        raise known from None
+            _print(_told(error))
+        raise
 
 
 @contextmanager
-def _ending_at_once():
+def _ending_at_once(hint):
     """Ctrl-C and SIGTERM end the process without waiting for requests under way: a copy may be cut off anywhere."""
 
     def end(number, frame):
-        os.write(2, b"\nstopped; the same command goes on from here\n")
-        os._exit(130)
+        os.write(2, f"\nstopped{'; ' if hint else ''}{hint}\n".encode())
+        os._exit(128 + number)
 
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

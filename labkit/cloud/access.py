@@ -41,7 +41,11 @@ def project(environment) -> str:
 
 
 def obs_url(environment) -> str:
-    """URL of the object server: OBS_ENDPOINT, or in a job S3_ENDPOINT; raises CloudError."""
+    """URL of the object server: OBS_ENDPOINT, or in a job S3_ENDPOINT; raises CloudError.
+
+    http:// is taken for any host: an object server of one's own network may have no certificate, and a job asks for
+    it by S3_USE_HTTPS=0. Secret keys are never sent, but a token is.
+    """
     url = environment.get("OBS_ENDPOINT")
     if not url and environment.get("S3_ENDPOINT"):
         url = environment["S3_ENDPOINT"]
@@ -80,7 +84,8 @@ def _checked(url, name):
     url = url if "://" in url else f"https://{url}"
     try:
         found = urlsplit(url)
-        known = found.scheme in ("http", "https") and found.hostname and found.port != 0 and "@" not in found.netloc
+        known = found.scheme in ("http", "https") and found.port != 0 and "@" not in found.netloc
+        known = known and found.hostname and found.hostname.encode("idna")
     except ValueError:
         known = False
     if not known:  # not quoted: there may be a password in it

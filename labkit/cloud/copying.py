@@ -23,10 +23,21 @@ from labkit.cloud.listing import (
     resolved,
     there_at,
 )
-from labkit.cloud.notes import held, short
-from labkit.cloud.place import CloudError, Local, Remote, parse, require_no_collisions, require_safe
+from labkit.cloud.notes import short
+from labkit.cloud.place import (
+    CloudError,
+    Local,
+    Remote,
+    as_cloud_errors,
+    cloud_error,
+    parse,
+    require_no_collisions,
+    require_safe,
+)
 from labkit.cloud.store import Entry, GivenUp, Store
 from labkit.cloud.transfers import HIDDEN, Transfers, digest, matches
+
+MOST_REFUSALS = 10  # files that the server refuses, with none copied, after which the others are not tried
 
 
 @dataclass(frozen=True)
@@ -50,6 +61,16 @@ class CopyError(CloudError):
         self.status, self.code, self.request_id = error.status, error.code, error.request_id
 
 
+class RemoveError(CloudError):
+    """Some objects stay: `failed` has (key, error) of these, `removed` the keys of the others."""
+
+    def __init__(self, place, removed, failed):
+        error = failed[0][1]
+        super().__init__(f"{place}: {len(removed)} objects removed, {len(failed)} not: {error}")
+        self.removed, self.failed = removed, failed
+        self.status, self.code, self.request_id = error.status, error.code, error.request_id
+
+
 def copy(src, dst, *, jobs=8, resume=True, verify=True, incremental=True, dry_run=False, include=(), exclude=(),
          progress: Callable[[int, int], None] | None = None, each: Callable[[Item, str], None] | None = None,
          deadline=300.0, store=None) -> Report:  # fmt: skip
@@ -60,8 +81,8 @@ def copy(src, dst, *, jobs=8, resume=True, verify=True, incremental=True, dry_ru
     incremental: leave what is there already, by size and checksum. dry_run: only say what would be done. include,
     exclude: patterns of names below a folder (`*.bin`; `*` passes "/"). progress: called with bytes done and bytes to
     do. each: called with a file and what became of it: "copied" or "skipped". deadline: seconds without success after
-    which a request is given up. A file that fails does not stop the others, unless the server refuses us or is not
-    there.
+    which a request is given up, or a file that another process copies. A file that fails does not stop the others,
+    unless the server is not there or refuses them all.
     Raises CloudError, for an empty source as well; CopyError where files failed.
     """
 
@@ -72,7 +93,10 @@ def copy(src, dst, *, jobs=8, resume=True, verify=True, incremental=True, dry_ru
 
 
 def copy_parallel(src_url, dst_url, file_list=None, threads=16, is_processing=True) -> Report:
-    """moxing's: copy what is in a folder, or of it the names in file_list only; an empty source is an error here."""
+    """moxing's: copy what is in a folder, or of it the names in file_list only; an empty source is an error here.
+
+    threads: requests at a time. is_processing: ignored, as there are no processes to choose in place of threads.
+    """
     names = None if file_list is None else {str(PurePosixPath(name)) for name in file_list}
     if names is not None and (missing := names - {item.name for item in ls(src_url)}):
         raise CloudError(f"{src_url}: no {min(missing)}")
@@ -103,7 +127,8 @@ def stat(place, *, store=None) -> Entry:
         found = _connected(store, place).head(place.bucket, place.key)
     else:
         path = place.path
-        found = Entry(str(path), path.stat().st_size, "", digest(path, "sha256")) if path.is_file() else None
+        with as_cloud_errors():
+            found = Entry(str(path), path.stat().st_size, "", digest(path, "sha256")) if path.is_file() else None
     if not found:
         raise CloudError(f"{place}: there is no such file")
     return found
@@ -112,7 +137,8 @@ def stat(place, *, store=None) -> Entry:
 def rm(place, *, recursive=False, empty_bucket=False, dry_run=False, jobs=8, store=None) -> list[str]:
     """Remove an object, or all below a folder; returns their keys. CloudError where there is none.
 
-    empty_bucket: the folder may be a whole bucket; the bucket itself stays. dry_run: only say what would go.
+    RemoveError where some stay. empty_bucket: the folder may be a whole bucket; the bucket itself stays. dry_run: only
+    say what would go.
     """
     place = parse(place)
     if isinstance(place, Local):
@@ -126,32 +152,51 @@ def rm(place, *, recursive=False, empty_bucket=False, dry_run=False, jobs=8, sto
         keys = [place.key] if store.head(place.bucket, place.key) else []
     if not keys:
         raise CloudError(f"{place}: there is no such object{'' if recursive else '; a folder is removed recursively'}")
-    if not dry_run:
-        with ThreadPoolExecutor(jobs) as several:
-            list(several.map(lambda key: store.delete(place.bucket, key), keys))
+    if dry_run:
+        return keys
+    hopeless = []
+
+    def remove(key):
+        try:
+            if hopeless:
+                raise hopeless[0]
+            store.delete(place.bucket, key)
+        except CloudError as error:
+            if isinstance(error, GivenUp):
+                hopeless.append(error)
+            return error
+        return None
+
+    with ThreadPoolExecutor(jobs) as several:
+        errors = dict(zip(keys, several.map(remove, keys)))
+    if failed := [(key, error) for key, error in errors.items() if error]:
+        raise RemoveError(place, [key for key in keys if not errors[key]], failed)
     return keys
 
 
-def verify(src, dst, *, store=None) -> list[str]:
-    """What of src is missing in dst or is another there, a line for each; empty: all is there, by checksum."""
+def verify(src, dst, *, unknown: list | None = None, store=None) -> list[str]:
+    """What of src is missing in dst or is another there, a line for each; empty: all is there, by checksum.
+
+    unknown: gets the lines of what has the right size and nothing else to tell by; without it, these are returned too.
+    """
     source, target = parse(src), parse(dst)
     store = _connected(store, source, target)
     items, single = items_of(source, store)
     if not items:
         raise CloudError(f"{source}: nothing to compare")
     there, differences = there_at(target, str(dst), items, single, store), []
-    for item in items:
-        require_safe(item.name)
-        end = end_of(target, str(dst), item, single)
-        if isinstance(target, Local) and not single:
-            require_inside(target.path, end)
-        found = found_at(end, there)
-        if found is None:
-            differences.append(f"{item.name}: missing")
-        elif found.size != item.size:
-            differences.append(f"{item.name}: {found.size} bytes instead of {item.size}")
-        elif (same := _same(source, item, target, end, found, store)) is not True:
-            differences.append(f"{item.name}: {'no checksum to compare' if same is None else 'another content'}")
+    with as_cloud_errors():
+        for item in items:
+            end = _end(target, str(dst), item, single)
+            found = found_at(end, there)
+            if found is None:
+                differences.append(f"{item.name}: missing")
+            elif found.size != item.size:
+                differences.append(f"{item.name}: {found.size} bytes instead of {item.size}")
+            elif (same := _same(source, item, target, end, found, store)) is False:
+                differences.append(f"{item.name}: another content")
+            elif same is None:
+                (differences if unknown is None else unknown).append(f"{item.name}: no checksum to compare")
     return differences
 
 
@@ -177,15 +222,13 @@ def _copy(src, dst, chosen, dry_run=False, incremental=True, deadline=300.0, sto
         require_apart(source.path, target.path, single)
     there = there_at(target, str(dst), items, single, store)  # one request: wrong keys fail here
     lock, copied, skipped, failed, hopeless = threading.Lock(), [], [], [], []
-    work = Transfers(store, jobs, resume, verify, sum(item.size for item in items), progress)
+    work = Transfers(store, jobs, resume, verify, sum(item.size for item in items), progress, deadline)
 
     def one(item):
         try:
             if hopeless:
                 raise hopeless[0]
-            end = end_of(target, str(dst), item, single)
-            if isinstance(target, Local) and not single:
-                require_inside(target.path, end)
+            end = _end(target, str(dst), item, single)
             found = found_at(end, there)
             if incremental and found and found.size == item.size and (
                 _same(source, item, target, end, found, store) is True
@@ -201,10 +244,11 @@ def _copy(src, dst, chosen, dry_run=False, incremental=True, deadline=300.0, sto
                 if each:
                     each(item, outcome)
         except (CloudError, OSError) as error:
-            known = error if isinstance(error, CloudError) else CloudError(f"{error.strerror}: {error.filename}")
+            known = cloud_error(error)
+            refused = known.status in (401, 403)
             with lock:
                 failed.append((item.name, known))
-                if isinstance(known, GivenUp) or known.status in (401, 403):
+                if isinstance(known, GivenUp) or (refused and not copied and len(failed) >= MOST_REFUSALS):
                     hopeless.append(known)
 
     with work, ThreadPoolExecutor(jobs) as files:
@@ -232,7 +276,7 @@ def _carry(work, source, item, target, end):
     if end.is_dir():
         raise CloudError(f"{end}: there is a folder of this name")
     hidden = end.with_name(f"{HIDDEN}{short(end.name)}-local.part")
-    with held(hidden) as handle:
+    with work.held(hidden) as handle:
         try:
             shutil.copyfile(item.at, hidden)
             os.fsync(handle)
@@ -243,6 +287,15 @@ def _carry(work, source, item, target, end):
             hidden.unlink(missing_ok=True)
             raise
     work.count(item.size)
+
+
+def _end(target, text, item, single):
+    """Where an item goes; CloudError where it may not go there."""
+    require_safe(item.name)
+    end = end_of(target, text, item, single)
+    if isinstance(target, Local) and not single:
+        require_inside(target.path, end)
+    return end
 
 
 def _same(source, item, target, end, found, store):

@@ -5,7 +5,7 @@ import stat as modes
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.cloud.place import CloudError, Local, Remote, require_safe
+from labkit.cloud.place import CloudError, Local, Remote, as_cloud_errors, require_safe
 from labkit.cloud.store import Entry
 from labkit.cloud.transfers import HIDDEN
 
@@ -23,7 +23,8 @@ def items_of(place, store, chosen=lambda name: True):
     """The chosen files below a place, and whether it is a single file; names are below the place."""
     if isinstance(place, Local):
         if place.path.is_dir():
-            return list(_walk(place.path, place.path, chosen)), False
+            with as_cloud_errors():
+                return list(_walk(place.path, place.path, chosen)), False
         if not place.path.exists():
             raise CloudError(f"{place}: there is no such file or folder")
         if not place.path.is_file():
@@ -50,9 +51,10 @@ def _walk(folder, root, chosen):
         elif not chosen(name) or (found.name.startswith(HIDDEN) and found.name.endswith(".part")):
             continue
         elif found.is_symlink() and not resolved(path).is_relative_to(resolved(root)):
-            raise CloudError(f"{path}: a link that leads out of {root}")
+            raise CloudError(f"{path}: a link that leads out of {root}; copy what it leads to, or exclude it")
         elif found.is_symlink() and not found.is_file():
-            raise CloudError(f"{path}: a link to no file")
+            what = "a folder; copy what it leads to, or exclude it" if found.is_dir() else "nothing"
+            raise CloudError(f"{path}: a link to {what}")
         elif not modes.S_ISREG(found.stat().st_mode):
             raise CloudError(f"{path}: neither a file nor a folder")
         else:

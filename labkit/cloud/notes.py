@@ -4,59 +4,99 @@ import fcntl
 import hashlib
 import json
 import os
-from contextlib import contextmanager, suppress
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
+from labkit.cloud.place import CloudError
 
-class Note:
-    """Which open upload of an object is ours, and of what content; held by one process of this machine at a time."""
 
-    def __init__(self, *place):
-        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        self.place, self.path = place, Path(cache, "labkit", "uploads", f"{short(*place)}.json")
+class UploadRecord:
+    """Which open upload of an object is ours, and of what content; held by one process of this machine at a time.
+
+    place: what names the object. Where nothing can be written, an upload goes without a record, and is not resumed.
+    """
+
+    def __init__(self, *place, wait=0.0, stopped: Callable[[], bool] = lambda: False):
+        folder = _folder()
+        self.place, self.path = place, folder and folder / f"{short(*place)}.json"
         self.sha256 = self.upload = None
+        self._held = held(self.path.with_suffix(".lock"), wait, stopped) if folder else nullcontext()
 
     def __enter__(self):
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = held(self.path.with_suffix(".lock"))
-        self._lock.__enter__()
-        with suppress(OSError, ValueError, KeyError):
-            known = json.loads(self.path.read_text())
-            self.sha256, self.upload = known["sha256"], known["upload"]
+        self._held.__enter__()
+        if self.path:
+            with suppress(OSError, ValueError, LookupError, TypeError):  # none, or damaged
+                known = json.loads(self.path.read_text())
+                self.sha256, self.upload = known["sha256"], known["upload"]
         return self
 
     def __exit__(self, *_):
-        self.path.with_suffix(".lock").unlink(missing_ok=True)
-        self._lock.__exit__(None, None, None)
+        if self.path:
+            self.path.with_suffix(".lock").unlink(missing_ok=True)
+        self._held.__exit__(None, None, None)
 
     def write(self, sha256, upload):
         self.sha256, self.upload = sha256, upload
-        told = {"place": self.place, "sha256": sha256, "upload": upload}
-        fresh = self.path.with_suffix(".new")
-        fresh.write_text(json.dumps(told))
-        os.replace(fresh, self.path)
+        if self.path:
+            fresh = self.path.with_suffix(".new")
+            fresh.write_text(json.dumps({"place": self.place, "sha256": sha256, "upload": upload}))
+            os.replace(fresh, self.path)
 
     def clear(self):
-        self.path.unlink(missing_ok=True)
+        if self.path:
+            self.path.unlink(missing_ok=True)
+
+
+def _folder():
+    """Where records are kept: in the user's cache, or where that cannot be written in the temporary folder, or None."""
+
+    def cache():
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "labkit")
+
+    for top in (cache, lambda: Path(tempfile.gettempdir(), f"labkit-{os.getuid()}")):
+        with suppress(OSError, RuntimeError):  # RuntimeError: a user without a home
+            folder = top() / "uploads"
+            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(exist_ok=True)
+            if folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK):
+                return folder
+    return None
 
 
 @contextmanager
-def held(path, wait=True):
-    """File descriptor of this file, made if need be, which no other process holds until the end."""
+def held(path, wait=0.0, stopped: Callable[[], bool] = lambda: False):
+    """File descriptor of this file, made if need be, which no other process holds until the end.
+
+    wait: seconds after which, where another holds it, CloudError is raised; at once when stopped() says so.
+    """
+    end = time.monotonic() + wait
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise
-            except OSError:
-                pass  # a file system without locks: two at once are then not told apart
-            if _is(handle, path):  # not renamed or removed by who held it before
-                yield handle
-                return
+            if _locked(handle):
+                if _is(handle, path):  # not renamed or removed by who held it before
+                    yield handle
+                    return
+            elif time.monotonic() >= end or stopped():
+                raise CloudError(f"{path}: held by another process, which copies the same")
+            else:
+                time.sleep(0.05)
         finally:
             os.close(handle)
+
+
+def _locked(handle):
+    """Whether this process has the file's lock now; on a file system without locks two at once are not told apart."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _is(handle, path):

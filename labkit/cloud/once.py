@@ -2,12 +2,12 @@
 
 The lock is the system's own (flock): it goes with the process that holds it, however that ends, so the next one copies
 and no lock is ever stale. What the copy came to is in the locked file; a process believes it only if it was written
-while the process waited, or under the same `key`.
+while the process waited.
 """
 
 import fcntl
-import hashlib
 import json
+import math
 import os
 import tempfile
 import time
@@ -16,14 +16,15 @@ from dataclasses import asdict
 from pathlib import Path
 
 from labkit.cloud.copying import Report, copy
+from labkit.cloud.notes import short
 from labkit.cloud.place import CloudError
 
 
-def copy_once_per_node(src, dst, *, key=None, timeout=3600.0, **options) -> Report:
+def copy_once_per_node(src, dst, *, timeout=math.inf, **options) -> Report:
     """copy(src, dst, **options) by one of the processes of this machine that call it; all return its report.
 
-    key: names one start of a job; with it, a process that comes when all is done believes that as well, and without it
-    copies again, which is quick: what is there stays. timeout: seconds to wait for another's copy.
+    A process that comes when all is done copies again, which is quick: what is there stays. timeout: seconds to wait
+    for another's copy, which may take hours; one that has died is not waited for.
     Raises CloudError in all of them where the copy fails.
     """
     handle = os.open(_lock_file(src, dst), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -33,15 +34,13 @@ def copy_once_per_node(src, dst, *, key=None, timeout=3600.0, **options) -> Repo
         before = _read(handle)
         _wait(handle, f"{src} to {dst}", timeout)
         known = _read(handle)
-        if known and (known != before or (key is not None and known["key"] == key and not known["error"])):
-            return _told(known)
-        return _copy(handle, src, dst, key, options)
+        return _told(known) if known and known != before else _copy(handle, src, dst, options)
     finally:
         os.close(handle)
 
 
-def _copy(handle, src, dst, key, options):
-    outcome = {"id": uuid.uuid4().hex, "key": key, "report": None, "error": None}
+def _copy(handle, src, dst, options):
+    outcome = {"id": uuid.uuid4().hex, "report": None, "error": None}
     try:
         report = copy(src, dst, **options)
         outcome["report"] = asdict(report)
@@ -67,6 +66,10 @@ def _told(outcome):
 
 
 def _wait(handle, what, timeout):
+    """Until this process has the lock."""
+    if timeout == math.inf:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        return
     end = time.monotonic() + timeout
     while True:
         try:
@@ -87,5 +90,5 @@ def _read(handle):
 
 
 def _lock_file(src, dst):
-    known = hashlib.sha256(repr((str(src), str(Path(dst).absolute()) if "://" not in str(dst) else str(dst))).encode())
-    return Path(tempfile.gettempdir(), f"labkit-{os.getuid()}-{known.hexdigest()[:16]}.lock")
+    target = str(dst) if "://" in str(dst) else str(Path(dst).absolute())
+    return Path(tempfile.gettempdir(), f"labkit-{os.getuid()}-{short(str(src), target)}.lock")

@@ -1,6 +1,7 @@
 """Places that are copied between, and the names that may travel: folders of this machine and objects of a bucket."""
 
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,23 @@ class CloudError(LabkitError):
         told = ", ".join(word for word in told if word)
         super().__init__(f"{message} ({told})" if told else message)
         self.message, self.status, self.code, self.request_id = message, status, code, request_id
+
+
+def cloud_error(error) -> CloudError:
+    """The CloudError of an error: itself, or for one of the file system FILE: reason."""
+    if isinstance(error, CloudError):
+        return error
+    reason = error.strerror or str(error)
+    return CloudError(f"{error.filename}: {reason}" if error.filename else reason)
+
+
+@contextmanager
+def as_cloud_errors():
+    """Within, errors of the file system are CloudErrors."""
+    try:
+        yield
+    except OSError as error:
+        raise cloud_error(error) from None
 
 
 @dataclass(frozen=True)

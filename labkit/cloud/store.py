@@ -13,48 +13,48 @@ import io
 import os
 import random
 import re
+import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timezone
-from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from labkit.cloud import access
+from labkit.cloud import access, sdk
 from labkit.cloud.place import CloudError
 
-TRANSIENT = {408, 429, 500, 502, 503, 504}
+# Statuses that may be another at the next try: these and all from 500 on, but "not implemented" and "HTTP version".
+TRANSIENT, FINAL = {408, 429}, {501, 505}
 # Damaged on the way, or said with another status than it should have.
 TRANSIENT_CODES = {"BadDigest", "IncompleteBody", "InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown"}
+# Of TLS, when the other side speaks none, or one that nobody should speak any more.
+NO_TLS = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNSUPPORTED_PROTOCOL"}
+OBS_HOSTS = (".myhuaweicloud.com", ".myhuaweicloud.eu")  # which know the signature of OBS; others have S3's
 LONGEST_WAIT = 20.0  # seconds between two tries
+QUIET = 5.0  # seconds without an answer before it is told, and between two times that it is
 CHUNK = 1 << 20
 PAGE = 1000  # entries of a listing that are asked for at once
 
 
 @dataclass(frozen=True)
 class Entry:
-    """An object: its key, size in bytes, ETag without quotes, and the SHA-256 that labkit gave it."""
+    """An object: its key, size in bytes, ETag without quotes, and the SHA-256 that labkit gave it.
+
+    encrypted: the server said so of this object; its ETag is then no checksum of the content.
+    """
 
     key: str
     size: int
     etag: str
     sha256: str | None = None
+    encrypted: bool = False
 
 
 class GivenUp(CloudError):
-    """The server was not there, or busy, until the deadline: another request would fare no better."""
-
-
-class _ErrorBody(Exception):
-    """An <Error> in an answer whose status is 200."""
-
-    def __init__(self, code, message):
-        super().__init__(message)
-        self.code = code
+    """The server was not there, or busy, until the deadline, for all requests: another would fare no better."""
 
 
 class _TryAgain(Exception):
@@ -66,35 +66,39 @@ class _TryAgain(Exception):
 
 
 class Store:
-    """A server. deadline: seconds without success after which a request is given up."""
+    """A server. deadline: seconds without success after which a request is given up.
 
-    def __init__(self, client, url, deadline=300.0):
-        self.client, self.url, self.deadline, self._stopped = client, url, deadline, threading.Event()
+    tell: called with a line of text now and then while a request is not answered and tried again.
+    """
+
+    def __init__(self, client, url, deadline=300.0, tell: Callable[[str], None] | None = None):
+        self.client, self.url, self.deadline, self.tell = client, url, deadline, tell
+        self._stopped, self._answered, self._told = threading.Event(), 0.0, 0.0
 
     def apart(self):
         """The same server and account; `stop` of this one does not stop the other."""
-        return Store(self.client, self.url, self.deadline)
+        return Store(self.client, self.url, self.deadline, self.tell)
 
     def stop(self):
         """Give up all that waits for its next try."""
         self._stopped.set()
 
     @classmethod
-    def connect(cls, environment=os.environ, deadline=300.0):
+    def connect(cls, environment=os.environ, deadline=300.0, tell=None):
         """The server and the account that the environment names; raises CloudError. No request is made yet."""
         url, keys = access.obs_url(environment), access.credentials(environment)
         host = urlsplit(url).hostname
         by_path = host == "localhost" or _is_address(host)
-        signature = environment.get("OBS_SIGNATURE") or ("obs" if host.endswith(".myhuaweicloud.com") else "v4")
+        signature = environment.get("OBS_SIGNATURE") or ("obs" if host.endswith(OBS_HOSTS) else "v4")
         if signature not in ("obs", "v2", "v4"):
             raise CloudError(f"OBS_SIGNATURE: must be obs, v2 or v4, not {signature!r}")
-        client = _client(
+        client = sdk.client(
             *keys[:2], server=url, security_token=keys[2], signature=signature, path_style=by_path,
             region=environment.get("OBS_REGION", "us-east-1"), max_retry_count=0, timeout=30,
         )  # fmt: skip
         if url.startswith("https://"):
             client.context = access.tls(environment, "OBS_CA_FILE")
-        return cls(client, url, deadline)
+        return cls(client, url, deadline, tell)
 
     def head(self, bucket, key) -> Entry | None:
         """The object, or None where there is none."""
@@ -110,7 +114,8 @@ class Store:
             return None
         sha256 = {name.lower(): value for name, value in found.header}.get("sha256", "")  # without its x-amz-meta-
         known = sha256 if re.fullmatch("[0-9a-f]{64}", sha256) else None
-        return Entry(key, int(found.body.contentLength), _unquoted(found.body.etag), known)
+        encrypted = bool(found.body.sseKms or found.body.sseC)
+        return Entry(key, int(found.body.contentLength), _unquoted(found.body.etag), known, encrypted)
 
     def list(self, bucket, prefix="") -> Iterator[Entry]:
         """All objects whose keys begin with the prefix, in the order of their keys."""
@@ -156,6 +161,8 @@ class Store:
         def request():
             result = self.client.getObject(bucket, key, headers=headers)
             if result.status < 300:
+                if result.status == 206:
+                    self._answered = time.monotonic()  # whatever becomes of its body
                 response = result.body.response
                 try:
                     result.body = _read(response.result, end - start)  # the SDK's own reader raises a bare Exception
@@ -181,27 +188,6 @@ class Store:
             whole=lambda body: bool(body and body.uploadId),
         )
         return begun.body.uploadId
-
-    def open_uploads(self, bucket, key) -> list[str]:
-        """Ids of this key's uploads that were begun and neither completed nor aborted, the oldest first."""
-        from obs import ListMultipartUploadsRequest
-
-        found, key_marker, id_marker = [], None, None
-        while True:
-            asked = ListMultipartUploadsRequest(
-                prefix=key, max_uploads=PAGE, key_marker=key_marker, upload_id_marker=id_marker
-            )
-            page = self._ask(
-                _place(bucket, key),
-                lambda asked=asked: self.client.listMultipartUploads(bucket, asked, encoding_type="url"),
-                whole=lambda body: body and body.bucket == bucket,
-            ).body
-            found += [(one.initiated or "", one.uploadId) for one in page.upload or () if one.key == key]
-            if not page.isTruncated:
-                return [upload for _, upload in sorted(found)]
-            if (page.nextKeyMarker, page.nextUploadIdMarker) == (key_marker, id_marker):
-                raise CloudError(f"{_place(bucket, key)}: the list of uploads does not go on where it said it would")
-            key_marker, id_marker = page.nextKeyMarker, page.nextUploadIdMarker
 
     def parts(self, bucket, key, upload) -> dict[int, str] | None:
         """ETags of the parts that the server has, by number from 1; None where the upload is gone."""
@@ -268,24 +254,42 @@ class Store:
                 return self._once(place, request, whole, missing)
             except _TryAgain as trouble:
                 tries += 1
+                self._tell(begun, trouble.error, tries)
                 wait = max(trouble.wait, random.uniform(0, min(LONGEST_WAIT, 0.2 * 2**tries)))  # full jitter
                 if time.monotonic() + wait - begun > self.deadline:
                     known = trouble.error
                     message = f"{known.message}; given up after {tries} tries in {time.monotonic() - begun:.0f} s"
-                    raise GivenUp(message, known.status, known.code, known.request_id) from None
+                    kind = GivenUp if self._answered < begun else CloudError  # else it is about this request only
+                    raise kind(message, known.status, known.code, known.request_id) from None
                 if self._stopped.wait(wait):
                     raise GivenUp(f"{place}: stopped") from None
+
+    def _tell(self, begun, error, tries):
+        now = time.monotonic()
+        if self.tell and now - max(begun, self._told) >= QUIET:
+            self._told = now
+            host = urlsplit(self.url).netloc
+            said = f"{host} answers with status {error.status}" if error.status else f"no answer from {host} yet"
+            self.tell(f"{said}, trying again ({tries})")
 
     def _once(self, place, request, whole, missing):
         try:
             result = request()
         except ssl.SSLCertVerificationError as error:
             raise CloudError(f"{place}: {self.url}: certificate refused: {error.verify_message}") from None
-        except _ErrorBody as error:
+        except socket.gaierror as error:
+            unknown = CloudError(f"{place}: {self.url}: {error.strerror}")
+            raise unknown if error.errno == socket.EAI_NONAME else _TryAgain(unknown) from None
+        except sdk.ErrorBody as error:
             known = CloudError(f"{place}: {error}", 200, error.code)
             raise _TryAgain(known) if error.code in TRANSIENT_CODES else known from None
         except (OSError, HTTPException) as error:
-            raise _TryAgain(CloudError(f"{place}: {self.url}: {type(error).__name__}: {error}")) from None
+            known = CloudError(f"{place}: {self.url}: {type(error).__name__}: {error}")
+            raise known if getattr(error, "reason", None) in NO_TLS else _TryAgain(known) from None
+        busy = result.status in TRANSIENT or (result.status >= 500 and result.status not in FINAL)
+        usable = result.status >= 300 or not whole or whole(result.body)
+        if usable and not busy:
+            self._answered = time.monotonic()
         if missing and result.status == 404:
             return None
         if result.status >= 300:
@@ -293,10 +297,10 @@ class Store:
             if result.status < 400:
                 reason = f"{reason}: another server has it; is OBS_ENDPOINT of the bucket's region?"
             error = CloudError(f"{place}: {reason}", result.status, result.errorCode, result.requestId)
-            if result.status in TRANSIENT or result.errorCode in TRANSIENT_CODES:
+            if busy or result.errorCode in TRANSIENT_CODES:
                 raise _TryAgain(error, _retry_after(result))
             raise error
-        if whole and not whole(result.body):
+        if not usable:
             raise _TryAgain(CloudError(f"{place}: the answer is not whole", result.status, None, result.requestId))
         return result
 
@@ -340,41 +344,3 @@ def _read(stream, size):
 def _retry_after(result):
     """Seconds that the server asks for."""
     return next((float(value) for name, value in result.header if name.lower() == "retry-after"), 0.0)
-
-
-def _seconds(asked, date):
-    """A Retry-After in seconds, at most a minute; where it is a date, it counts from the answer's own, its Date."""
-    try:
-        if asked.isdecimal():
-            seconds = float(asked)
-        else:
-            now = parsedate_to_datetime(date) if date else datetime.now(timezone.utc)
-            seconds = (parsedate_to_datetime(asked) - now).total_seconds()
-    except (TypeError, ValueError):  # no date, or one without its zone
-        return 0.0
-    return min(max(seconds, 0.0), 60.0)
-
-
-def _client(*arguments, **settings):
-    """An ObsClient that lets through two things that the SDK drops: Retry-After, and an <Error> in a 200."""
-    from obs import ObsClient
-
-    class Client(ObsClient):
-        def _is_redirect_exception(self, *_):
-            return False  # keys and signature are for one server; a redirect comes out as an error
-
-        def _rename_response_headers(self, headers):
-            asked = headers.get("retry-after")
-            wait = [("retry-after", str(_seconds(asked, headers.get("date"))))] if asked else []
-            return super()._rename_response_headers(headers) + wait
-
-        def _prepare_body(self, methodName, responseData, isJson, headers):
-            if b"<Error" in (responseData or b"")[:400]:
-                found = {}
-                for name in ("Code", "Message"):
-                    match = re.search(rf"<{name}>([^<]*)</{name}>".encode(), responseData)
-                    found[name] = match.group(1).decode("utf-8", "replace") if match else ""
-                raise _ErrorBody(found["Code"], found["Message"] or "an error, though the status is 200")
-            return super()._prepare_body(methodName, responseData, isJson, headers)
-
-    return Client(*arguments, **settings)

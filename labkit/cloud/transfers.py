@@ -1,7 +1,7 @@
 """One file's way up or down, in parts that several threads carry; cut off anywhere, the next try goes on from there.
 
-Up: a file of one part is one request. A larger one is an upload in parts, which the server keeps; a note on this
-machine says which open uploads are ours, so others' are neither used nor given up. Down: parts go into a hidden file
+Up: a file of one part is one request. A larger one is an upload in parts, which the server keeps; a record on this
+machine says which open upload is ours, so others' are neither used nor given up. Down: parts go into a hidden file
 beside the target, behind whose content a byte for each part says that it is there; it is renamed when its checksum is
 right.
 """
@@ -12,21 +12,22 @@ import threading
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 
-from labkit.cloud.notes import Note, held, short
+from labkit.cloud.notes import UploadRecord, held, short
 from labkit.cloud.place import CloudError
-from labkit.cloud.store import Entry
+from labkit.cloud.store import CHUNK, Entry
 
 PART = 8 << 20  # bytes
 MOST_PARTS = 10_000  # of an upload, on OBS and S3
-BLOCK = 1 << 20
+LIKELY_PARTS = [size << 20 for size in (8, 5, 9, 10, 15, 16, 20, 50, 64, 100)]  # of other tools
 HIDDEN = ".labkit-"  # how the name of a download that is under way begins
 
 
 class Transfers:
     """What the files of one copy share: the server, threads, room in memory for `jobs` parts, and the counts."""
 
-    def __init__(self, store, jobs=8, resume=True, verify=True, total=0, progress=None):
+    def __init__(self, store, jobs=8, resume=True, verify=True, total=0, progress=None, deadline=300.0):
         self.store, self.resume, self.verify = store, resume, verify
+        self._deadline = store.deadline if store else deadline
         self.total, self.progress, self.done, self.moved = total, progress, 0, 0
         self._room, self._threads = threading.Semaphore(jobs), ThreadPoolExecutor(jobs)
         self._lock, self._stale, self._stopped = threading.Lock(), {}, None
@@ -52,6 +53,10 @@ class Transfers:
             self.store.stop()
         return self._stopped
 
+    def held(self, path):
+        """The hidden file, which no other process holds; its turn is waited for until the deadline."""
+        return held(path, self._deadline, lambda: self._stopped)
+
     # -- Up --------------------------------------------------------------------------------------------
 
     def upload(self, path, bucket, key) -> None:
@@ -65,9 +70,10 @@ class Transfers:
             with open(path, "rb") as file:
                 content = file.read(size + 1)
             _require_unchanged(path, state, len(content))
-            etag = self.store.put(bucket, key, content, hashlib.sha256(content).hexdigest())
-            if self.verify and etag != hashlib.md5(content).hexdigest():
-                raise CloudError(f"obs://{bucket}/{key}: the server has other content than {path}")
+            sha256 = hashlib.sha256(content).hexdigest()
+            etag = self.store.put(bucket, key, content, sha256)
+            if self.verify and etag != hashlib.md5(content).hexdigest():  # as a server that encrypts may say
+                self._require_there(bucket, key, size, sha256, None)
         self.count(size)
 
     def _upload_parts(self, path, state, bucket, key):
@@ -75,8 +81,9 @@ class Transfers:
         count = -(-size // part)
         sha256 = digest(path, "sha256")
         _require_unchanged(path, state)
-        with Note(self.store.url, bucket, key) as note:
-            upload, etags = self._open(note, path, part, count, bucket, key, sha256)
+        wait, stopped = self._deadline, lambda: self._stopped
+        with UploadRecord(self.store.url, bucket, key, wait=wait, stopped=stopped) as record:
+            upload, etags = self._open(record, path, part, count, bucket, key, sha256)
             self.count(sum(min(part, size - (number - 1) * part) for number in etags), moved=False)
 
             def send(number):
@@ -90,28 +97,34 @@ class Transfers:
                 _require_unchanged(path, state)
             except (_Changed, OSError):
                 self.store.abort(bucket, key, upload)
-                note.clear()
+                record.clear()
                 raise
             ordered = [etags[number] for number in range(1, count + 1)]
             self.store.complete(bucket, key, upload, ordered)
-            found, expected = self.store.head(bucket, key), etag_of_parts(ordered)
-            if found is None or (found.size, found.etag, found.sha256) != (size, expected, sha256):
-                raise CloudError(f"obs://{bucket}/{key}: uploaded, but the server has another object there")
-            note.clear()
+            self._require_there(bucket, key, size, sha256, etag_of_parts(ordered))
+            record.clear()
 
-    def _open(self, note, path, part, count, bucket, key, sha256):
+    def _require_there(self, bucket, key, size, sha256, etag):
+        """CloudError where the object is not what was sent. Of one that the server encrypts, the ETag says nothing."""
+        found = self.store.head(bucket, key)
+        if found is None or (found.size, found.sha256) != (size, sha256) or not (
+            found.encrypted or found.etag == etag
+        ):  # fmt: skip
+            raise CloudError(f"obs://{bucket}/{key}: uploaded, but the server has another object there")
+
+    def _open(self, record, path, part, count, bucket, key, sha256):
         """Id of our open upload of this content, begun if there is none, and the ETags that it has by number."""
-        parts = self.store.parts(bucket, key, note.upload) if note.upload else None
-        if parts is not None and self.resume and note.sha256 == sha256:
+        parts = self.store.parts(bucket, key, record.upload) if record.upload else None
+        if parts is not None and self.resume and record.sha256 == sha256:
             there = {number: etag for number, etag in parts.items() if 1 <= number <= count}
-            return note.upload, {
+            return record.upload, {
                 number: etag for number, etag in there.items()
                 if etag == hashlib.md5(read_part(path, part, number)).hexdigest()
             }  # fmt: skip
         if parts is not None:
-            self.store.abort(bucket, key, note.upload)
+            self.store.abort(bucket, key, record.upload)
         upload = self.store.begin(bucket, key, sha256)  # if its answer is lost, it stays, without parts
-        note.write(sha256, upload)
+        record.write(sha256, upload)
         return upload, {}
 
     # -- Down ------------------------------------------------------------------------------------------
@@ -124,7 +137,7 @@ class Transfers:
         name = short(path.name)
         hidden = path.with_name(f"{HIDDEN}{name}-{short(self.store.url, bucket, entry, part)}.part")
         stale = self._left_behind(path.parent, name)
-        with held(hidden) as handle:
+        with self.held(hidden) as handle:
             for again in (not self.resume, True):
                 try:
                     self._fetch(entry, bucket, handle, part, again)
@@ -146,7 +159,7 @@ class Transfers:
             os.fsync(handle)
             os.replace(hidden, path)
         for other in stale - {hidden}:
-            with suppress(OSError), held(other, wait=False):
+            with suppress(OSError, CloudError), held(other):  # unless another process goes on with it
                 other.unlink()
 
     def _fetch(self, entry, bucket, handle, part, again):
@@ -216,35 +229,52 @@ def read_part(path, part, number) -> bytes:
         return file.read(part)
 
 
-def digest(path, algorithm, size=None) -> str:
-    """Checksum of a file's first `size` bytes, or of all."""
+def digest(path, algorithm, size=None, begin=0) -> str:
+    """Checksum of `size` bytes of a file, or of all, from `begin` on."""
     found, left = hashlib.new(algorithm), os.stat(path).st_size if size is None else size
     with open(path, "rb", buffering=0) as file:
-        while left and (block := file.read(min(left, BLOCK))):
+        file.seek(begin)
+        while left and (block := file.read(min(left, CHUNK))):
             found.update(block)
             left -= len(block)
     return found.hexdigest()
 
 
-def etag_of_parts(etags) -> str:
-    """ETag of an object that was made of parts with these."""
-    return f"{hashlib.md5(bytes.fromhex(''.join(etags))).hexdigest()}-{len(etags)}"
+def etag_of_parts(etags) -> str | None:
+    """ETag of an object that was made of parts with these; None where they are no MD5s."""
+    try:
+        joined = bytes.fromhex("".join(etags))
+    except ValueError:
+        return None
+    return f"{hashlib.md5(joined).hexdigest()}-{len(etags)}"
 
 
 def matches(store, bucket, entry: Entry, path) -> bool | None:
-    """Whether a file begins with the object's content, by checksum; None where the object has none.
+    """Whether a file begins with the object's content, by checksum; None where nothing tells.
 
-    An ETag without a hyphen is an MD5, unless the server encrypts. An object in parts by another tool has no checksum.
+    An ETag without a hyphen is an MD5, unless the server encrypts. Of an object in parts by another tool, which has no
+    SHA-256, the likely sizes of parts are tried: the ETag proves that it is the same, never that it is another.
     """
-    if not entry.sha256 and "-" not in entry.etag and digest(path, "md5", entry.size) == entry.etag:
+    whole = "-" not in entry.etag
+    if not entry.sha256 and whole and digest(path, "md5", entry.size) == entry.etag:
         return True
-    sha256 = entry.sha256
-    if not sha256:
-        found = store.head(bucket, entry.key)
-        sha256 = found.sha256 if found and found.etag == entry.etag else None
-    if sha256:
-        return digest(path, "sha256", entry.size) == sha256
-    return False if "-" not in entry.etag else None
+    found = entry if entry.sha256 else store.head(bucket, entry.key)
+    if found and found.etag == entry.etag and found.sha256:
+        return digest(path, "sha256", entry.size) == found.sha256
+    if whole:
+        return None if found and found.encrypted else False
+    return _made_of_parts(path, entry.size, entry.etag) or None
+
+
+def _made_of_parts(path, size, etag):
+    """Whether a file's first bytes, in parts of a size that other tools take, have this ETag."""
+    for part in LIKELY_PARTS:
+        begins = range(0, size, part)
+        if etag.endswith(f"-{len(begins)}") and etag == etag_of_parts(
+            [digest(path, "md5", min(part, size - begin), begin) for begin in begins]
+        ):  # fmt: skip
+            return True
+    return False
 
 
 def _state(path):

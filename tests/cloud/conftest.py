@@ -55,9 +55,9 @@ def direct(swift, monkeypatch, tmp_path_factory):
 
 @pytest.fixture
 def through(proxy):
-    """The server behind the proxy, with a second for an answer."""
+    """The server behind the proxy, with three seconds for an answer."""
     store = Store.connect(environment(proxy.url), deadline=20)
-    store.client.timeout = 1
+    store.client.timeout = 3
     return store
 
 

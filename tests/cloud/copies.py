@@ -14,8 +14,15 @@ from labkit.runtime import die_with_parent
 PART = 5 << 20  # the least that the server takes
 BIG = random.Random(0).randbytes(2 * PART + 12345)  # three parts
 LARGE = random.Random(1).randbytes(7 * PART + 12345)  # eight parts
+SHA = "0123456789abcdef" * 4
+TEXT = b"one two three four five"
+BLOCK = bytes(range(256)) * (5 << 12)  # PART bytes
 TREE = {"a.txt": b"a", "empty": b"", "deep/er/b.bin": bytes(range(256)),
         "ä ö/日本 🙂 &<>'\".txt": b"unicode", "big": BIG}  # fmt: skip
+
+
+def md5(content):
+    return hashlib.md5(content).hexdigest()
 
 
 def make(folder, files):
@@ -41,6 +48,16 @@ def content_of(store, bucket, key):
     """Content of an object."""
     entry = store.head(bucket, key)
     return bytes(store.get(bucket, key, 0, entry.size, entry.etag))
+
+
+def open_uploads(store, bucket, key):
+    """Ids of this key's uploads that were begun and neither completed nor aborted; labkit itself never asks."""
+    from obs import ListMultipartUploadsRequest
+
+    asked = ListMultipartUploadsRequest(prefix=key, max_uploads=1000)
+    found = store.client.listMultipartUploads(bucket, asked, encoding_type="url")
+    assert found.status == 200 and not found.body.isTruncated
+    return [one.uploadId for one in found.body.upload or () if one.key == key]
 
 
 def notes():

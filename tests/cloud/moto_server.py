@@ -10,7 +10,8 @@ import servers
 
 from labkit.runtime import REPO, LabkitError, die_with_parent
 
-PACKAGES = ("moto[s3]", "flask", "flask-cors")  # moto[server] would bring what 200 other services need
+# moto[server] would bring what 200 other services need.
+PACKAGES = ("moto[s3]==5.2.5", "flask==3.1.3", "flask-cors==6.0.5")
 HOME = REPO / "_build" / "moto"
 
 

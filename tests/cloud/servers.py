@@ -13,17 +13,17 @@ from labkit.runtime import LabkitError
 
 
 def install(home, packages, what):
-    """Folder with the programs of these packages, in an environment of their own; made on first use."""
-    stamp, binaries = home / ".stamp", home / "bin"
+    """Folder with the programs of these packages, in an environment of their own; made on first use of this list."""
+    stamp, binaries, wanted = home / ".stamp", home / "bin", "\n".join(packages)
     with alone(home):
-        if not stamp.exists():
+        if not stamp.exists() or stamp.read_text() != wanted:
             shutil.rmtree(home, ignore_errors=True)
             pip = [binaries / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check"]
             for command in ([sys.executable, "-m", "venv", home], [*pip, *packages]):
                 done = subprocess.run(command, capture_output=True, text=True, env=outside())
                 if done.returncode:
                     raise LabkitError(f"{what} cannot be installed: {last_line(done.stderr or done.stdout)}")
-            stamp.touch()
+            stamp.write_text(wanted)
     return binaries
 
 

@@ -24,7 +24,7 @@ import servers
 
 from labkit.runtime import REPO, LabkitError, die_with_parent
 
-PACKAGES = ("swift", "setuptools")
+PACKAGES = ("swift==2.38.3", "setuptools==65.5.0")
 HOME = REPO / "_build" / "swift"
 ACCESS_KEY, SECRET_KEY = "test:tester", "testing"
 RINGS = ("account", "container", "object")

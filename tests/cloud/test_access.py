@@ -96,6 +96,7 @@ def test_modelarts_url(environment, url):
 
 @pytest.mark.parametrize("url", [
     "https://", "ftp://h", "https://u:hush@h", "u:hush@h", "https://:hush@h", "http://h:port", "http://[", "https://[",
+    "https://a..b",
 ])  # fmt: skip
 def test_what_is_no_server(url):
     for name, find in (("OBS_ENDPOINT", access.obs_url), ("MODELARTS_ENDPOINT", access.modelarts_url)):

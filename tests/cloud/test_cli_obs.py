@@ -14,7 +14,7 @@ import time
 
 import pytest
 from click.testing import CliRunner
-from copies import content_of, contents, make, put
+from copies import content_of, contents, make, open_uploads, put
 from proxy import ERROR, busy
 from swift import SECRET_KEY, environment
 
@@ -339,5 +339,5 @@ def test_stopped_and_given_again(store, proxy, bucket, tmp_path, way, sent):
     assert json.loads(said)["bytes"] == len(content) - 2 * PART
     assert len(proxy.requests(method, path)) == 3
     assert (tmp_path / "back" / "big").read_bytes() == content if way == "down" else (
-        content_of(store, bucket, "k") == content and store.open_uploads(bucket, "k") == []
+        content_of(store, bucket, "k") == content and open_uploads(store, bucket, "k") == []
     )  # fmt: skip

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from copies import content_of, contents, make, put
+from copies import content_of, contents, make, open_uploads, put
 from moto_server import Moto
 from proxy import FaultProxy
 
@@ -69,7 +69,7 @@ def test_more_parts_than_a_page_has(moto, store, bucket, tmp_path, monkeypatch):
         copy(tmp_path / "big", f"obs://{bucket}/k", store=through)
         again = {one.path for one in proxy.requests("PUT")}
     assert len(again) == 1100 - len(sent) and not again & sent
-    assert content_of(store, bucket, "k") == content and store.open_uploads(bucket, "k") == []
+    assert content_of(store, bucket, "k") == content and open_uploads(store, bucket, "k") == []
 
 
 @pytest.mark.parametrize("name", ["a\0b", "a\x1b[2Jb", "a\x01b", "a\x7fb", "\t"])
