@@ -28,6 +28,7 @@ class Fault:
     path: str = ""
     times: int = 1
     stall: float = 0  # seconds before the request goes on to the server
+    hold: threading.Event | None = None  # the request goes on to the server when this is set
     stall_answer: float = 0  # seconds in the middle of the answer's body, or of its head if it has no body
     flip_upload: int | None = None  # change the byte here
     flip_download: int | None = None
@@ -147,6 +148,8 @@ class FaultProxy:
                           and re.search(one.path, path)), Fault())  # fmt: skip
             fault.times -= 1
         time.sleep(fault.stall)
+        if fault.hold:
+            fault.hold.wait(30)
         if head.get("expect"):
             client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
             head.drop("expect")

@@ -5,13 +5,19 @@ import hashlib
 import os
 import subprocess
 import sys
+import tempfile
+import threading
+import time
 from pathlib import Path
 
 import pytest
-from copies import BIG, TREE, content_of, contents, make, notes, put
+from copies import BIG, TREE, content_of, contents, make, notes, open_uploads, put
+from proxy import ERROR
 
-from labkit.cloud.copying import CopyError, copy, copy_parallel, exists, ls, rm, stat, verify
-from labkit.cloud.place import CloudError
+from labkit.cloud import CloudError, CopyError, RemoveError, copy, copy_parallel, exists, ls, rm, stat, verify
+from labkit.cloud import notes as records
+from labkit.cloud.notes import held
+from labkit.cloud.transfers import LIKELY_PARTS
 
 pytestmark = pytest.mark.usefixtures("direct")
 
@@ -109,6 +115,100 @@ def test_a_file_system_without_locks(direct, bucket, tmp_path, big, monkeypatch)
     assert (tmp_path / "back").read_bytes() == BIG and notes() == []
 
 
+@pytest.mark.parametrize("temporary", [True, False])
+def test_no_home_to_write_in(direct, bucket, tmp_path, big, monkeypatch, temporary):
+    """What is remembered of an upload goes into the temporary folder, or nowhere."""
+    (tmp_path / "file").touch()
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("tmp" if temporary else "file")))
+    seen = []
+    copy(big, f"obs://{bucket}/k", progress=lambda *_: seen.append(records._folder()))
+    assert content_of(direct, bucket, "k") == BIG and open_uploads(direct, bucket, "k") == []
+    assert seen[0] == (tmp_path / "tmp" / f"labkit-{os.getuid()}" / "uploads" if temporary else None)
+    assert not contents(tmp_path / "tmp")
+
+
+@pytest.mark.parametrize("way", ["up", "down", "here"])
+def test_a_file_that_another_process_copies(direct, bucket, tmp_path, way):
+    """It is waited for until the deadline."""
+    direct.deadline = 0.3
+    source, url = tmp_path / "source", f"obs://{bucket}/k"
+    make(source, {"k": BIG})
+    ends = {"up": (source / "k", url), "down": (url, tmp_path / "back"), "here": (source / "k", tmp_path / "back")}[way]
+    if way == "down":
+        copy(source / "k", url)
+        interrupted(ends, direct)
+    hidden = {
+        "up": lambda: records._folder() / f"{records.short(direct.url, bucket, 'k')}.lock",
+        "down": lambda: next(tmp_path.glob(".labkit-*")),
+        "here": lambda: tmp_path / f".labkit-{records.short('back')}-local.part",
+    }[way]()
+    options = {"deadline": 0.3} if way == "here" else {"store": direct}
+    with held(hidden):
+        begun = time.monotonic()
+        with pytest.raises(CopyError, match="held by another process"):
+            copy(*ends, **options)
+        assert time.monotonic() - begun < 10
+    copy(*ends, **options)
+    assert verify(*ends) == []
+
+
+def test_one_waits_for_the_other(direct, through, proxy, bucket, tmp_path, big):
+    hold, told = threading.Event(), []
+    proxy.plant(method="PUT", path="partNumber=3", hold=hold)
+    first = threading.Thread(target=lambda: told.append(copy(big, f"obs://{bucket}/k", store=through)))
+    first.start()
+    while not proxy.requests("PUT", "partNumber=3"):
+        time.sleep(0.01)
+    second = threading.Thread(target=lambda: told.append(copy(big, f"obs://{bucket}/k", store=through)))
+    second.start()
+    time.sleep(0.2)
+    assert told == []
+    hold.set()
+    first.join()
+    second.join()
+    assert [report.copied for report in told] == [1, 1] and content_of(direct, bucket, "k") == BIG
+    assert open_uploads(direct, bucket, "k") == [] and notes() == []
+
+
+def interrupted(ends, store):
+    """A copy that ends after its first part."""
+
+    def interrupt(done, total):
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        copy(*ends, jobs=1, progress=interrupt, store=store)
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+@pytest.mark.parametrize("resume", [True, False])
+def test_resume(direct, through, proxy, bucket, tmp_path, big, way, resume):
+    ends = (big, f"obs://{bucket}/k")
+    if way == "down":
+        copy(*ends)
+        ends = (ends[1], tmp_path / "back")
+    interrupted(ends, direct)
+    copy(*ends, resume=resume, store=through)
+    sent = [*proxy.requests("PUT", "partNumber"), *proxy.requests("GET", "/k$")]
+    assert len(sent) == 3 if not resume else 0 < len(sent) < 3
+    assert verify(*ends) == [] and open_uploads(direct, bucket, "k") == [] and notes() == []
+
+
+def test_verify_can_be_left_out(direct, through, proxy, bucket, tmp_path):
+    """Then a byte that is damaged on the way down stays so, and the object is not looked at after an upload."""
+    (tmp_path / "k").write_bytes(b"text")
+    proxy.plant(method="PUT", served=True, answer=(200, b"", {"ETag": f'"{"f" * 32}"'}))
+    copy(tmp_path / "k", f"obs://{bucket}/in/", verify=False, store=through)
+    proxy.plant(method="GET", path="/k$", flip_download=0)
+    copy(f"obs://{bucket}/in/k", tmp_path / "back", verify=False, store=through)
+    assert (tmp_path / "back").read_bytes() == b"uext" and len(proxy.requests("GET", "/k$")) == 1
+    assert verify(tmp_path / "back", f"obs://{bucket}/in/k") == ["back: another content"]
+
+
 # -- What is chosen, what is left -----------------------------------------------------------------------
 
 
@@ -182,7 +282,7 @@ def test_looking_and_removing(direct, bucket, tmp_path):
     with pytest.raises(CloudError, match="recursively"):
         rm(f"{url}/dir")
     for wrong in (url, f"{url}/", tmp_path):
-        with pytest.raises(CloudError):
+        with pytest.raises(CloudError, match="whole bucket|no files of this machine"):
             rm(wrong, recursive=True)
     assert rm(f"{url}/dir", recursive=True, dry_run=True) == ["dir/b", "dir/c"] and exists(f"{url}/dir/c")
     assert rm(f"{url}/dir", recursive=True) == ["dir/b", "dir/c"]
@@ -199,6 +299,53 @@ def test_verify(direct, bucket, tmp_path):
     assert verify(f"obs://{bucket}/x", source) == told[:1] + ["b: 2 bytes instead of 1"] + told[2:3]
 
 
+@pytest.mark.parametrize("part, known", [(LIKELY_PARTS[0], True), (LIKELY_PARTS[1], True), (6 << 20, False)])
+def test_an_object_in_parts_by_another_tool(direct, bucket, tmp_path, part, known):
+    """It has no SHA-256; parts of a likely size tell that it is the same, and nothing that it is another."""
+    content = BIG + BIG[: 3 << 20]
+    (tmp_path / "k").write_bytes(content)
+    upload = direct.client.initiateMultipartUpload(bucket, "k").body.uploadId
+    parts = [content[begin : begin + part] for begin in range(0, len(content), part)]
+    direct.complete(bucket, "k", upload, [direct.put_part(bucket, "k", upload, n, p) for n, p in enumerate(parts, 1)])
+    unknown, url = [], f"obs://{bucket}/k"
+    assert verify(tmp_path / "k", url, unknown=unknown) == []
+    assert unknown == ([] if known else ["k: no checksum to compare"]) == verify(url, tmp_path / "k")
+    assert copy(url, tmp_path / "k").skipped == known
+    (tmp_path / "k").write_bytes(content[::-1])
+    assert verify(tmp_path / "k", url) == ["k: no checksum to compare"]
+
+
+def test_removing_that_fails_halfway(direct, through, proxy, bucket):
+    for key in "abc":
+        put(direct, bucket, f"x/{key}")
+    proxy.plant(method="DELETE", path="x/b", times=10**6, answer=(403, ERROR % b"AccessDenied", {}))
+    with pytest.raises(RemoveError, match="2 objects removed, 1 not: obs://.*/x/b: .*AccessDenied") as caught:
+        rm(f"obs://{bucket}/x", recursive=True, store=through)
+    assert caught.value.removed == ["x/a", "x/c"] and [key for key, _ in caught.value.failed] == ["x/b"]
+    assert caught.value.status == 403 and [item.name for item in ls(f"obs://{bucket}/x")] == ["b"]
+
+
+def test_errors_of_the_file_system(bucket, tmp_path, monkeypatch):
+    source = make(tmp_path / "source", {"a": b"1"})
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        with pytest.raises(CopyError, match="^a: No space left on device; 0 copied"):
+            copy(source, tmp_path / "back")
+
+    def unreadable(folder):
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", unreadable)
+        for act in (copy, verify):
+            with pytest.raises(CloudError, match=f"^{source}: Permission denied$"):
+                act(source, tmp_path / "back")
+
+
 # -- Names and links ------------------------------------------------------------------------------------
 
 
@@ -209,7 +356,18 @@ def test_hostile_keys_are_refused(direct, bucket, tmp_path, key):
     put(direct, bucket, f"in/{key}")
     with pytest.raises(CloudError, match="not copied as a file"):
         copy(f"obs://{bucket}/in", tmp_path / "target")
+    with pytest.raises(CloudError, match="not copied as a file"):
+        verify(f"obs://{bucket}/in", tmp_path / "target")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_hostile_targets_are_refused(through, proxy, bucket, tmp_path):
+    """A gateway that tidies paths would read another bucket's name in them."""
+    make(tmp_path / "source", {"a": b"1"})
+    for source in (tmp_path / "source" / "a", tmp_path / "source"):
+        with pytest.raises(CloudError, match="leads out of the folder"):
+            copy(source, f"obs://{bucket}/../other/x", store=through)
+    assert proxy.requests("PUT") == []
 
 
 def test_collisions_are_refused(direct, bucket, tmp_path):
@@ -244,9 +402,10 @@ def test_links_that_lead_out(direct, bucket, tmp_path):
     assert copy(source, f"obs://{bucket}/x").copied == 2
     for to in (outside / "secret", outside, "../outside/secret", "nowhere", "."):
         (source / "link").symlink_to(to)
-        with pytest.raises(CloudError, match="a link"):
+        says = "a link that leads out of .* exclude it|a link to a folder; .* exclude it|a link to nothing"
+        with pytest.raises(CloudError, match=says):
             copy(source, f"obs://{bucket}/y")
-        assert copy(source, f"obs://{bucket}/z", exclude=["link"])
+        assert copy(source, f"obs://{bucket}/z", exclude=["link"], dry_run=True).copied == 2
         (source / "link").unlink()
     assert list(direct.list(bucket, "y")) == []
     target = tmp_path / "target"

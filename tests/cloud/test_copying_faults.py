@@ -30,19 +30,25 @@ UP = {
     "complete: 200 with an error in it": [{"method": "POST", "path": "uploadId", "times": 2,
                                            "answer": (200, ERROR % b"InternalError", {})}],
     "complete: done, the answer is lost": [{"method": "POST", "path": "uploadId", "served": True, "answer": busy()}],
-    "HTML in the list of uploads": [{"method": "GET", "path": "uploads", "answer": (200, HTML, {})}],
     "HEAD busy": [{"method": "HEAD", "times": 3, "answer": busy(500)}],
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("progress", [None, print])  # the SDK's own progress would turn its retries off
 @pytest.mark.parametrize("fault", UP)
-def test_faults_on_the_way_up(direct, through, proxy, bucket, big, fault, progress):
-    planted = [proxy.plant(**one) for one in UP[fault]]
-    copy(big, f"obs://{bucket}/k", store=through, progress=progress)
-    assert content_of(direct, bucket, "k") == BIG
-    assert planted[0].times == 0 and open_uploads(direct, bucket, "k") == []
-    assert notes() == []
+def test_faults_on_the_way_up(swift, direct, through, proxy, bucket, big, fault):
+    planted, told = [proxy.plant(**one) for one in UP[fault]], []
+    if "stall" in fault:
+        through.client.timeout = 1
+    copy(big, f"obs://{bucket}/k", store=through, progress=lambda *now: told.append(now))
+    assert content_of(direct, bucket, "k") == BIG and told[-1] == (len(BIG), len(BIG))
+    assert planted[0].times == 0 and notes() == []
+    assert parts_kept(swift, bucket) == 3  # of the object; an upload whose beginning nobody heard of has none
+    assert fault == "the begin's answer is lost" or open_uploads(direct, bucket, "k") == []
+
+
+def parts_kept(swift, bucket):
+    """How many parts the server keeps of this bucket's objects and uploads."""
+    return sum(name.rpartition("/")[2].isdigit() for name in swift.parts(bucket))
 
 
 DOWN = {
@@ -57,14 +63,15 @@ DOWN = {
 }
 
 
-@pytest.mark.parametrize("shown", [True, False])
 @pytest.mark.parametrize("fault", DOWN)
-@pytest.mark.parametrize("size", [1 << 20 | 1 << 17, len(BIG)])
+@pytest.mark.parametrize("size, shown", [(1 << 20 | 1 << 17, True), (len(BIG), False)])
 def test_faults_on_the_way_down(direct, through, proxy, bucket, tmp_path, fault, size, shown):
     (tmp_path / "k").write_bytes(BIG[:size])
     copy(tmp_path / "k", f"obs://{bucket}/x/")
     planted = [proxy.plant(**one) for one in DOWN[fault]]
     told = []
+    if "stall" in fault:
+        through.client.timeout = 1
     progress = (lambda *now: told.append(now)) if shown else None
     copy(f"obs://{bucket}/x/", tmp_path / "back", store=through, progress=progress)
     assert contents(tmp_path / "back") == {"k": BIG[:size]}
@@ -75,7 +82,6 @@ STAYING = {
     "up: resets": {"method": "PUT", "path": "partNumber=2", "reset_upload": 1 << 20},
     "up: stalls": {"method": "PUT", "path": "partNumber=2", "stall": 1.3},
     "up: stalls in the answer": {"method": "POST", "path": "uploads", "stall_answer": 1.3},
-    "up: HTML in the list of uploads": {"method": "GET", "path": "uploads", "answer": (200, HTML, {})},
     "up: complete, 200 with an error": {"method": "POST", "path": "uploadId", "answer": (200, ERROR % b"SlowDown", {})},
     "up: the answers are lost": {"method": "PUT", "path": "partNumber", "reset_download": 0},
     "down: resets": {"method": "GET", "path": "/k", "reset_download": 1 << 20},
@@ -87,7 +93,7 @@ STAYING = {
 
 
 @pytest.mark.parametrize("fault", STAYING)
-def test_faults_that_stay(direct, through, proxy, bucket, tmp_path, big, fault):
+def test_faults_that_stay(swift, direct, through, proxy, bucket, tmp_path, big, fault):
     """An error within the deadline, in place of which the old content stays; when the fault is gone, all goes on."""
     up = fault.startswith("up")
     if not up:
@@ -96,6 +102,8 @@ def test_faults_that_stay(direct, through, proxy, bucket, tmp_path, big, fault):
     make(tmp_path / "back", {"k": b"old"})
     ends = (big, f"obs://{bucket}/new/k") if up else (f"obs://{bucket}/x/", tmp_path / "back")
     proxy.plant(times=10**6, **STAYING[fault])
+    if "stall" in fault:
+        through.client.timeout = 1
     through.deadline, begun = 1, time.monotonic()
     with pytest.raises(CloudError, match="given up") as caught:
         copy(*ends, store=through)
@@ -107,7 +115,7 @@ def test_faults_that_stay(direct, through, proxy, bucket, tmp_path, big, fault):
     if fault == "up: complete, 200 with an error":
         assert proxy.requests("PUT") == []  # the parts are there
     assert (content_of(direct, bucket, "new/k") if up else contents(tmp_path / "back")) == (BIG if up else {"k": BIG})
-    assert open_uploads(direct, bucket, "new/k") == [] and notes() == []
+    assert parts_kept(swift, bucket) == 3 and notes() == []
 
 
 @pytest.mark.parametrize("size", [1000, len(BIG)])
@@ -137,6 +145,55 @@ def test_a_server_that_stays_busy(direct, through, proxy, bucket, tmp_path, stat
     assert time.monotonic() - begun < 5
 
 
+@pytest.mark.parametrize("way, fault", [
+    ("up", {"reset_upload": 0}), ("up", {"answer": busy(503)}),
+    ("up", {"answer": (403, ERROR % b"InvalidObjectState", {})}), ("down", {"truncate": 3}),
+    ("down", {"answer": (403, ERROR % b"InvalidObjectState", {})}),
+])  # fmt: skip
+def test_one_file_that_always_fails_does_not_stop_the_others(through, proxy, bucket, tmp_path, way, fault):
+    source = make(tmp_path / "source", {f"{number}": b"12345" for number in range(12)})
+    ends = (source, f"obs://{bucket}/x")
+    if way == "down":
+        copy(*ends)
+        ends = (ends[1], tmp_path / "back")
+    proxy.plant(path="x/3$", times=10**6, **fault)
+    through.deadline = 1.5
+    with pytest.raises(CopyError) as caught:
+        copy(*ends, jobs=1 if "truncate" in fault else 2, store=through)
+    report = caught.value.report
+    assert [name for name, _ in report.failed] == ["3"] and report.copied == 11
+
+
+def test_a_server_that_refuses_all_is_not_asked_for_all(through, proxy, bucket, tmp_path):
+    source = make(tmp_path / "source", {f"{number}": b"1" for number in range(50)})
+    proxy.plant(method="PUT", times=10**6, answer=(403, ERROR % b"AccessDenied", {}))
+    with pytest.raises(CopyError, match="AccessDenied") as caught:
+        copy(source, f"obs://{bucket}", jobs=2, store=through)
+    assert len(caught.value.report.failed) == 50 and len(proxy.requests("PUT")) < 15
+
+
+@pytest.mark.parametrize("size", [1000, len(BIG)])
+def test_a_server_that_encrypts(through, proxy, bucket, tmp_path, size):
+    """Its ETags are no MD5s: size and SHA-256 are believed; what has none cannot be told. The proxy is that server."""
+    (tmp_path / "k").write_bytes(BIG[:size])
+    etag, url = {"ETag": '"not-hexadecimal-1"' if size > PART else f'"{"f" * 32}"'}, f"obs://{bucket}/k"
+    kms = etag | {"x-amz-server-side-encryption": "aws:kms"}
+    meta = {"x-amz-meta-sha256": hashlib.sha256(BIG[:size]).hexdigest()}
+    proxy.plant(method="PUT", times=10**6, answer=(200, b"", etag))
+    done = b"<CompleteMultipartUploadResult><ETag>%s</ETag></CompleteMultipartUploadResult>" % etag["ETag"].encode()
+    proxy.plant(method="POST", path="uploadId", times=10**6, answer=(200, done, {}))
+    head = proxy.plant(method="HEAD", times=10**6, answer=(200, BIG[:size], kms | meta))
+    copy(tmp_path / "k", url, incremental=False, store=through)
+    assert copy(tmp_path / "k", url, store=through).skipped == 1
+    head.answer = (200, BIG[:size], kms)
+    with pytest.raises(CopyError, match="another object there"):
+        copy(tmp_path / "k", url, store=through)
+    unknown = []
+    assert verify(url, tmp_path / "k", unknown=unknown, store=through) == []
+    assert unknown == ["k: no checksum to compare"] == verify(url, tmp_path / "k", store=through)
+    assert notes() == [] or size > PART
+
+
 def test_one_file_that_fails(direct, through, proxy, bucket, tmp_path):
     source = make(tmp_path / "source", {"a": b"1", "b": b"2", "c": b"3"})
     proxy.plant(method="PUT", path="/b$", times=10**6, answer=(400, ERROR % b"InvalidArgument", {}))
@@ -160,14 +217,16 @@ def test_wrong_keys_fail_after_one_request(direct, proxy, bucket, tmp_path, way)
     assert "hidden-and-wrong" not in str(caught.value) and not (tmp_path / "back").exists()
 
 
-def when(condition, action):
-    """Do something in the middle of a copy, once."""
+def when(condition, action, hold=None):
+    """Do something in the middle of a copy, once; then what is held in the proxy goes on."""
 
     def watch():
         end = time.monotonic() + 20
         while not condition() and time.monotonic() < end:
             time.sleep(0.005)
         action()
+        if hold:
+            hold.set()
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -189,8 +248,9 @@ def test_a_source_that_changes_meanwhile(direct, through, proxy, bucket, big, ch
             fresh.write_bytes(BIG)
             os.replace(fresh, big)
 
-    proxy.plant(method="PUT", path="partNumber=3", stall=0.5)
-    acting = when(lambda: proxy.requests("PUT", "partNumber=3"), act)
+    hold = threading.Event()
+    proxy.plant(method="PUT", path="partNumber=3", hold=hold)
+    acting = when(lambda: proxy.requests("PUT", "partNumber=3"), act, hold)
     with pytest.raises(CopyError, match="changed while|No such file"):
         copy(big, f"obs://{bucket}/k", store=through)
     acting.join()
@@ -203,33 +263,44 @@ def test_an_object_that_changes_meanwhile(direct, through, proxy, bucket, tmp_pa
     (tmp_path / "target").mkdir()
     (tmp_path / "target" / "k").write_bytes(b"old")
     big.write_bytes(BIG[::-1])
+    hold = threading.Event()
     proxy.plant(method="GET")  # the first part passes
-    proxy.plant(method="GET", stall=0.7)
+    proxy.plant(method="GET", hold=hold)
     act = (lambda: put(direct, bucket, "k", b"new")) if change == "overwritten" else (lambda: rm(f"obs://{bucket}/k"))
-    acting = when(lambda: len(proxy.requests("GET")) == 2, act)
+    acting = when(lambda: len(proxy.requests("GET")) == 2, act, hold)
     with pytest.raises(CopyError, match="changed or removed meanwhile"):
         copy(f"obs://{bucket}/k", tmp_path / "target", jobs=1, store=through)
     acting.join()
     assert contents(tmp_path / "target") == {"k": b"old"}
 
 
-def test_others_uploads_are_left_alone(direct, through, bucket, big):
-    """Neither used nor given up, even if their parts are the same."""
-    theirs = direct.begin(bucket, "k", "0" * 64)
-    direct.put_part(bucket, "k", theirs, 1, BIG[:PART])
+def test_others_uploads_are_left_alone(direct, through, proxy, bucket, big):
+    """Neither used nor given up, even if they are of the same content and begin while ours begins."""
+    sha256, hold, theirs = hashlib.sha256(BIG).hexdigest(), threading.Event(), []
+
+    def act():
+        theirs.append(direct.begin(bucket, "k", sha256))
+        direct.put_part(bucket, "k", theirs[0], 1, BIG[:PART])
+
+    proxy.plant(method="POST", path="uploads", reset_download=0)  # the answer is lost: this one's id we never know
+    proxy.plant(method="POST", path="uploads", hold=hold)
+    acting = when(lambda: len(proxy.requests("POST", "uploads")) == 2, act, hold)
     copy(big, f"obs://{bucket}/k", store=through)
-    assert open_uploads(direct, bucket, "k") == [theirs]
-    assert stat(f"obs://{bucket}/k").sha256 == hashlib.sha256(BIG).hexdigest()
+    acting.join()
+    assert theirs[0] in open_uploads(direct, bucket, "k") and len(proxy.requests("PUT")) == 3
+    assert direct.parts(bucket, "k", theirs[0]).keys() == {1} and proxy.requests("DELETE") == []
+    assert stat(f"obs://{bucket}/k").sha256 == sha256
 
 
 def test_an_upload_that_someone_gives_up(direct, through, proxy, bucket, big):
-    proxy.plant(method="POST", path="uploadId", stall=0.5)
+    hold = threading.Event()
+    proxy.plant(method="POST", path="uploadId", hold=hold)
 
     def act():
         for upload in open_uploads(direct, bucket, "k"):
             direct.abort(bucket, "k", upload)
 
-    acting = when(lambda: proxy.requests("POST", "uploadId"), act)
+    acting = when(lambda: proxy.requests("POST", "uploadId"), act, hold)
     with pytest.raises(CopyError, match="another object there"):
         copy(big, f"obs://{bucket}/k", store=through)
     acting.join()
