@@ -10,6 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from copies import BIG, PART
+from moto_server import Moto
 from proxy import FaultProxy
 from swift import Swift, environment
 
@@ -29,10 +30,28 @@ def swift(tmp_path_factory):
     server.stop()
 
 
+@pytest.fixture(scope="session")
+def moto(tmp_path_factory):
+    """moto, one for each test process; see moto_server.Moto."""
+    server = Moto(tmp_path_factory.mktemp("moto"))
+    yield server
+    server.stop()
+
+
 @pytest.fixture
 def bucket(swift):
     """A new bucket."""
     return swift.new_bucket()
+
+
+@pytest.fixture
+def account(swift, monkeypatch, tmp_path_factory):
+    """The server; its address and account are in the environment, as a user's are."""
+    for name, value in swift.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))  # no credentials there
+    return Store.connect(swift.environment, deadline=20)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """What the tests of copying share: files and objects to make and read, and processes that copy."""
 
 import hashlib
+import multiprocessing
 import os
 import random
 import subprocess
@@ -14,6 +15,8 @@ from labkit.runtime import die_with_parent
 PART = 5 << 20  # the least that the server takes
 BIG = random.Random(0).randbytes(2 * PART + 12345)  # three parts
 LARGE = random.Random(1).randbytes(7 * PART + 12345)  # eight parts
+FORKS = multiprocessing.get_context("forkserver")  # of a process that has imported the SDK, which takes a second
+FORKS.set_forkserver_preload(["obs", "labkit.cloud"])
 SHA = "0123456789abcdef" * 4
 TEXT = b"one two three four five"
 BLOCK = bytes(range(256)) * (5 << 12)  # PART bytes
@@ -71,3 +74,18 @@ def start(script, proxy, *arguments, **more):
         [sys.executable, "-c", script, *map(str, arguments)], env=os.environ | environment(proxy.url),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=die_with_parent, **more,
     )  # fmt: skip
+
+
+def start_copy(known, part, *ends):
+    """A process that copies with parts of this size, two requests at a time. known: what its environment has too."""
+    child = FORKS.Process(target=_copy, args=(os.environ | known, part, *map(str, ends)), daemon=True)
+    child.start()
+    return child
+
+
+def _copy(known, part, *ends):
+    from labkit.cloud import copy, store, transfers
+
+    os.environ.update(known)
+    transfers.PART, store.LONGEST_WAIT = part, 0.05
+    copy(*ends, jobs=2)

@@ -1,41 +1,27 @@
-"""labkit obs against a true object server and folders: what is printed, exit statuses, and being stopped."""
+"""labkit obs against a true object server and folders: what is printed, and exit statuses."""
 
-import fcntl
 import json
-import os
-import pty
-import random
-import signal
-import struct
 import subprocess
 import sys
-import termios
 import time
 
 import pytest
 from click.testing import CliRunner
-from copies import content_of, contents, make, open_uploads, put
+from copies import contents, make, put
 from proxy import ERROR, busy
-from swift import SECRET_KEY, environment
+from swift import SECRET_KEY
 
 from labkit.cli import main
-from labkit.cloud.store import Store
-from labkit.runtime import die_with_parent
+from labkit.cloud import access
+from labkit.cloud import store as store_module
 
-LABKIT = [sys.executable, "-c", "from labkit.cli import main; main(prog_name='labkit')", "obs"]
 TREE = {"a.txt": b"a", "empty": b"", "deep/b.bin": bytes(range(256)), "ä ö/日本 &<>.txt": b"unicode"}
 TOTAL = sum(map(len, TREE.values()))
-PART = 8 << 20  # what the command sends at once
 
 
 @pytest.fixture(autouse=True)
-def store(swift, monkeypatch, tmp_path_factory):
-    """The server; its address and account are in the environment, as a user's are."""
-    for name, value in swift.environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-    monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))  # no credentials there
-    return Store.connect(swift.environment, deadline=20)
+def store(account):
+    return account
 
 
 @pytest.fixture
@@ -182,6 +168,19 @@ def test_a_server_that_stays_busy(source, proxy, bucket, monkeypatch):
     assert "given up" in refused("ls", f"obs://{bucket}", "--deadline", 0.5) and time.monotonic() - begun < 5
 
 
+@pytest.mark.parametrize("command", [["ls"], ["cp", "SOURCE"]])
+def test_waiting_is_not_silent(source, proxy, bucket, monkeypatch, command):
+    monkeypatch.setenv("OBS_ENDPOINT", proxy.url)
+    monkeypatch.setattr(store_module, "QUIET", 0.2)
+    monkeypatch.setattr(store_module, "LONGEST_WAIT", 0.05)
+    proxy.stop()
+    arguments = [str(source) if word == "SOURCE" else word for word in command]
+    status, said, errors = run(*arguments, f"obs://{bucket}", "--deadline", 1)
+    told = [line for line in errors.splitlines() if not line.startswith("Error: ")]
+    assert (status, said) == (1, "") and 1 <= len(told) <= 5 and len(errors.splitlines()) == len(told) + 1
+    assert all(line.startswith(f"no answer from 127.0.0.1:{proxy.port} yet, trying again (") for line in told)
+
+
 @pytest.mark.parametrize("arguments, says", [
     ([], "Missing command"), (["copy"], "No such command"), (["cp", "one"], "Missing argument 'DST'"),
     (["cp", "one", "two", "--fast"], "No such option"), (["cp", "http://b/k", "x"], "http://b/k: http:// is none of"),
@@ -206,6 +205,13 @@ def test_what_makes_no_sense(source, arguments, says):
 
 def test_to_the_same_place(source):
     assert run("cp", source, f"{source}/../source")[1] == "0 files copied, 0 bytes; 4 there already\n"
+
+
+def test_the_help_names_all_that_is_read():
+    said = run("--help")[1]
+    for names in (*access.KEYS, ("OBS_ENDPOINT", "S3_ENDPOINT", "S3_USE_HTTPS", "OBS_SIGNATURE", "OBS_REGION",
+                                 "OBS_CA_FILE", access.FILE)):  # fmt: skip
+        assert all(name in said for name in names)
 
 
 # -- ls, rm, verify -------------------------------------------------------------------------------------
@@ -253,7 +259,8 @@ def test_rm(store, bucket):
     assert run("rm", f"{url}/dir", "--recursive", "--dry-run")[1].split() == [
         word for key in below for word in ("would", "remove", f"{url}/{key}")
     ]  # fmt: skip
-    assert document("rm", f"{url}/dir", "--recursive") == {"url": f"{url}/dir", "dry_run": False, "removed": below}
+    told = document("rm", f"{url}/dir", "--recursive")
+    assert told == {"url": f"{url}/dir", "dry_run": False, "removed": below, "failed": []}
     assert keys(store, bucket) == ["dirt"]
     assert document("rm", url, "--recursive", "--dry-run")["removed"] == ["dirt"]
     assert keys(store, bucket) == ["dirt"]
@@ -261,11 +268,40 @@ def test_rm(store, bucket):
     assert keys(store, bucket) == [] and run("ls", url)[0] == 0
 
 
+def test_rm_that_fails_halfway(store, proxy, bucket, monkeypatch):
+    for key in ("x/a", "x/b"):
+        put(store, bucket, key)
+    monkeypatch.setenv("OBS_ENDPOINT", proxy.url)
+    proxy.plant(method="DELETE", path="x/b", times=10**6, answer=(403, ERROR % b"AccessDenied", {}))
+    url = f"obs://{bucket}/x"
+    status, said, errors = run("rm", url, "--recursive")
+    assert (status, said) == (1, f"removed  {url}/a\n")
+    assert errors.startswith(f"Error: {url}: 1 objects removed, 1 not: ") and "AccessDenied" in errors
+    told = document("rm", url, "--recursive", status=1)
+    assert told["removed"] == [] and [(one["key"], one["status"]) for one in told["failed"]] == [("x/b", 403)]
+
+
+def test_verify_what_has_no_checksum(store, bucket, tmp_path):
+    """Told apart from what differs, and not taken for equal."""
+    (tmp_path / "k").write_bytes(bytes(11 << 20))
+    upload = store.client.initiateMultipartUpload(bucket, "k").body.uploadId
+    parts = [store.put_part(bucket, "k", upload, number, bytes(size << 20)) for number, size in ((1, 6), (2, 5))]
+    store.complete(bucket, "k", upload, parts)
+    url = f"obs://{bucket}/k"
+    assert run("verify", tmp_path / "k", url) == (1, (
+        f"k: no checksum to compare\n1 file of {tmp_path}/k of the same size in {url}, and nothing else to tell by\n"
+    ), "")  # fmt: skip
+    told = document("verify", tmp_path / "k", url, status=1)
+    assert (told["ok"], told["differences"], told["unknown"]) == (False, [], ["k: no checksum to compare"])
+
+
 def test_verify(store, source, bucket):
     url = f"obs://{bucket}/x"
     run("cp", source, url)
     assert run("verify", source, url) == (0, "all is there\n", "")
-    assert document("verify", url, source) == {"source": url, "target": str(source), "ok": True, "differences": []}
+    assert document("verify", url, source) == {
+        "source": url, "target": str(source), "ok": True, "differences": [], "unknown": [],
+    }  # fmt: skip
     put(store, bucket, "x/a.txt", b"b")
     store.delete(bucket, "x/empty")
     status, said, _ = run("verify", source, url)
@@ -274,70 +310,3 @@ def test_verify(store, source, bucket):
     ]  # fmt: skip
     told = document("verify", source, url, status=1)
     assert told["ok"] is False and told["differences"] == said.splitlines()[:2]
-
-
-# -- As a process: a terminal, and being stopped --------------------------------------------------------
-
-
-def start(proxy, *arguments, **more):
-    return subprocess.Popen(
-        [*LABKIT, *map(str, arguments)], env=os.environ | environment(proxy.url), text=True,
-        preexec_fn=die_with_parent, **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("more", [[], ["--json"]])
-def test_a_bar_on_a_terminal_and_nowhere_else(proxy, bucket, tmp_path, more):
-    (tmp_path / "big").write_bytes(bytes(PART + 1))
-    for terminal in (True, False):
-        proxy.plant(method="PUT", path="partNumber=2", stall=1.5)
-        ours, theirs = pty.openpty() if terminal else os.pipe()
-        if terminal:
-            fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        with start(proxy, "cp", tmp_path / "big", f"obs://{bucket}/k", "--force", *more, stderr=theirs) as child:
-            os.close(theirs)
-            shown = b""
-            try:
-                while block := os.read(ours, 1 << 16):
-                    shown += block
-            except OSError:  # how a terminal ends
-                pass
-            os.close(ours)
-            said = child.communicate()[0]
-        assert child.returncode == 0
-        assert (b"8.39M/8.39M" in shown and b"%|" in shown) if terminal else shown == b""
-        assert json.loads(said)["bytes"] == PART + 1 if more else said.startswith("1 file copied")
-
-
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("way", ["up", "down"])
-def test_stopped_and_given_again(store, proxy, bucket, tmp_path, way, sent):
-    content = random.Random(1).randbytes(4 * PART + 12345)
-    (tmp_path / "big").write_bytes(content)
-    ends = (tmp_path / "big", f"obs://{bucket}/k")
-    if way == "down":
-        assert run("cp", *ends)[0] == 0
-        ends = (ends[1], tmp_path / "back" / "big")
-    method, path = ("PUT", "partNumber") if way == "up" else ("GET", "/k")
-    for _ in range(2):
-        proxy.plant(method=method, path=path)  # these pass
-    proxy.plant(method=method, path=path, times=10**6, stall=60)
-    with start(proxy, "cp", *ends, "--jobs", 2) as child:
-        until = time.monotonic() + 60
-        while len(proxy.requests(method, path)) < 4 and time.monotonic() < until:
-            time.sleep(0.01)
-        time.sleep(0.3)
-        child.send_signal(sent)
-        begun = time.monotonic()
-        said, errors = child.communicate(timeout=30)
-    assert (child.returncode, said, errors) == (130, "", "\nstopped; the same command goes on from here\n")
-    assert time.monotonic() - begun < 5
-    proxy.clear()
-    with start(proxy, "cp", *ends, "--json") as child:
-        said, errors = child.communicate(timeout=60)
-    assert child.returncode == 0 and errors == ""
-    assert json.loads(said)["bytes"] == len(content) - 2 * PART
-    assert len(proxy.requests(method, path)) == 3
-    assert (tmp_path / "back" / "big").read_bytes() == content if way == "down" else (
-        content_of(store, bucket, "k") == content and open_uploads(store, bucket, "k") == []
-    )  # fmt: skip

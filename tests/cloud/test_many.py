@@ -4,21 +4,12 @@ import random
 
 import pytest
 from copies import content_of, contents, make, open_uploads, put
-from moto_server import Moto
 from proxy import FaultProxy
 
 from labkit.cloud import transfers
 from labkit.cloud.copying import copy, ls, rm, verify
 from labkit.cloud.place import CloudError
 from labkit.cloud.store import Store
-
-
-@pytest.fixture(scope="module")
-def moto(tmp_path_factory):
-    """moto, one for each test process."""
-    server = Moto(tmp_path_factory.mktemp("moto"))
-    yield server
-    server.stop()
 
 
 @pytest.fixture(autouse=True)

@@ -159,6 +159,13 @@ def test_both_signatures_that_the_server_knows(swift, bucket, signature):
     assert store.head(bucket, "ä b").sha256 == SHA
 
 
+def test_other_signatures(swift):
+    with pytest.raises(CloudError, match="^OBS_SIGNATURE: must be obs, v2 or v4, not 'v3'$"):
+        Store.connect(swift.environment | {"OBS_SIGNATURE": "v3"})
+    for host, name in [("obs.x.myhuaweicloud.com", "obs"), ("obs.x.myhuaweicloud.eu", "obs"), ("s3.example", "v4")]:
+        assert Store.connect(swift.environment | {"OBS_ENDPOINT": host}).client.signature == name
+
+
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory):
     """Folder with ca.pem, and for `localhost` and `other.example` a certificate by it with its key."""
