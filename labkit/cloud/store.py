@@ -178,7 +178,7 @@ class Store:
 
     # -- Uploads in parts ------------------------------------------------------------------------------
 
-    def begin(self, bucket, key, sha256) -> str:
+    def create_multipart_upload(self, bucket, key, sha256) -> str:
         """Open an upload in parts; returns its id."""
         begun = self._ask(
             _place(bucket, key),
@@ -189,7 +189,7 @@ class Store:
         )
         return begun.body.uploadId
 
-    def parts(self, bucket, key, upload) -> dict[int, str] | None:
+    def list_parts(self, bucket, key, upload) -> dict[int, str] | None:
         """ETags of the parts that the server has, by number from 1; None where the upload is gone."""
         found, marker = {}, None
         while True:
@@ -209,7 +209,7 @@ class Store:
                 raise CloudError(f"{_place(bucket, key)}: the list of parts does not go on where it said it would")
             marker = following
 
-    def put_part(self, bucket, key, upload, number, content: bytes) -> str:
+    def upload_part(self, bucket, key, upload, number, content: bytes) -> str:
         """Write a part; returns its ETag, the MD5 of its content."""
         md5 = _md5(content)
         done = self._ask(
@@ -221,7 +221,7 @@ class Store:
         )
         return _unquoted(done.body.etag)
 
-    def complete(self, bucket, key, upload, etags: list[str]) -> None:
+    def complete_multipart_upload(self, bucket, key, upload, etags: list[str]) -> None:
         """Make the object of its parts. An answer that is lost may have been a yes: look at the object, not at this."""
         from obs import CompleteMultipartUploadRequest, CompletePart
 
@@ -235,7 +235,7 @@ class Store:
             missing=True,
         )
 
-    def abort(self, bucket, key, upload) -> None:
+    def abort_multipart_upload(self, bucket, key, upload) -> None:
         """Give an upload up; its parts go."""
         self._ask(
             _place(bucket, key), lambda: self.client.abortMultipartUpload(bucket, key, upload), missing=True

@@ -89,18 +89,18 @@ class Transfers:
             def send(number):
                 with self._room:
                     content = read_part(path, part, number)
-                    etags[number] = self.store.put_part(bucket, key, upload, number, content)
+                    etags[number] = self.store.upload_part(bucket, key, upload, number, content)
                 self.count(len(content))
 
             try:
                 self._each(send, [number for number in range(1, count + 1) if number not in etags])
                 _require_unchanged(path, state)
             except (_Changed, OSError):
-                self.store.abort(bucket, key, upload)
+                self.store.abort_multipart_upload(bucket, key, upload)
                 record.clear()
                 raise
             ordered = [etags[number] for number in range(1, count + 1)]
-            self.store.complete(bucket, key, upload, ordered)
+            self.store.complete_multipart_upload(bucket, key, upload, ordered)
             self._require_there(bucket, key, size, sha256, etag_of_parts(ordered))
             record.clear()
 
@@ -114,7 +114,7 @@ class Transfers:
 
     def _open(self, record, path, part, count, bucket, key, sha256):
         """Id of our open upload of this content, begun if there is none, and the ETags that it has by number."""
-        parts = self.store.parts(bucket, key, record.upload) if record.upload else None
+        parts = self.store.list_parts(bucket, key, record.upload) if record.upload else None
         if parts is not None and self.resume and record.sha256 == sha256:
             there = {number: etag for number, etag in parts.items() if 1 <= number <= count}
             return record.upload, {
@@ -122,8 +122,9 @@ class Transfers:
                 if etag == hashlib.md5(read_part(path, part, number)).hexdigest()
             }  # fmt: skip
         if parts is not None:
-            self.store.abort(bucket, key, record.upload)
-        upload = self.store.begin(bucket, key, sha256)  # if its answer is lost, it stays, without parts
+            self.store.abort_multipart_upload(bucket, key, record.upload)
+        # If the answer is lost, this upload stays, without parts.
+        upload = self.store.create_multipart_upload(bucket, key, sha256)
         record.write(sha256, upload)
         return upload, {}
 

@@ -285,8 +285,8 @@ def test_verify_what_has_no_checksum(store, bucket, tmp_path):
     """Told apart from what differs, and not taken for equal."""
     (tmp_path / "k").write_bytes(bytes(11 << 20))
     upload = store.client.initiateMultipartUpload(bucket, "k").body.uploadId
-    parts = [store.put_part(bucket, "k", upload, number, bytes(size << 20)) for number, size in ((1, 6), (2, 5))]
-    store.complete(bucket, "k", upload, parts)
+    parts = [store.upload_part(bucket, "k", upload, number, bytes(size << 20)) for number, size in ((1, 6), (2, 5))]
+    store.complete_multipart_upload(bucket, "k", upload, parts)
     url = f"obs://{bucket}/k"
     assert run("verify", tmp_path / "k", url) == (1, (
         f"k: no checksum to compare\n1 file of {tmp_path}/k of the same size in {url}, and nothing else to tell by\n"

@@ -306,7 +306,8 @@ def test_an_object_in_parts_by_another_tool(direct, bucket, tmp_path, part, know
     (tmp_path / "k").write_bytes(content)
     upload = direct.client.initiateMultipartUpload(bucket, "k").body.uploadId
     parts = [content[begin : begin + part] for begin in range(0, len(content), part)]
-    direct.complete(bucket, "k", upload, [direct.put_part(bucket, "k", upload, n, p) for n, p in enumerate(parts, 1)])
+    etags = [direct.upload_part(bucket, "k", upload, *one) for one in enumerate(parts, start=1)]
+    direct.complete_multipart_upload(bucket, "k", upload, etags)
     unknown, url = [], f"obs://{bucket}/k"
     assert verify(tmp_path / "k", url, unknown=unknown) == []
     assert unknown == ([] if known else ["k: no checksum to compare"]) == verify(url, tmp_path / "k")

@@ -279,8 +279,8 @@ def test_others_uploads_are_left_alone(direct, through, proxy, bucket, big):
     sha256, hold, theirs = hashlib.sha256(BIG).hexdigest(), threading.Event(), []
 
     def act():
-        theirs.append(direct.begin(bucket, "k", sha256))
-        direct.put_part(bucket, "k", theirs[0], 1, BIG[:PART])
+        theirs.append(direct.create_multipart_upload(bucket, "k", sha256))
+        direct.upload_part(bucket, "k", theirs[0], 1, BIG[:PART])
 
     proxy.plant(method="POST", path="uploads", reset_download=0)  # the answer is lost: this one's id we never know
     proxy.plant(method="POST", path="uploads", hold=hold)
@@ -288,7 +288,7 @@ def test_others_uploads_are_left_alone(direct, through, proxy, bucket, big):
     copy(big, f"obs://{bucket}/k", store=through)
     acting.join()
     assert theirs[0] in open_uploads(direct, bucket, "k") and len(proxy.requests("PUT")) == 3
-    assert direct.parts(bucket, "k", theirs[0]).keys() == {1} and proxy.requests("DELETE") == []
+    assert direct.list_parts(bucket, "k", theirs[0]).keys() == {1} and proxy.requests("DELETE") == []
     assert stat(f"obs://{bucket}/k").sha256 == sha256
 
 
@@ -298,7 +298,7 @@ def test_an_upload_that_someone_gives_up(direct, through, proxy, bucket, big):
 
     def act():
         for upload in open_uploads(direct, bucket, "k"):
-            direct.abort(bucket, "k", upload)
+            direct.abort_multipart_upload(bucket, "k", upload)
 
     acting = when(lambda: proxy.requests("POST", "uploadId"), act, hold)
     with pytest.raises(CopyError, match="another object there"):

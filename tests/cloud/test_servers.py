@@ -72,9 +72,9 @@ def test_what_cannot_be_installed_is_one_clear_line(tmp_path, monkeypatch):
 
 def test_swift_tells_the_parts_that_it_keeps(swift, bucket):
     store = Store.connect(swift.environment)
-    upload = store.begin(bucket, "a b", "0" * 64)
+    upload = store.create_multipart_upload(bucket, "a b", "0" * 64)
     for number in (1, 3):
-        store.put_part(bucket, "a b", upload, number, b"part")
+        store.upload_part(bucket, "a b", upload, number, b"part")
     assert swift.parts(bucket) == [f"a b/{upload}{part}" for part in ("", "/1", "/3")]
-    store.abort(bucket, "a b", upload)
+    store.abort_multipart_upload(bucket, "a b", upload)
     assert swift.parts(bucket) == []

@@ -49,11 +49,11 @@ def test_any_key(store, bucket, key):
     assert list(store.list(bucket)) == [Entry(key, len(TEXT), etag)]
     assert list(store.list(bucket, key)) == [Entry(key, len(TEXT), etag)]
     assert store.get(bucket, key, 0, 3, etag) == b"one"
-    upload = store.begin(bucket, key, SHA)
+    upload = store.create_multipart_upload(bucket, key, SHA)
     assert open_uploads(store, bucket, key) == [upload]
-    part = store.put_part(bucket, key, upload, 1, b"part")
-    assert store.parts(bucket, key, upload) == {1: part}
-    store.complete(bucket, key, upload, [part])
+    part = store.upload_part(bucket, key, upload, 1, b"part")
+    assert store.list_parts(bucket, key, upload) == {1: part}
+    store.complete_multipart_upload(bucket, key, upload, [part])
     assert store.get(bucket, key, 0, 4, store.head(bucket, key).etag) == b"part"
     store.delete(bucket, key)
     assert list(store.list(bucket)) == []
@@ -62,9 +62,11 @@ def test_any_key(store, bucket, key):
 @pytest.mark.parametrize("key", ["", "a\udcff"])
 def test_no_key(through, proxy, bucket, key):
     """Without one, the request would be about the bucket."""
-    calls = [(through.put, b"", SHA), (through.delete,), (through.begin, SHA), (through.get, 0, 1, "e"),
-             (through.parts, "u"), (through.put_part, "u", 1, b""), (through.complete, "u", []),
-             (through.abort, "u")]  # fmt: skip
+    calls = [
+        (through.put, b"", SHA), (through.delete,), (through.get, 0, 1, "e"), (through.create_multipart_upload, SHA),
+        (through.list_parts, "u"), (through.upload_part, "u", 1, b""), (through.complete_multipart_upload, "u", []),
+        (through.abort_multipart_upload, "u"),
+    ]  # fmt: skip
     for call, *more in calls:
         with pytest.raises(CloudError, match="no key|not UTF-8"):
             call(bucket, key, *more)
@@ -73,12 +75,12 @@ def test_no_key(through, proxy, bucket, key):
 
 
 def test_an_upload_in_parts(store, bucket):
-    upload = store.begin(bucket, "big", SHA)
-    assert store.parts(bucket, "big", upload) == {}
-    etags = {number: store.put_part(bucket, "big", upload, number, part) for number, part in ((2, TEXT), (1, BLOCK))}
-    assert etags == {1: md5(BLOCK), 2: md5(TEXT)} == store.parts(bucket, "big", upload)
+    upload = store.create_multipart_upload(bucket, "big", SHA)
+    assert store.list_parts(bucket, "big", upload) == {}
+    etags = {number: store.upload_part(bucket, "big", upload, number, part) for number, part in ((2, TEXT), (1, BLOCK))}
+    assert etags == {1: md5(BLOCK), 2: md5(TEXT)} == store.list_parts(bucket, "big", upload)
     assert store.head(bucket, "big") is None
-    store.complete(bucket, "big", upload, [etags[1], etags[2]])
+    store.complete_multipart_upload(bucket, "big", upload, [etags[1], etags[2]])
     whole = hashlib.md5(bytes.fromhex(etags[1] + etags[2])).hexdigest() + "-2"
     assert store.head(bucket, "big") == Entry("big", len(BLOCK) + len(TEXT), whole, SHA)
     assert store.get(bucket, "big", len(BLOCK) - 2, len(BLOCK) + 3, whole) == BLOCK[-2:] + b"one"
@@ -86,32 +88,29 @@ def test_an_upload_in_parts(store, bucket):
     assert [entry.key for entry in store.list(bucket)] == ["big"]
 
 
-def test_open_uploads_are_told_apart(store, bucket):
-    ids = []
-    for key in ("k", "k", "kk", "k/x"):
-        ids.append(store.begin(bucket, key, SHA))
-        time.sleep(0.01)
+def test_uploads_are_told_apart(store, bucket):
+    ids = [store.create_multipart_upload(bucket, key, SHA) for key in ("k", "k", "kk", "k/x")]
     assert sorted(open_uploads(store, bucket, "k")) == sorted(ids[:2])
     assert open_uploads(store, bucket, "kk") == ids[2:3]
-    store.abort(bucket, "k", ids[0])
-    store.abort(bucket, "k", ids[0])
+    store.abort_multipart_upload(bucket, "k", ids[0])
+    store.abort_multipart_upload(bucket, "k", ids[0])
     assert open_uploads(store, bucket, "k") == ids[1:2]
-    assert store.parts(bucket, "k", ids[0]) is None
+    assert store.list_parts(bucket, "k", ids[0]) is None
     with pytest.raises(CloudError, match="big|k") as caught:
-        store.put_part(bucket, "k", ids[0], 1, TEXT)
+        store.upload_part(bucket, "k", ids[0], 1, TEXT)
     assert caught.value.status == 404 and caught.value.code == "NoSuchUpload"
 
 
 def test_parts_too_small_are_told_at_once(through, proxy, bucket):
-    upload = through.begin(bucket, "k", SHA)
-    etags = [through.put_part(bucket, "k", upload, number, TEXT) for number in (1, 2)]
+    upload = through.create_multipart_upload(bucket, "k", SHA)
+    etags = [through.upload_part(bucket, "k", upload, number, TEXT) for number in (1, 2)]
     with pytest.raises(CloudError) as caught:
-        through.complete(bucket, "k", upload, etags)
+        through.complete_multipart_upload(bucket, "k", upload, etags)
     assert caught.value.code == "EntityTooSmall"
     assert len(proxy.requests("POST", "uploadId")) == 1
     proxy.plant(method="POST", answer=(200, ERROR % b"EntityTooSmall", {}))  # as other servers say it
     with pytest.raises(CloudError, match="planted") as caught:
-        through.complete(bucket, "k", upload, etags)
+        through.complete_multipart_upload(bucket, "k", upload, etags)
     assert (caught.value.status, caught.value.code) == (200, "EntityTooSmall")
     assert len(proxy.requests("POST", "uploadId")) == 2
 
@@ -145,11 +144,11 @@ def test_pages(store, bucket, monkeypatch):
         store.put(bucket, key, TEXT, SHA)
     assert [entry.key for entry in store.list(bucket)] == keys
     assert [entry.key for entry in store.list(bucket, "a")] == [key for key in keys if key.startswith("a")]
-    ids = [store.begin(bucket, "a & ü", SHA) for _ in range(5)]
-    store.begin(bucket, "a & ü/b", SHA)
+    ids = [store.create_multipart_upload(bucket, "a & ü", SHA) for _ in range(5)]
+    store.create_multipart_upload(bucket, "a & ü/b", SHA)
     assert sorted(open_uploads(store, bucket, "a & ü")) == sorted(ids)
-    parts = {number: store.put_part(bucket, "a & ü", ids[0], number, bytes([number])) for number in (1, 2, 3, 7, 9)}
-    assert store.parts(bucket, "a & ü", ids[0]) == parts
+    parts = {number: store.upload_part(bucket, "a & ü", ids[0], number, bytes([number])) for number in (1, 2, 3, 7, 9)}
+    assert store.list_parts(bucket, "a & ü", ids[0]) == parts
 
 
 @pytest.mark.parametrize("signature", ["v2", "v4"])

@@ -36,8 +36,8 @@ class Prepared:
     def __init__(self, direct, bucket):
         self.direct, self.bucket = direct, bucket
         self.etag = direct.put(bucket, "k", TEXT, SHA)
-        self.upload = direct.begin(bucket, "k", SHA)
-        self.part = direct.put_part(bucket, "k", self.upload, 1, TEXT)
+        self.upload = direct.create_multipart_upload(bucket, "k", SHA)
+        self.part = direct.upload_part(bucket, "k", self.upload, 1, TEXT)
 
     def head(self, store):
         assert store.head(self.bucket, "k") == Entry("k", len(TEXT), self.etag, SHA)
@@ -57,21 +57,21 @@ class Prepared:
         assert self.direct.head(self.bucket, "k") is None
 
     def begin(self, store):
-        assert store.begin(self.bucket, "new", SHA) in open_uploads(self.direct, self.bucket, "new")
+        assert store.create_multipart_upload(self.bucket, "new", SHA) in open_uploads(self.direct, self.bucket, "new")
 
     def parts(self, store):
-        assert store.parts(self.bucket, "k", self.upload) == {1: self.part}
+        assert store.list_parts(self.bucket, "k", self.upload) == {1: self.part}
 
     def put_part(self, store):
-        assert store.put_part(self.bucket, "k", self.upload, 2, TEXT) == md5(TEXT)
-        assert self.direct.parts(self.bucket, "k", self.upload) == {1: self.part, 2: md5(TEXT)}
+        assert store.upload_part(self.bucket, "k", self.upload, 2, TEXT) == md5(TEXT)
+        assert self.direct.list_parts(self.bucket, "k", self.upload) == {1: self.part, 2: md5(TEXT)}
 
     def complete(self, store):
-        store.complete(self.bucket, "k", self.upload, [self.part])
+        store.complete_multipart_upload(self.bucket, "k", self.upload, [self.part])
         assert self.direct.head(self.bucket, "k").etag.endswith("-1")
 
     def abort(self, store):
-        store.abort(self.bucket, "k", self.upload)
+        store.abort_multipart_upload(self.bucket, "k", self.upload)
         assert open_uploads(self.direct, self.bucket, "k") == []
 
 
@@ -239,12 +239,12 @@ def test_retry_after(asked, seconds):
 
 
 def test_resets_in_the_middle_of_a_part(store, through, proxy, bucket):
-    upload = store.begin(bucket, "big", SHA)
+    upload = store.create_multipart_upload(bucket, "big", SHA)
     for place in (1, 1 << 20, len(BLOCK) - 1):
         proxy.plant(method="PUT", reset_upload=place)
-    etag = through.put_part(bucket, "big", upload, 1, BLOCK)
+    etag = through.upload_part(bucket, "big", upload, 1, BLOCK)
     assert etag == md5(BLOCK) and len(proxy.requests("PUT")) == 4
-    store.complete(bucket, "big", upload, [etag])
+    store.complete_multipart_upload(bucket, "big", upload, [etag])
     whole = store.head(bucket, "big").etag
     for place in (1, 1 << 20, len(BLOCK) - 1):
         proxy.plant(method="GET", reset_download=place)
@@ -258,10 +258,10 @@ def test_a_byte_flipped_on_the_way_up_is_sent_again(store, through, proxy, bucke
         proxy.plant(method="PUT", flip_upload=7)
     assert through.put(bucket, "k", TEXT, SHA) == md5(TEXT)
     assert store.get(bucket, "k", 0, len(TEXT), md5(TEXT)) == TEXT
-    upload = store.begin(bucket, "k", SHA)
+    upload = store.create_multipart_upload(bucket, "k", SHA)
     proxy.plant(method="PUT", flip_upload=7)
-    assert through.put_part(bucket, "k", upload, 1, TEXT) == md5(TEXT)
-    assert store.parts(bucket, "k", upload) == {1: md5(TEXT)}
+    assert through.upload_part(bucket, "k", upload, 1, TEXT) == md5(TEXT)
+    assert store.list_parts(bucket, "k", upload) == {1: md5(TEXT)}
     assert len(proxy.requests("PUT")) == 5
 
 
@@ -303,7 +303,7 @@ def test_complete_with_an_error_in_it_that_stays(store, through, proxy, bucket):
     with pytest.raises(CloudError) as caught:
         prepared.complete(through)
     assert caught.value.code == "InternalError"
-    assert store.parts(bucket, "k", prepared.upload) == {1: prepared.part}
+    assert store.list_parts(bucket, "k", prepared.upload) == {1: prepared.part}
 
 
 def test_no_secret_is_told(store, proxy, bucket, caplog, capfd):
