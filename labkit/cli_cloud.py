@@ -59,13 +59,14 @@ def obs():
     A place is obs://BUCKET/KEY, s3://BUCKET/KEY, or a path.
 
     \b
-    The server:   OBS_ENDPOINT; in a job S3_ENDPOINT and S3_USE_HTTPS (0 or 1)
-    The account:  OBS_ACCESS_KEY_ID, OBS_SECRET_ACCESS_KEY and, if it has one, OBS_SECURITY_TOKEN;
-                  or HUAWEICLOUD_SDK_AK, HUAWEICLOUD_SDK_SK and HUAWEICLOUD_SDK_SECURITY_TOKEN;
-                  or in a job ACCESS_KEY_ID, SECRET_ACCESS_KEY and SECURITY_TOKEN;
-                  or ak, sk and security_token in ~/.huaweicloud/credentials, [basic]
-    If need be:   OBS_SIGNATURE (obs, v2 or v4; by default obs for Huawei Cloud and v4 for others),
-                  OBS_REGION (for v4; by default us-east-1), OBS_CA_FILE (whose certificates are believed)
+    The server   OBS_ENDPOINT; in a job S3_ENDPOINT and S3_USE_HTTPS (0 or 1)
+    The account  OBS_ACCESS_KEY_ID, OBS_SECRET_ACCESS_KEY, OBS_SECURITY_TOKEN
+                 or HUAWEICLOUD_SDK_AK, HUAWEICLOUD_SDK_SK and
+                    HUAWEICLOUD_SDK_SECURITY_TOKEN
+                 or ACCESS_KEY_ID, SECRET_ACCESS_KEY, SECURITY_TOKEN (in a job)
+                 or ak, sk, security_token in ~/.huaweicloud/credentials
+    If need be   OBS_SIGNATURE (obs, v2 or v4), OBS_REGION (for v4),
+                 OBS_CA_FILE (a file of certificates to believe)
 
     Exit status 0, 1 where something or all of it failed, 2 where the command makes no sense, 130 after Ctrl-C, 143
     after SIGTERM.

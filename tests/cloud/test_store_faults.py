@@ -282,6 +282,15 @@ def test_status_200_with_another_page_in_it(store, through, proxy, bucket, metho
     assert len(proxy.requests()) == 3
 
 
+@pytest.mark.parametrize("name, content, known", [
+    ("x-amz-meta-sha256", SHA, SHA), ("x-amz-meta-sha256", "none", None), ("x-amz-meta-original-sha256", SHA, None),
+    ("x-amz-content-sha256", SHA, None),
+])  # fmt: skip
+def test_only_our_header_is_our_checksum(through, proxy, name, content, known):
+    proxy.plant(method="HEAD", answer=(200, TEXT, {"ETag": '"e"', name: content}))
+    assert through.head("bucket", "k") == Entry("k", len(TEXT), "e", known)
+
+
 @pytest.mark.parametrize("method", ["put", "put_part", "head"])
 def test_status_200_by_someone_else(store, through, proxy, bucket, method):
     """What a captive portal says to everything."""
