@@ -92,7 +92,7 @@ class Client:
             return self._once("POST", "training-jobs", spec.body(), Job.told)
         except Unanswered as error:
             lost = error
-        self.notice(f"{spec.name}: the request to create it was not answered; looking for it, {self.settle:g} s at most")
+        self.notice(f"{spec.name}: its creation was not answered; looking for it, {self.settle:g} s at most")
         said = f"{spec.name}: no answer tells whether this job was created [{lost}]; it was not asked for again"
         end = time.monotonic() + self.settle
         while True:

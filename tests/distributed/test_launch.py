@@ -318,12 +318,6 @@ def test_help_shows_both_forms(labkit):
     assert "train.py --data_url" in done.stdout
 
 
-def test_help_imports_no_mindspore(labkit, repo_root):
-    watch = "import sys, labkit.launch, labkit.cli; print([m for m in sys.modules if m.startswith('mindspore')])"
-    done = subprocess.run([sys.executable, "-c", watch], env=labkit.env, capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
-
-
 # -- Ports ----------------------------------------------------------------------------------------
 
 
