@@ -102,7 +102,7 @@ def follow(two, monkeypatch):
     def follow(phase):
         def go_on():
             while two.operations().count("GET training-jobs/preview") < 3:
-                time.sleep(0.02)  # for ever, where it is not looked at: then it has failed, and this ends with the tests
+                time.sleep(0.02)  # for ever, where labkit has failed: it ends with the tests
             two.log += "step 2\n"
             two.jobs["job-2"]["status"]["phase"] = phase
 
