@@ -165,6 +165,16 @@ def test_a_complete_run_with_paths_stays_as_it_is(environment, run_file, sample_
     assert {file.name: file.read_bytes() for file in out.iterdir()} == before
 
 
+@pytest.mark.parametrize("name, arguments", [
+    ("eval.py", ("--checkpoint_path", "obs://b-1/run")), ("export.py", ("--checkpoint_path", "obs://b-1/run")),
+    ("export.py", ("--checkpoint_path", "run", "--data_url", "obs://b-1/data")),
+])  # fmt: skip
+def test_urls_that_are_not_read(run_file, name, arguments):
+    done = run_file(REPO / "labs" / "imagenet" / name, *arguments)
+    assert done.returncode == 1
+    assert done.stderr == f"Error: {arguments[-1]}: a URL, which is not read here: copy it first, by `labkit obs cp`\n"
+
+
 # -- What a job with URLs carries ------------------------------------------------------------------------
 
 
