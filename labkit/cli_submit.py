@@ -3,6 +3,7 @@
 import json
 import sys
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -124,12 +125,16 @@ def _tell_plan(asked, code, submissions):
     click.echo(f"would fetch the Run from {asked.run}", err=True)
 
 
+@contextmanager
+def _watched(*part):
+    click.echo(f"copying {_told(*part)}", err=True)
+    with _bar() as progress:
+        yield progress
+
+
 def _upload(asked, code, submissions):
-    for copy in submissions.copies(asked, code):
-        click.echo(f"copying {_told(*copy)}", err=True)
     try:
-        with _bar() as progress:
-            submissions.upload(asked, code, progress)
+        submissions.upload(asked, code, _watched)
     except KeyboardInterrupt:
         click.echo("\nstopped; the job was not started, and what is there is not copied again", err=True)
         sys.exit(130)

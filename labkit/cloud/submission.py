@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -206,10 +207,11 @@ def require_new(submission: Submission, code: Path) -> None:
             raise CloudError(f"{there}: holds other data than {here} ({others[0]}); name one of them by --data")
 
 
-def upload(submission: Submission, code: Path, progress=None) -> None:
-    """Copy data and packed code to the bucket. progress: as `copy` takes it, for each of the two."""
-    for _, source, target in copies(submission, code):
-        copying.copy(source, target, progress=progress)
+def upload(submission: Submission, code: Path, watched=lambda *part: nullcontext()) -> None:
+    """Copy data and packed code to the bucket. watched: a context of each part of `copies`: `copy`'s progress."""
+    for part in copies(submission, code):
+        with watched(*part) as progress:
+            copying.copy(part[1], part[2], progress=progress)
 
 
 def copies(submission: Submission, code: Path) -> list[tuple[str, Path, str]]:

@@ -127,9 +127,9 @@ def uploaded(small_lab, tmp_path, monkeypatch):
 
 GOES_ON = """
 import signal, subprocess, time
-signal.signal(signal.SIGTERM, lambda *_: print("not yet", flush=True))
+signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"not yet\\n"))
 child = subprocess.Popen(["sleep", "600"])
-print("child", child.pid, flush=True)
+os.write(1, f"child {child.pid}\\n".encode())  # at once: print would do it in pieces
 while True:
     time.sleep(600)
 """
