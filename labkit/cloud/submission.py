@@ -249,9 +249,9 @@ def follow(client: Client, job: str, tell, task="worker-0", poll=None) -> Job:
                 raise
             time.sleep(POLL if poll is None else poll)
             continue
-        if found.phase != phase:
-            phase = found.phase
+        if found.phase != phase and not found.ended:
             tell(found)
+        phase = found.phase
         try:
             log = client.log(job, task) if phase not in ("Creating", "Pending") else ""
         except CloudError as error:  # not there yet, or not any more: the job goes on all the same
@@ -261,7 +261,8 @@ def follow(client: Client, job: str, tell, task="worker-0", poll=None) -> Job:
         if added := _added(shown, log):
             tell(added)
         shown = log or shown
-        if found.ended:
+        if found.ended:  # told behind the last of its log
+            tell(found)
             return found
         time.sleep(POLL if poll is None else poll)
 
