@@ -29,7 +29,7 @@ LOCAL_BUCKET = "file://runs/bucket"  # of rehearsals, where none is named
 @click.option("--nodes", type=click.IntRange(min=1), help="Number of machines, instead of job.yaml's.")
 @click.option("--name", help="Name of the job. Default: LAB-PROFILE-TIME.")
 @click.option("--target", type=click.Choice(["modelarts", "local"]), default="modelarts", show_default=True,
-              help="local: rehearse the job on this machine, and wait.")  # fmt: skip
+              help="local: rehearse the job on this machine, with paths (API v2), and wait.")  # fmt: skip
 @click.option("--cards", type=click.IntRange(min=1), help="With --target local: cards of the machine. As in a custom "
               "image, one start file starts a process for each. Default: 1.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for the Run that is fetched. Default: runs/NAME.")
