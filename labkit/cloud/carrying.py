@@ -108,17 +108,16 @@ def _set_aside(folder, url):
         print(f"Run: what an earlier start left in {folder} is kept as {kept}", flush=True)
 
 
-def copy_runs(folder, url, summary=True) -> int:
-    """Copy Runs so that what is at the URL can be gone on with, wherever this is cut off; returns how many files.
+def copy_runs(folder, url, summary=True) -> None:
+    """Copy Runs so that what is at the URL can be gone on with, wherever this is cut off.
 
     The history goes before the checkpoint that counts on it, and summary.json, by which a Run is complete, last.
     """
-    names, copied = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()], 0
+    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
     for later in [("*checkpoints/*", "*summary.json"), ("*summary.json",), ()][: 3 if summary else 2]:
         left_out = PARTS + later
         if any(not any(fnmatchcase(name, pattern) for pattern in left_out) for name in names):
-            copied += copying.copy(folder, url, exclude=left_out).copied
-    return copied
+            copying.copy(folder, url, exclude=left_out)
 
 
 @contextmanager
@@ -139,8 +138,8 @@ def _send(folder, url):
     if not (folder / "recipe.yaml").exists():
         return  # the training failed before it made one
     with kept("the Run", folder):
-        copied = copy_runs(folder, url)
-    print(f"Run: {copied} files copied to {url}", flush=True)
+        copy_runs(folder, url)
+    print(f"Run: copied to {url}", flush=True)
     shutil.rmtree(folder)
 
 
