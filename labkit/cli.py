@@ -14,13 +14,15 @@ from labkit.runtime import LabkitError
 
 
 class Commands(click.Group):
-    """Turns labkit's own errors into one line and exit status 1."""
+    """Turns labkit's own errors into one line and their exit status, which is 1 but for a failed launch."""
 
     def invoke(self, context):
         try:
             return super().invoke(context)
         except LabkitError as error:
-            raise click.ClickException(str(error)) from None
+            known = click.ClickException(str(error))
+            known.exit_code = error.exit_status
+            raise known from None
         except OSError as error:
             if error.errno == errno.EPIPE:  # output piped into `head`; click ends quietly
                 raise

@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import signal
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from labkit.runtime import LabkitError
 
 
 @dataclass(frozen=True)
-class Place:
+class JobContext:
     """Where a start file runs.
 
     job: "local"; "v1", whose arguments are URLs, so it copies; "v2", where ModelArts copies and they are paths.
@@ -44,29 +43,29 @@ class Place:
         return self.leads_host and self.rank == 0
 
 
-def place(*urls) -> Place:
+def context(*urls) -> JobContext:
     """Where this process is, by the URLs or paths it was given and its environment. Raises LabkitError."""
     env = os.environ
     job = "v1" if any(map(is_url, urls)) else "v2" if "MA_JOB_DIR" in env else "local"
     hosts, cards = max(1, _number("MA_NUM_HOSTS")), max(1, _number("MA_NUM_GPUS"))  # no GPU or NPU: 0
     if env.get("MS_ROLE") == "MS_SCHED":
-        return Place(job, "scheduler")
+        return JobContext(job, "scheduler")
     rank, size = runtime.ranks()
     if "MS_ROLE" in env or "RANK_ID" in env or "RANK_SIZE" in env or size > 1:  # a rank table alone starts nobody
         mpi = "OMPI_COMM_WORLD_RANK" in env and "RANK_SIZE" not in env
         by = "msrun" if "MS_ROLE" in env else "mpirun" if mpi else "card"
         if by == "card" and size == 1 and "RANK_TABLE_FILE" not in env:
             by = "alone"  # of `labkit launch -n 1`
-        return Place(job, by, rank, max(1, size // hosts))
+        return JobContext(job, by, rank, max(1, size // hosts))
     if hosts * cards == 1:
-        return Place(job)
+        return JobContext(job)
     if hosts == 1:
-        return Place(job, "image", 0, cards)
+        return JobContext(job, "image", 0, cards)
     number = _number("VC_TASK_INDEX", required=True)
     master = env.get("VC_WORKER_HOSTS", "").partition(",")[0].strip()
     if not master:
         raise LabkitError(f"VC_WORKER_HOSTS: missing, but MA_NUM_HOSTS is {hosts}: no host is known to be the first")
-    return Place(job, "image", number * cards, cards, Hosts(hosts, number, master))
+    return JobContext(job, "image", number * cards, cards, Hosts(hosts, number, master))
 
 
 def _number(name, required=False):
@@ -76,23 +75,24 @@ def _number(name, required=False):
     return int(text)
 
 
-def parser(description, data_required=True) -> argparse.ArgumentParser:
+def parser(description, data_required=True, data="folder or URL of the data") -> argparse.ArgumentParser:
     """A parser with the arguments that all start files take. A job's own, such as --init_method, are ignored."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("--data_url", "--dataset_path", required=data_required, help="folder or URL of the data")
+    parser.add_argument("--data_url", "--dataset_path", required=data_required, help=data)
     parser.add_argument("--profile", default="full", help="profile of recipe.yaml; default: full")
     parser.add_argument("--device_target", choices=["CPU", "GPU", "Ascend"], help="default: what there is")
     return parser
 
 
 def start(main, *arguments) -> None:
-    """Run a start file's `main`; labkit's own errors, and the file system's, are one line and exit status 1."""
+    """Run a start file's `main`; labkit's own errors, and the file system's, are one line and an exit status."""
     try:
         main(*arguments)
     except LabkitError as error:
-        sys.exit(f"Error: {error}")
+        print(f"Error: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         sys.exit(130)
@@ -129,29 +129,26 @@ def train(recipe_file, description) -> None:
     options.add_argument("--num_epochs", type=int, help="epochs to train; default: the recipe's")
     options.add_argument("--run_distribute", choices=["True", "False"], help="True: this is one of several processes")
     arguments, _ = options.parse_known_args()
-    here = place(arguments.data_url, arguments.train_url)
+    here = context(arguments.data_url, arguments.train_url)
     if here.start == "scheduler":  # copies nothing, and does not come back
         _train(recipe_file, arguments, here)
         return
     recipes.load(recipe_file, arguments.profile, settings(arguments))  # its errors come before anything is copied
-    before = signal.signal(signal.SIGTERM, _interrupt)  # what a job is stopped with
-    try:
-        with ExitStack() as carried:
-            if is_url(arguments.train_url):
-                folder = run_folder(arguments.train_url, here.leads_host, here.leads)
-                arguments.train_url = carried.enter_context(folder)
-            if is_url(arguments.data_url):
-                arguments.data_url = data_folder(arguments.data_url)
-            out = Path(arguments.train_url)
-            if here.job != "local" and here.leads_host and (out / "recipe.yaml").exists():
-                # another machine, where the same data lies elsewhere
-                runs.relocate(runs.open_run(out), str(Path(arguments.data_url).resolve()))
-            if here.start == "image":
-                _start_others(arguments, here)
-            else:
-                _train(recipe_file, arguments, here)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with runtime.stopped_once(), ExitStack() as carried:  # SIGTERM is what a job is stopped with
+        if is_url(arguments.train_url):
+            folder = run_folder(arguments.train_url, here.leads_host, here.leads)
+            arguments.train_url = carried.enter_context(folder)
+        if is_url(arguments.data_url):
+            arguments.data_url = data_folder(arguments.data_url)
+        run = runs.Run(Path(arguments.train_url))
+        moved = here.job != "local" and here.leads_host and (run.path / "recipe.yaml").exists()
+        if moved and not (run.complete and here.job == "v2"):  # which ModelArts would copy back
+            # another machine, where the same data lies elsewhere
+            runs.relocate(run, str(Path(arguments.data_url).resolve()))
+        if here.start == "image":
+            _start_others(arguments, here)
+        else:
+            _train(recipe_file, arguments, here)
 
 
 def _start_others(arguments, here):
@@ -170,7 +167,7 @@ def _train(recipe_file, arguments, here):
     runtime.use_device(arguments.device_target)
     from labkit import training
 
-    keys = ("lab", "profile", "data.folder", "epochs")
+    keys = ("lab", "profile", "epochs") + (("data.folder",) if here.job == "local" else ())
     run = training.start(Path(arguments.train_url), recipe, keys, here.leads_host)
     if run.complete:
         print(f"{run.path} is complete: nothing to train")
@@ -178,15 +175,14 @@ def _train(recipe_file, arguments, here):
     training.train(run, progress=False)
 
 
-def _interrupt(number, frame):
-    raise KeyboardInterrupt
-
-
 def checkpoint(path, recipe_file, arguments) -> tuple[recipes.Recipe, Path]:
     """Recipe and file of a checkpoint: of a Run, of a file in a Run, or of any file, for which the lab's recipe holds.
 
     --data_url goes before the recipe's folder. Raises LabkitError.
     """
+    for place in filter(None, (path, arguments.data_url)):
+        if is_url(place):
+            raise LabkitError(f"{place}: a URL, which is not read here: copy it first, by `labkit obs cp`")
     path = Path(path)
     in_run = path.parent.name == "checkpoints" and (path.parent.parent / "recipe.yaml").is_file()
     if not path.is_dir() and not in_run:
@@ -225,7 +221,7 @@ def evaluate(recipe_file, description) -> None:
 
 def export(recipe_file, description) -> None:
     """Write the network of a checkpoint as one file."""
-    options = parser(description, data_required=False)
+    options = parser(description, data_required=False, data="folder of the data")
     options.add_argument("--checkpoint_path", required=True, help="a Run, a checkpoint of one, or any checkpoint file")
     options.add_argument("--file_format", type=str.lower, choices=["mindir", "onnx", "air"], default="mindir")
     options.add_argument("--file_name", help="without the ending; default: the network's name")

@@ -20,14 +20,26 @@ from pathlib import Path
 import psutil
 
 from labkit import runtime
-from labkit.rank_tables import LaunchError
+from labkit.runtime import LabkitError
 
 LOGS = ("worker_*.log", "worker_*.pid", "scheduler.log", "msrun.log")
 TAIL = 12  # lines of a failed worker's log to show
 POLL = 0.1  # seconds
 NOISE = ("[INFO]", "[WARNING]")  # how MindSpore's own lines begin that say nothing to a user
 OWN_ERROR = re.compile(r"(?:^|\])Error: (.*)")  # labkit's, in one line; a progress bar may stand before it
+HOSTS_MEET = 7200  # seconds that msrun waits for other hosts, of which each may still be copying its data
 MSRUN_FAILURE = re.compile(r"Worker process (\d+) exit with exception\. Error code: (-?\d+)")
+
+
+class LaunchError(LabkitError):
+    """Processes that cannot be started, or one that failed: what happened, and the last lines of its log.
+
+    status: the failed process's, negative for a signal.
+    """
+
+    def __init__(self, message, status=1):
+        super().__init__(message)
+        self.exit_status = status if status > 0 else 128 - status  # as a shell has it
 
 
 @dataclass(frozen=True)
@@ -102,6 +114,7 @@ def _msrun(command, count, port, log_dir, hosts=None):
     """Command line of msrun. `tail_worker_log` names no worker, so that msrun starts no `tail` of its own."""
     size = count * hosts.count if hosts else count
     place = [f"--master_addr={hosts.master}", f"--node_rank={hosts.rank}"] if hosts else []
+    place += [f"--cluster_time_out={HOSTS_MEET}"] if hosts else []
     return (
         sys.executable, "-m", "mindspore.parallel.cluster.run", "--join=True", f"--worker_num={size}",
         f"--local_worker_num={count}", *place, f"--master_port={hosts.port if hosts else port}",
@@ -164,9 +177,9 @@ def _failure(log, status):
     how = f"was killed ({signal.Signals(-status).name})" if status < 0 else f"ended with exit status {status}"
     lines = _lines(log)
     for own in filter(None, map(OWN_ERROR.search, lines[-3:])):  # it says it all
-        return LaunchError(f"{log.stem}: {own[1]}")
+        return LaunchError(f"{log.stem}: {own[1]}", status)
     end = "".join(f"\n    {line}" for line in lines[-TAIL:]) or " (empty)"
-    return LaunchError(f"{log.stem} {how}; the end of {log}:{end}")
+    return LaunchError(f"{log.stem} {how}; the end of {log}:{end}", status)
 
 
 def _lines(log):

@@ -142,9 +142,11 @@ def open_run(path: Path) -> Run:
 
 def require_readable(run: Run) -> None:
     """RunError or RecipeError where something of a Run cannot be read, such as a history of which a part is missing."""
-    told = (run.recipe, run.history(), run.summary if run.complete else {})
-    if run.complete and told[2]["steps"] != run.steps()[-1]["step"]:
-        raise RunError(f"{run.history_file}: ends at step {run.steps()[-1]['step']}, the summary at {told[2]['steps']}")
+    _ = run.recipe
+    steps = run.steps() if run.complete or run.history_file.exists() else []  # none, where it failed before the first
+    last = steps[-1]["step"] if steps else 0
+    if run.complete and run.summary.get("steps") != last:
+        raise RunError(f"{run.history_file}: ends at step {last}, the summary at {run.summary.get('steps')}")
 
 
 def require_checkpoint(run: Run) -> None:

@@ -19,7 +19,27 @@ LAUNCHED = "LABKIT_LAUNCHED"  # the same folder, for all that a process starts: 
 
 
 class LabkitError(Exception):
-    """What a user can mend: one line that names the key, file or cell. The command line prints it and exits with 1."""
+    """What a user can mend: one line that names the key, file or cell. The command line prints it and ends with 1."""
+
+    exit_status = 1
+
+
+@contextmanager
+def stopped_once():
+    """Ctrl-C or SIGTERM raises KeyboardInterrupt once; a second one does not cut off what is then being saved."""
+    numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) != signal.SIG_IGN]
+
+    def stop(number, frame):
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = [signal.signal(number, stop) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before):
+            signal.signal(number, handler)
 
 
 @contextmanager

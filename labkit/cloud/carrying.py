@@ -1,5 +1,6 @@
 """What a job with URLs carries: data to this machine before a training, its Run back to the bucket, however it ends."""
 
+import math
 import os
 import shutil
 import sys
@@ -33,11 +34,19 @@ def below(url, name: str) -> str:
 
 
 def data_folder(url) -> Path:
-    """The data at a URL, in a folder of this machine: one of its processes copies, the others wait for it."""
+    """The data at a URL, in a folder of this machine: one of its processes copies, the others wait for it.
+
+    CloudError also where the folder has a file of an earlier copy that the URL has not any more.
+    """
     folder = _cache("data", url)
-    report = copy_once_per_node(url, folder)
+    report = copy_once_per_node(url, folder, timeout=math.inf)  # the lock tells who copies from who has died
     if report.copied:
         print(f"data: {url}, {report.copied} files, copied to {folder}", flush=True)
+    # Hidden ones are labkit's own: what a scan of the images has found.
+    here = {Path(top, name) for top, _, names in os.walk(folder) for name in names if not name.startswith(".")}
+    here = {path.relative_to(folder).as_posix() for path in here}
+    if len(here) != report.copied + report.skipped and (gone := here - {item.name for item in copying.ls(url)}):
+        raise CloudError(f"{folder}: has {min(gone)}, which {url} has not any more: remove the folder")
     return folder
 
 
@@ -99,29 +108,38 @@ def _set_aside(folder, url):
         print(f"Run: what an earlier start left in {folder} is kept as {kept}", flush=True)
 
 
-def copy_runs(folder, url, summary=True) -> int:
-    """Copy Runs so that what is at the URL can be gone on with, wherever this is cut off; returns how many files.
+def copy_runs(folder, url, summary=True) -> None:
+    """Copy Runs so that what is at the URL can be gone on with, wherever this is cut off.
 
     The history goes before the checkpoint that counts on it, and summary.json, by which a Run is complete, last.
     """
-    names, copied = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()], 0
+    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
     for later in [("*checkpoints/*", "*summary.json"), ("*summary.json",), ()][: 3 if summary else 2]:
         left_out = PARTS + later
         if any(not any(fnmatchcase(name, pattern) for pattern in left_out) for name in names):
-            copied += copying.copy(folder, url, exclude=left_out).copied
-    return copied
+            copying.copy(folder, url, exclude=left_out)
+
+
+@contextmanager
+def kept(what, folder):
+    """Where something goes wrong, it is said that what was to be copied stays in a folder."""
+    try:
+        yield
+    except CloudError as error:
+        error.args = (f"{error.args[0]}; {what} stays in {folder}",)
+        raise
+    except BaseException:
+        print(f"{what} stays in {folder}", file=sys.stderr, flush=True)
+        raise
 
 
 def _send(folder, url):
     """Copy the Run to its URL and remove it here; where that fails, it stays, and the error says where."""
     if not (folder / "recipe.yaml").exists():
         return  # the training failed before it made one
-    try:
-        copied = copy_runs(folder, url)
-    except CloudError as error:
-        error.args = (f"{error.args[0]}; the Run stays in {folder}",)
-        raise
-    print(f"Run: {copied} files copied to {url}", flush=True)
+    with kept("the Run", folder):
+        copy_runs(folder, url)
+    print(f"Run: copied to {url}", flush=True)
     shutil.rmtree(folder)
 
 

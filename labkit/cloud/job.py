@@ -5,7 +5,15 @@ from pathlib import Path
 from typing import Annotated
 
 import yaml
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from labkit.cloud.place import CloudError, Remote, parse, require_safe
@@ -78,6 +86,20 @@ class JobSpec(Part):
             _refuse(f"must be inside the code folder, {code}, not {file!r}")
         return file if file.endswith(".py") else _refuse(f"must be a Python file, not {file!r}")
 
+    @model_validator(mode="after")
+    def _apart(self):
+        """What the job writes may not be written over by another of its copies."""
+        places = {"code": self.code, **{f"inputs.{name}": place for name, place in self.inputs.items()}}
+        taken = {name: f"{self.url(place)}/" for name, place in places.items()}
+        written = {f"outputs.{name}": place for name, place in self.outputs.items()}
+        for name, place in (written | ({"log": self.log} if self.log else {})).items():
+            url = f"{self.url(place)}/"
+            for other, there in taken.items():
+                if url.startswith(there) or there.startswith(url):
+                    _refuse(f"{name}: {place!r} overlaps {other}")
+            taken[name] = url
+        return self
+
     @field_validator("outputs", "parameters")
     @classmethod
     def _once(cls, given, info):
@@ -116,7 +138,10 @@ def _url(place, above):
 
 
 def read_job(path: Path, **given) -> JobSpec:
-    """Read a job's YAML; what is given wins over the file's. CloudError: one line that names the file and the key."""
+    """Read a job's YAML; what is given wins over the file's.
+
+    CloudError: one line that names the key, and the file where it is not given.
+    """
     try:
         tree = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -130,17 +155,22 @@ def read_job(path: Path, **given) -> JobSpec:
     try:
         return JobSpec.model_validate(tree | given)
     except ValidationError as error:
-        raise CloudError(f"{path}: {_told(error.errors()[0])}") from None
+        first = error.errors()[0]
+        blamed = "" if first["loc"] and first["loc"][0] in given else f"{path}: "
+        raise CloudError(blamed + _told(first)) from None
 
 
 def _told(error):
     """'key: what is wrong with it', without values of variables and parameters: one may be a secret."""
     key = ".".join(str(part) for part in error["loc"] if part != "[key]")
+    if not key:
+        return error["msg"]  # of the whole; it names the keys itself
     if error["type"] == "extra_forbidden":
         near = difflib.get_close_matches(key, JobSpec.model_fields, n=1)
         return f"{key}: unknown key" + (f", did you mean {near[0]}?" if near else "")
     if error["type"] in ("missing", "job"):
-        return f"{key}: {'missing' if error['type'] == 'missing' else error['msg']}"
+        missing = "missing; give one by --bucket" if key == "bucket" else "missing"
+        return f"{key}: {missing if error['type'] == 'missing' else error['msg']}"
     what = error["msg"].replace("Input should be", "must be").replace("String should", "must")
     hidden = error["loc"][0] in ("environment", "parameters")
     return f"{key}: {what}" + ("" if hidden else f", not {error['input']!r}")

@@ -64,12 +64,14 @@ class _NoRedirects(HTTPRedirectHandler):
 class Client:
     """ModelArts of one region and project. deadline: seconds after which what may be repeated is given up.
 
-    settle: seconds in which a job whose creation was not answered may still appear.
+    settle: seconds in which a job whose creation was not answered may still appear. notice: called with a line where
+    an answer is waited for longer than usual.
     """
 
-    def __init__(self, endpoint, project, keys, *, context=None, deadline=120.0, timeout=30.0, settle=30.0):
+    def __init__(self, endpoint, project, keys, *, context=None, deadline=120.0, timeout=30.0, settle=30.0,
+                 notice=lambda line: None):  # fmt: skip
         self.endpoint, self.project, self._keys = endpoint.rstrip("/"), project, keys
-        self.deadline, self.timeout, self.settle = deadline, timeout, settle
+        self.deadline, self.timeout, self.settle, self.notice = deadline, timeout, settle, notice
         context = context or ssl.create_default_context()  # verifies the chain and the host's name
         self._opener = build_opener(_NoRedirects, HTTPSHandler(context=context))
 
@@ -90,6 +92,7 @@ class Client:
             return self._once("POST", "training-jobs", spec.body(), Job.told)
         except Unanswered as error:
             lost = error
+        self.notice(f"{spec.name}: its creation was not answered; looking for it, {self.settle:g} s at most")
         said = f"{spec.name}: no answer tells whether this job was created [{lost}]; it was not asked for again"
         end = time.monotonic() + self.settle
         while True:
@@ -120,16 +123,20 @@ class Client:
                 raise
         return self.show(job)
 
-    def jobs(self, name: str = "") -> list[Job]:
-        """The newest jobs, at most 50, whose names hold `name`."""
-        asked = {"offset": 0, "limit": PAGE, "sort_by": "create_time", "order": "desc"}
+    def jobs(self, name: str = "", offset: int = 0) -> list[Job]:
+        """The newest jobs behind the first `offset`, at most 50, whose names hold `name`."""
+        asked = {"offset": offset, "limit": PAGE, "sort_by": "create_time", "order": "desc"}
         if name:
             asked["filters"] = [{"key": "name", "operator": "like", "value": [name]}]
         return self._ask("POST", "training-job-searches", asked, lambda answer: list(map(Job.told, answer["items"])))
 
     def find(self, name: str) -> list[Job]:
         """The jobs of exactly this name."""
-        return [job for job in self.jobs(name) if job.name == name]
+        page = found = self.jobs(name)
+        while len(page) == PAGE:
+            page = self.jobs(name, len(found))
+            found = found + page
+        return [job for job in found if job.name == name]
 
     def log(self, job: str, task: str = "worker-0") -> str:
         """The end of a task's log, as much of it as the server shows; "" before it has any."""
@@ -154,6 +161,8 @@ class Client:
             except (Unanswered, Busy) as error:
                 tries, known = tries + 1, error
             wait = random.uniform(0, min(LONGEST_WAIT, 0.2 * 2**tries))
+            if tries == 1:
+                self.notice(f"{known.message}; asking again, {self.deadline:g} s at most")
             if time.monotonic() + wait - begun > self.deadline:
                 message = f"{known.message}; given up after {tries} tries in {time.monotonic() - begun:.0f} s"
                 raise CloudError(message, known.status, known.code, known.request_id)

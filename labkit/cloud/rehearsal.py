@@ -11,12 +11,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from labkit import runtime
 from labkit.cloud import copying
-from labkit.cloud.carrying import copy_runs
-from labkit.cloud.place import CloudError
+from labkit.cloud.carrying import copy_runs, kept
 from labkit.cloud.submission import Submission
 
 # Of another launch, which this is no part of.
@@ -27,7 +27,8 @@ TIME_TO_SAVE = 60.0  # seconds between "stop" and the end of an interrupted job
 def rehearse(submission: Submission, cards: int = 1, tell=None) -> int:
     """Run a job whose code and data are in the bucket; returns the start file's exit status, negative for a signal.
 
-    cards: processes to train in, as a machine with so many would. tell: called with each piece of its output.
+    cards: of the machine, as a custom image sees it: one start file starts a process for each. A preset image, which
+    starts one for each itself, and v1, with URLs, are not rehearsed. tell: called with each piece of its output.
     Ctrl-C stops it as ModelArts does, with SIGTERM, and its outputs are copied all the same. Raises CloudError.
     """
     spec = submission.spec
@@ -56,20 +57,17 @@ def rehearse(submission: Submission, cards: int = 1, tell=None) -> int:
 
 def _bring_back(submission, results, top):
     """Copy what the job wrote to the bucket; only then its folders go."""
-    try:
+    with kept("what the job wrote", top):
         for place, folder in results.items():
             if any(path.is_file() for path in folder.rglob("*")):
                 copy_runs(folder, submission.place(place))
-    except CloudError as error:
-        error.args = (f"{error.args[0]}; what the job wrote stays in {top}",)
-        raise
     shutil.rmtree(top)
 
 
 def environment(spec, job_dir, log, cards) -> dict[str, str]:
     """The environment of a job's start file on the only machine of the job."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
-    return kept | {
+    own = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+    return own | {
         "MA_JOB_DIR": str(job_dir), "MA_LOG_DIR": str(log), "MA_NUM_HOSTS": "1", "MA_NUM_GPUS": str(cards),
         "VC_WORKER_NUM": "1", "VC_TASK_INDEX": "0", "VC_WORKER_HOSTS": "127.0.0.1", "PYTHONUNBUFFERED": "1",
         **spec.environment,
@@ -92,8 +90,12 @@ def _run(command, environment, folder, log, tell):
         except BaseException:
             process.send_signal(signal.SIGTERM)
             try:
-                file.write(process.communicate(timeout=TIME_TO_SAVE)[0])
+                rest = process.communicate(timeout=TIME_TO_SAVE)[0]
             except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+                os.killpg(process.pid, signal.SIGKILL)
+                rest = process.communicate()[0]
+            file.write(rest)
             raise
+        finally:
+            with suppress(ProcessLookupError):  # whatever it has started and left
+                os.killpg(process.pid, signal.SIGKILL)

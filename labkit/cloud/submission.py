@@ -8,7 +8,9 @@ import datetime
 import re
 import shutil
 import subprocess
+import tempfile
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from labkit.cloud.job import JobSpec, read_job
 from labkit.cloud.modelarts import Client, Job
 from labkit.cloud.place import CloudError, Local, parse
 
-REHEARSAL = "obs://rehearsal"  # stands for a bucket that is a folder of this machine
+REHEARSAL = "obs://rehearsal..here"  # stands for a folder of this machine; no bucket's name has two dots in a row
 BOOT_FILE = "train.py"
 POLL = 10.0  # seconds between two looks at a job
 KNOWN = 400  # characters of a log by which its shown part is found again
@@ -49,9 +51,14 @@ class Submission:
     def place(self, name: str) -> str:
         """Where a place of the job (its code, an input, ...) really is: an obs:// URL, or below the bucket's folder."""
         url = self.spec.url(name)
-        if not url.startswith(f"{REHEARSAL}/"):
+        if not self.local or not url.startswith(f"{REHEARSAL}/"):
             return url
         return below(self.bucket, url.removeprefix(f"{REHEARSAL}/"))
+
+    @property
+    def local(self) -> bool:
+        """Whether the bucket is a folder of this machine."""
+        return isinstance(parse(self.bucket), Local)
 
     @property
     def data(self) -> str:
@@ -63,25 +70,28 @@ class Submission:
         return self.place(self.spec.outputs["train_url"])
 
 
-def prepare(lab, profile, bucket, data=None, settings=(), name=None, make_sample=True, **given) -> Submission:
+def prepare(lab, profile, bucket=None, data=None, settings=(), name=None, make_sample=True, **given) -> Submission:
     """The job of a lab: its recipe, its job.yaml, and what is given instead of that. Nothing is copied yet.
 
-    bucket: obs://BUCKET[/FOLDER], or file://DIR for a rehearsal. data: the same, or a folder; default: the recipe's.
-    make_sample: write the sample data where it is asked for and missing. Raises LabkitError.
+    bucket: obs://BUCKET[/FOLDER], or file://DIR for a rehearsal; default: job.yaml's. data: an obs:// URL, or a folder
+    of this machine; default: job.yaml's, then the recipe's. make_sample: write the sample data where it is asked for
+    and missing. Raises LabkitError.
     """
     file = recipes.find(lab)
     folder, recipe = file.parent, recipes.load(file, profile, tuple(settings))
-    local = isinstance(parse(bucket), Local)
+    local = bucket is not None and isinstance(parse(bucket), Local)
     if local and "://" not in str(bucket):
         raise CloudError(f"{bucket}: no bucket: write obs://BUCKET, or file://DIR for a rehearsal on this machine")
     if not (folder / BOOT_FILE).is_file():
         raise CloudError(f"{folder}: no {BOOT_FILE}, which a job would start")
     name = name or f"{recipe.lab}-{recipe.profile}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
-    given |= {"name": name, "bucket": REHEARSAL if local else str(bucket), "boot_file": BOOT_FILE}
-    given |= {"code": f"jobs/{name}/code", "log": f"jobs/{name}/log"}
+    given |= {"name": name, "boot_file": BOOT_FILE, "code": f"jobs/{name}/code", "log": f"jobs/{name}/log"}
+    given |= {} if bucket is None else {"bucket": REHEARSAL if local else str(bucket)}
     own = read_job(folder / "job.yaml", **given)  # what it says beside that is kept
     here, home = None, recipe.data.folder
     if data and "://" in str(data):
+        if not str(data).startswith("obs://"):
+            raise CloudError(f"{data}: no data: write obs://BUCKET/FOLDER, or a folder of this machine")
         place = str(data)
     elif data:
         here, home, place = Path(data), str(Path(data).resolve()), f"data/{_name(Path(data).resolve())}"
@@ -91,6 +101,7 @@ def prepare(lab, profile, bucket, data=None, settings=(), name=None, make_sample
         here, place = recipe.data_folder(), f"data/{_name(Path(home))}"
     if here:
         check_data(recipe, here, make_sample)
+        copying.ls(here)  # links that are not followed are told now, and not when all else has been copied
     commit, changed = runs.commit()  # a job has no git
     known = {runs.COMMIT: commit + ("+" if changed else "")} if commit else {}
     spec = read_job(
@@ -98,7 +109,7 @@ def prepare(lab, profile, bucket, data=None, settings=(), name=None, make_sample
         outputs=own.outputs | {"train_url": f"jobs/{name}/run"}, parameters=own.parameters | {"profile": profile},
         environment=known | own.environment,
     )  # fmt: skip
-    return Submission(spec, recipe, folder, str(bucket), here, home)
+    return Submission(spec, recipe, folder, str(bucket or own.bucket), here, home)
 
 
 def _name(folder):
@@ -129,7 +140,8 @@ def pack(submission: Submission, folder: Path) -> list[str]:
     """Write the job's code into an empty folder; returns the names of its files.
 
     What git tracks of the lab and of labkit, side by side, so that a start file finds labkit without being told. The
-    recipe is the one that was asked for, with its settings. Recorded Runs are no code and stay here.
+    recipe is the one that was asked for, with its settings, and names the data as it is called here: the job is given
+    another folder, and a Run that is fetched is to name this one. Recorded Runs are no code and stay here.
     """
     package = Path(runtime.__file__).parent
     wanted = {f"labkit/{name}": package / name for name in _tracked(package)}
@@ -139,6 +151,7 @@ def pack(submission: Submission, folder: Path) -> list[str]:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)  # of a link, the file that it leads to
     tree = submission.recipe.model_dump(exclude={"lab", "profile"})
+    tree["data"]["folder"] = submission.data_at_home
     recipe = {"lab": submission.recipe.lab, "profiles": {submission.recipe.profile: tree}}
     (folder / "recipe.yaml").write_text(recipes.yaml.safe_dump(recipe, sort_keys=False), encoding="utf-8")
     (folder / NEEDS_FILE).write_text("".join(f"{line}\n" for line in needs()), encoding="utf-8")
@@ -161,7 +174,9 @@ def _tracked(folder):
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CloudError(f"{folder}: git is needed to tell what belongs to the code ({error})") from None
     names = [name for name in done.stdout.decode().split("\0") if name and (folder / name).is_file()]
-    if done.returncode or not names:
+    if done.returncode:
+        raise CloudError(f"{folder}: no checkout of git; a job gets what git tracks: `git init`, then `git add .`")
+    if not names:
         raise CloudError(f"{folder}: git tracks nothing there; a job gets what git tracks: `git add` it")
     return names
 
@@ -169,10 +184,17 @@ def _tracked(folder):
 # -- Copying and starting -----------------------------------------------------------------------------
 
 
-def require_new(submission: Submission) -> None:
-    """CloudError where the bucket has a job of this name, or other data under the name of this data."""
-    if copying.exists(submission.place(f"jobs/{submission.spec.name}")):
-        raise CloudError(f"{submission.spec.name}: the bucket has files of a job of this name; choose another --name")
+def require_new(submission: Submission, code: Path) -> None:
+    """CloudError where a job of this name has begun, or the bucket has other code or data under the same name.
+
+    What an interrupted submission has copied is no obstacle: the next one goes on.
+    """
+    name, folder = submission.spec.name, submission.place(submission.spec.code)
+    if copying.exists(submission.run) or copying.exists(submission.place(submission.spec.log)):
+        raise CloudError(f"{name}: the bucket has files of a job of this name; choose another --name")
+    names = [{item.name for item in copying.ls(place)} for place in (folder, code)] if copying.exists(folder) else []
+    if names and (others := names[0] - names[1]):
+        raise CloudError(f"{folder}: has {min(others)}, which is not in the code; choose another --name")
     here, there = submission.data_here, submission.data
     if not copying.exists(there):
         if here is None:
@@ -185,16 +207,17 @@ def require_new(submission: Submission) -> None:
             raise CloudError(f"{there}: holds other data than {here} ({others[0]}); name one of them by --data")
 
 
-def upload(submission: Submission, code: Path, progress=None) -> None:
-    """Copy packed code and data to the bucket. progress: makes, of what is copied, a callable as `copy` takes it."""
-    for what, source, target in copies(submission, code):
-        copying.copy(source, target, progress=progress and progress(what))
+def upload(submission: Submission, code: Path, watched=lambda *part: nullcontext()) -> None:
+    """Copy data and packed code to the bucket. watched: a context of each part of `copies`: `copy`'s progress."""
+    for part in copies(submission, code):
+        with watched(*part) as progress:
+            copying.copy(part[1], part[2], progress=progress)
 
 
 def copies(submission: Submission, code: Path) -> list[tuple[str, Path, str]]:
-    """What is copied, from where, to where: the code, and data that lies in a folder here."""
-    found = [("code", code, submission.place(submission.spec.code))]
-    return found + ([("data", submission.data_here, submission.data)] if submission.data_here else [])
+    """What is copied, from where, to where: data that lies in a folder here, which may take long, then the code."""
+    data = [("data", submission.data_here, submission.data)] if submission.data_here else []
+    return [*data, ("code", code, submission.place(submission.spec.code))]
 
 
 def require_offered(spec: JobSpec, client: Client) -> None:
@@ -216,23 +239,31 @@ def require_offered(spec: JobSpec, client: Client) -> None:
 
 def follow(client: Client, job: str, tell, task="worker-0", poll=None) -> Job:
     """Wait until a job has ended; tell: called with each new phase (a Job) and each new piece of its log (a text)."""
-    phase, shown, answered = None, "", time.monotonic()
+    phase, shown, answered, silent = None, "", time.monotonic(), False
     while True:
         try:
-            found = client.show(job)
-            if found.phase != phase:
-                phase = found.phase
-                tell(found)
-            log = client.log(job, task) if phase not in ("Creating", "Pending") else ""
-            if added := _added(shown, log):
-                tell(added)
-            shown, answered = log or shown, time.monotonic()
-            if found.ended:
-                return found
+            found, answered = client.show(job), time.monotonic()
         except CloudError as error:
             refused = error.status is not None and error.status < 500 and error.status not in (408, 429)
             if refused or time.monotonic() - answered > PERSISTENT:
                 raise
+            time.sleep(POLL if poll is None else poll)
+            continue
+        if found.phase != phase and not found.ended:
+            tell(found)
+        phase = found.phase
+        try:
+            log = client.log(job, task) if phase not in ("Creating", "Pending") else ""
+        except CloudError as error:  # not there yet, or not any more: the job goes on all the same
+            if not silent:
+                client.notice(f"no log: {error}")
+            log, silent = "", True
+        if added := _added(shown, log):
+            tell(added)
+        shown = log or shown
+        if found.ended:  # told behind the last of its log
+            tell(found)
+            return found
         time.sleep(POLL if poll is None else poll)
 
 
@@ -245,15 +276,19 @@ def _added(shown, log):
     return log[found + len(known) :] if found >= 0 else log
 
 
-def fetch(submission: Submission, out: Path, progress=None) -> runs.Run | None:
-    """Copy a job's Run to a folder of this machine, where it names the data of the recipe that was asked for.
+def fetch(bucket: str, name: str, out: Path, progress=None) -> runs.Run | None:
+    """Copy the Run of the job `name` to a folder of this machine, where it names the data as it was submitted.
 
     None where the job left no Run. Raises LabkitError, also for a Run that cannot be read.
     """
-    if not copying.exists(below(submission.run, "recipe.yaml")):
+    job = below(bucket, f"jobs/{name}")
+    if not copying.exists(below(job, "run/recipe.yaml")):
         return None
-    copying.copy(submission.run, out, progress=progress and progress("Run"))
+    copying.copy(below(job, "run"), out, progress=progress)
     run = runs.open_run(out)
-    runs.relocate(run, submission.data_at_home)
+    with tempfile.TemporaryDirectory() as folder:
+        submitted = Path(folder, "recipe.yaml")
+        copying.copy(below(job, "code/recipe.yaml"), submitted)
+        runs.relocate(run, recipes.load(submitted, run.recipe.profile).data.folder)
     runs.require_readable(run)
     return run

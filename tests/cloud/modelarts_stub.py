@@ -110,7 +110,8 @@ def _handler(stub):
                     named = [value for one in asked.get("filters", []) for value in one["value"]]
                     found = [] if hide else list(stub.jobs.values())[::-1]
                     found = [job for job in found if all(part in job["metadata"]["name"] for part in named)]
-                    return 200, {"total": len(found), "count": len(found), "items": found[: asked["limit"]]}
+                    page = found[asked["offset"] :][: asked["limit"]]
+                    return 200, {"total": len(found), "count": len(page), "items": page}
                 case "GET training-job-flavors":
                     kind = asked.get("flavor_type")
                     return 200, {"flavors": [one for one in FLAVORS if kind in (None, one["flavor_type"])]}

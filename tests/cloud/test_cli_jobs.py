@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import modelarts_stub as stubs
 import pytest
@@ -92,21 +94,53 @@ def test_logs(two):
     assert labkit("jobs", "logs", "job-2", "--task", "../x").exit_code == 1
 
 
-@pytest.mark.parametrize("phase, status", [("Completed", 0), ("Failed", 1), ("Terminated", 1)])
-def test_logs_to_the_end(two, monkeypatch, phase, status):
+@pytest.fixture
+def follow(two, monkeypatch):
+    """Function that follows a job, which ends in this phase when its log has been looked at three times."""
     monkeypatch.setattr(submission, "POLL", 0.05)
 
-    def go_on():
-        time.sleep(0.5)
-        two.log += "step 2\n"
-        two.jobs["job-2"]["status"]["phase"] = phase
+    def follow(phase):
+        def go_on():
+            while two.operations().count("GET training-jobs/preview") < 3:
+                time.sleep(0.02)  # for ever, where labkit has failed: it ends with the tests
+            two.log += "step 2\n"
+            two.jobs["job-2"]["status"]["phase"] = phase
 
-    thread = threading.Thread(target=go_on)
-    thread.start()
-    done = labkit("jobs", "logs", "job-2", "--follow")
-    thread.join()
+        threading.Thread(target=go_on, daemon=True).start()
+        return labkit("jobs", "logs", "job-2", "--follow")
+
+    return follow
+
+
+@pytest.mark.parametrize("phase, status", [("Completed", 0), ("Failed", 1), ("Terminated", 1)])
+def test_logs_to_the_end(follow, phase, status):
+    done = follow(phase)
     assert (done.exit_code, done.stdout) == (status, "step 1\nstep 2\n")
     assert done.stderr.splitlines() == ["job thor-1: Running", f"job thor-1: {phase}"]
+
+
+def test_a_log_that_is_not_there_yet(follow, two):
+    """It says nothing of the job, which goes on."""
+    two.faults["GET training-jobs/preview"] = [(404, {"error_msg": "no such log"})] * 2
+    done = follow("Completed")
+    assert (done.exit_code, done.stdout) == (0, "step 1\nstep 2\n")
+    assert [line.partition(": ")[0] for line in done.stderr.splitlines()] == ["job thor-1", "no log", "job thor-1"]
+
+
+@pytest.mark.parametrize("answer, says", [((403, {}), "Forbidden"), ((502, "<html>"), "given up after")])
+def test_a_job_that_cannot_be_looked_at(two, monkeypatch, answer, says):
+    monkeypatch.setattr(submission, "PERSISTENT", 0.1)
+    monkeypatch.setattr(submission, "POLL", 0.05)
+    two.faults["GET training-jobs/ID"] = [answer] * 99
+    done = labkit("jobs", "logs", "job-2", "--follow", "--deadline", 0.2)
+    assert done.exit_code == 1 and says in done.stderr
+
+
+def test_waiting_is_told(two):
+    two.faults["POST training-job-searches"] = [(503, {})] * 99
+    done = labkit("jobs", "list", "--deadline", 0.3)
+    first, last = done.stderr.splitlines()
+    assert done.exit_code == 1 and first.endswith("; asking again, 0.3 s at most") and "given up after" in last
 
 
 def test_flavors_and_engines(stub):
@@ -151,7 +185,7 @@ def test_keys_by_the_names_of_the_sdk(stub, monkeypatch):
 
 def test_help_is_quick(repo_root):
     """Neither MindSpore nor the SDK nor what asks ModelArts is imported for it."""
-    heavy = "{'mindspore', 'numpy', 'obs', 'requests', 'labkit.cloud.modelarts', 'labkit.cloud.store'}"
+    heavy = "{'mindspore', 'numpy', 'obs', 'requests', 'labkit.cloud.modelarts'}"
     code = f"import sys, labkit.cli; assert not {heavy} & sys.modules.keys(), {heavy} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -183,9 +217,9 @@ def test_submit(account, stub):
     """The code and the data are there when the job is created; what is printed is its id, and how to go on."""
     done = submit(account, "--name", "mine")
     assert (done.exit_code, done.stdout) == (0, "job-1\n"), done.stderr
-    for command in ("labkit jobs show job-1", "labkit jobs logs job-1", "labkit jobs stop job-1", "labkit obs cp"):
+    for command in ("labkit jobs show job-1", "labkit jobs logs job-1", "labkit jobs stop job-1"):
         assert command in done.stderr
-    assert f"labkit obs cp {account}/jobs/mine/run runs/mine" in done.stderr
+    assert f"its Run, when it has ended: labkit jobs fetch mine --bucket {account}\n" in done.stderr
     body = stub.asked[-1][1]
     assert stub.operations()[-1] == "POST training-jobs" and body["metadata"]["name"] == "mine"
     code = "obs:/" + body["algorithm"]["code_dir"]
@@ -205,10 +239,21 @@ def test_dry_run(account, stub, tmp_path):
     assert stub.asked == [] and copying.ls(account) == [] and os.listdir() == []
 
 
+def test_dry_run_shows_no_variables(nobody, small_lab):
+    """One of job.yaml may be a key. The commit is labkit's own."""
+    lab = small_lab()
+    with open(lab / "job.yaml", "a") as file:
+        file.write("environment: {WANDB_API_KEY: hush}\nbucket: obs://my-bucket\n")
+    done = labkit("submit", lab, "--profile", "sample", "--dry-run")
+    assert done.exit_code == 0 and "hush" not in done.output
+    told = json.loads(done.stdout)["algorithm"]["environments"]
+    assert told["WANDB_API_KEY"] == "***" and len(told["LABKIT_COMMIT"]) >= 40
+
+
 @pytest.mark.parametrize("arguments, says", [
     (("--flavor", "npu"), "flavor: npu: not offered here; there are modelarts.bm.910.arm.public.1"),
     (("--engine", "Ascend-Powered-Engine:1"), "engine: Ascend-Powered-Engine, 1: not offered here"),
-    (("--cards", "2"), "--cards: for --target local"), (("--set", "epohcs=1"), "epohcs"), (("--name", "a b"), "name: "),
+    (("--set", "epohcs=1"), "epohcs"), (("--name", "a b"), "name: "),
     (("--data", "obs://no-such-bucket/x"), "no-such-bucket"),
 ])  # fmt: skip
 def test_mistakes_cost_nothing(account, stub, arguments, says):
@@ -217,18 +262,25 @@ def test_mistakes_cost_nothing(account, stub, arguments, says):
     assert "POST training-jobs" not in stub.operations() and copying.ls(account) == []
 
 
-@pytest.mark.parametrize("arguments", [("--engine", "one"), ("--target", "moon"), ("--nodes", "0")])
-def test_submit_wrong_usage(nobody, arguments):
-    assert submit("obs://my-bucket", *arguments).exit_code == 2
-    assert labkit("submit", "cifar10").exit_code == 2
+@pytest.mark.parametrize("arguments, says", [
+    (("--engine", "one"), "write NAME:VERSION"), (("--target", "moon"), "moon"), (("--nodes", "0"), "--nodes"),
+    (("--cards", "2"), "--cards: only for --target local"),
+    (("--target", "local", "--nodes", "2"), "--nodes: only for --target modelarts"),
+    (("--target", "local", "--flavor", "x"), "--flavor: only"), (("--target", "local", "--wait"), "--wait: only"),
+    (("--target", "local", "--engine", "a:b"), "--engine: only"),
+    (("--bucket", "file://b"), "a bucket on this machine is for --target local"),
+])  # fmt: skip
+def test_submit_wrong_usage(nobody, arguments, says):
+    done = submit("obs://my-bucket", *arguments)
+    assert done.exit_code == 2 and says in done.stderr
 
 
-def test_a_bucket_here_is_for_rehearsals(stub, sample_data, tmp_path):
-    done = submit(f"file://{tmp_path}/b")
-    assert done.exit_code == 1 and "a bucket on this machine is for --target local" in done.stderr
+def test_submit_needs_a_bucket(nobody):
+    done = labkit("submit", "cifar10")
+    assert done.exit_code == 1 and "job.yaml: bucket: missing; give one by --bucket" in done.stderr
 
 
-def run_job(stub, bucket, phase, recorded="resnet20-laptop"):
+def run_job(stub, bucket, phase, recorded, folder):
     """What ModelArts does: the job goes through its phases and leaves its Run in the bucket."""
     end = time.monotonic() + 120
     while not stub.jobs and time.monotonic() < end:
@@ -237,8 +289,10 @@ def run_job(stub, bucket, phase, recorded="resnet20-laptop"):
     status["phase"] = "Running"
     time.sleep(0.3)
     if recorded:
-        run = REPO / "labs" / "cifar10" / "runs" / recorded
-        copying.copy(run, f"{bucket}/jobs/mine/run", exclude=() if phase == "Completed" else ("summary.json",))
+        run = runs.Run(Path(shutil.copytree(REPO / "labs" / "cifar10" / "runs" / recorded, folder)))
+        (run.path / "recipe.yaml").write_text(run.recipe.model_copy(update={"profile": "sample"}).dump())
+        runs.relocate(run, "/home/ma-user/modelarts/inputs/data_url_0")
+        copying.copy(folder, f"{bucket}/jobs/mine/run", exclude=() if phase == "Completed" else ("summary.json",))
     stub.log += "step 2\n"
     status["phase"] = phase
 
@@ -246,8 +300,8 @@ def run_job(stub, bucket, phase, recorded="resnet20-laptop"):
 @pytest.mark.parametrize("phase, recorded, status", [
     ("Completed", "resnet20-laptop", 0), ("Failed", "resnet20-laptop", 1), ("Failed", None, 1)
 ])  # fmt: skip
-def test_wait_and_fetch(account, stub, phase, recorded, status):
-    thread = threading.Thread(target=run_job, args=(stub, account, phase, recorded))
+def test_wait_and_fetch(account, stub, phase, recorded, status, tmp_path):
+    thread = threading.Thread(target=run_job, args=(stub, account, phase, recorded, tmp_path / "job"))
     thread.start()
     done = submit(account, "--name", "mine", "--wait")
     thread.join()
@@ -260,6 +314,16 @@ def test_wait_and_fetch(account, stub, phase, recorded, status):
     run = runs.open_run("runs/mine")
     assert run.complete == (phase == "Completed") and run.recipe.data.folder == "sample/cifar-10-batches-bin"
     assert "runs/mine" in done.stdout and ("--resume" in done.stdout) == (phase == "Failed")
+    again = labkit("jobs", "fetch", "mine", "--bucket", account)
+    assert again.exit_code == 1 and "runs/mine: already there" in again.stderr
+    again = labkit("jobs", "fetch", "mine", "--bucket", account, "--out", "again")
+    assert again.exit_code == 0 and again.stdout == done.stdout.partition("step 2\n")[2].replace("runs/mine", "again")
+    assert runs.open_run("again").recipe == run.recipe
+
+
+def test_fetch_of_nothing(account):
+    done = labkit("jobs", "fetch", "mine", "--bucket", account)
+    assert done.exit_code == 1 and f"the job left no Run in {account}/jobs/mine/run" in done.stderr
 
 
 def begin(bucket):
@@ -305,3 +369,20 @@ def test_a_job_that_is_refused(account, stub):
     stub.faults["POST training-jobs"] = [(400, {"error_code": "ModelArts.0104", "error_msg": "quota"})]
     done = submit(account, "--name", "mine", "--wait")
     assert done.exit_code == 1 and "quota" in done.stderr and not os.path.exists("runs")
+    assert submit(account, "--name", "mine").exit_code == 0  # the same command goes on
+
+
+def test_a_damaged_run_does_not_hide_how_the_job_ended(account, stub, tmp_path):
+    def run_damaged():
+        while not stub.jobs:
+            time.sleep(0.02)
+        (tmp_path / "recipe.yaml").write_text("network: [")
+        copying.copy(tmp_path / "recipe.yaml", f"{account}/jobs/mine/run/")
+        stub.jobs["job-1"]["status"]["phase"] = "Failed"
+
+    thread = threading.Thread(target=run_damaged)
+    thread.start()
+    done = submit(account, "--name", "mine", "--wait")
+    thread.join()
+    assert done.exit_code == 1 and "job mine: Failed" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("Error: runs/mine/recipe.yaml")

@@ -51,7 +51,10 @@ def test_least(read):
 
 
 def test_what_is_given_wins(read):
+    """And is what is blamed, not the file."""
     assert read(JOB, flavor="other").flavor == "other"
+    with pytest.raises(CloudError, match="^name: must match pattern"):
+        read(JOB, name="a b")
 
 
 @pytest.mark.parametrize("bucket, code, file, sent", [
@@ -61,7 +64,8 @@ def test_what_is_given_wins(read):
     ("obs://my-bucket/a", "code", "obs://my-bucket/a/code/t.py", "/my-bucket/a/code/t.py"),
 ])  # fmt: skip
 def test_start_files(read, bucket, code, file, sent):
-    algorithm = read(JOB | {"bucket": bucket, "code": code, "boot_file": file}).body()["algorithm"]
+    alone = {"outputs": {}, "log": None}
+    algorithm = read(JOB | alone | {"bucket": bucket, "code": code, "boot_file": file}).body()["algorithm"]
     assert algorithm["boot_file"] == sent
     assert sent.startswith(algorithm["code_dir"]) and "//" not in algorithm["code_dir"]
 
@@ -108,6 +112,19 @@ def test_bad_keys(read, key, value, says):
     with pytest.raises(CloudError, match=rf"job\.yaml: {says}") as caught:
         read(copy.deepcopy(JOB) | {key: value})
     assert len(str(caught.value).splitlines()) == 1 and "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key, value, says", [
+    ("outputs", {"a": "x", "b": "obs://my-bucket/course/x/"}, "outputs.b: .* overlaps outputs.a"),
+    ("outputs", {"a": "x", "b": "x/y"}, "outputs.b: 'x/y' overlaps outputs.a"),
+    ("outputs", {"a": "code"}, "outputs.a: 'code' overlaps code"),
+    ("outputs", {"a": "obs://other-bucket"}, "outputs.a: .* overlaps inputs.data_url"),
+    ("log", "runs", "log: 'runs' overlaps outputs.train_url"),
+])  # fmt: skip
+def test_places_that_would_be_written_over(read, key, value, says):
+    with pytest.raises(CloudError, match=rf"job\.yaml: {says}$"):
+        read(JOB | {key: value})
+    read(JOB | {"outputs": {"a": "x", "b": "xy"}})
 
 
 @pytest.mark.parametrize("key", ["name", "bucket", "code", "boot_file", "engine", "flavor"])

@@ -1,20 +1,23 @@
 """Inside a job: where a start file finds itself, what it starts, and what a job with URLs carries. No training."""
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 
 import pytest
+from swift import environment as swift_environment
 
 from labkit import jobs, launch, recipe
 from labkit import run as runs
 from labkit.cloud import carrying
 from labkit.cloud.place import CloudError
-from labkit.jobs import Place
+from labkit.jobs import JobContext
 from labkit.launch import Hosts
-from labkit.runtime import LabkitError
+from labkit.runtime import REPO, LabkitError
 
 JOB = {"MA_JOB_DIR": "/home/ma-user/modelarts/user-job-dir"}
 CARD = {"RANK_TABLE_FILE": "/table.json", "RANK_ID": "3", "RANK_SIZE": "8", "ASCEND_DEVICE_ID": "3"}
@@ -42,34 +45,34 @@ def environment(monkeypatch):
 
 
 @pytest.mark.parametrize("values, urls, expected", [
-    ({}, PATHS, Place()),
-    ({}, URLS, Place("v1")),
-    ({}, ("/in", "s3://b-1/out"), Place("v1")),
-    ({}, ("file:///in", "/out"), Place("v1")),
-    (JOB, PATHS, Place("v2")),
-    (JOB, URLS, Place("v1")),
-    (ONE, PATHS, Place("v2")),
-    ({**JOB, "MA_NUM_HOSTS": "1", "MA_NUM_GPUS": "0"}, PATHS, Place("v2")),  # a machine without cards
-    (CARD, URLS, Place("v1", "card", 3, 8)),
-    ({**EIGHT, **CARD}, PATHS, Place("v2", "card", 3, 8)),
-    ({**EIGHT, **CARD, "RANK_ID": "0", "RANK_SIZE": "1"}, PATHS, Place("v2", "card", 0, 1)),
-    ({**SECOND, **CARD, "RANK_ID": "8", "RANK_SIZE": "32"}, PATHS, Place("v2", "card", 8, 8)),
-    ({"RANK_ID": "0", "RANK_SIZE": "1"}, PATHS, Place()),  # of `labkit launch -n 1`
-    ({**EIGHT, "RANK_ID": "0", "RANK_SIZE": "1"}, PATHS, Place("v2")),
-    (MSRUN, PATHS, Place("local", "msrun", 1, 2)),
-    ({**EIGHT, **MSRUN}, URLS, Place("v1", "msrun", 1, 2)),
-    ({**EIGHT, **MSRUN, "RANK_TABLE_FILE": "/t"}, PATHS, Place("v2", "msrun", 1, 2)),
-    ({"MS_ROLE": "MS_SCHED", "RANK_ID": "0", "RANK_SIZE": "2"}, PATHS, Place("local", "scheduler")),
-    ({**EIGHT, "MS_ROLE": "MS_SCHED"}, URLS, Place("v1", "scheduler")),
-    (MPIRUN, PATHS, Place("local", "mpirun", 1, 2)),
-    (EIGHT, PATHS, Place("v2", "image", 0, 8)),
-    (EIGHT, URLS, Place("v1", "image", 0, 8)),
-    ({**EIGHT, "RANK_TABLE_FILE": "/t"}, PATHS, Place("v2", "image", 0, 8)),
-    (SECOND, PATHS, Place("v2", "image", 8, 8, Hosts(4, 1, "first.job"))),
+    ({}, PATHS, JobContext()),
+    ({}, URLS, JobContext("v1")),
+    ({}, ("/in", "s3://b-1/out"), JobContext("v1")),
+    ({}, ("file:///in", "/out"), JobContext("v1")),
+    (JOB, PATHS, JobContext("v2")),
+    (JOB, URLS, JobContext("v1")),
+    (ONE, PATHS, JobContext("v2")),
+    ({**JOB, "MA_NUM_HOSTS": "1", "MA_NUM_GPUS": "0"}, PATHS, JobContext("v2")),  # a machine without cards
+    (CARD, URLS, JobContext("v1", "card", 3, 8)),
+    ({**EIGHT, **CARD}, PATHS, JobContext("v2", "card", 3, 8)),
+    ({**EIGHT, **CARD, "RANK_ID": "0", "RANK_SIZE": "1"}, PATHS, JobContext("v2", "card", 0, 1)),
+    ({**SECOND, **CARD, "RANK_ID": "8", "RANK_SIZE": "32"}, PATHS, JobContext("v2", "card", 8, 8)),
+    ({"RANK_ID": "0", "RANK_SIZE": "1"}, PATHS, JobContext()),  # of `labkit launch -n 1`
+    ({**EIGHT, "RANK_ID": "0", "RANK_SIZE": "1"}, PATHS, JobContext("v2")),
+    (MSRUN, PATHS, JobContext("local", "msrun", 1, 2)),
+    ({**EIGHT, **MSRUN}, URLS, JobContext("v1", "msrun", 1, 2)),
+    ({**EIGHT, **MSRUN, "RANK_TABLE_FILE": "/t"}, PATHS, JobContext("v2", "msrun", 1, 2)),
+    ({"MS_ROLE": "MS_SCHED", "RANK_ID": "0", "RANK_SIZE": "2"}, PATHS, JobContext("local", "scheduler")),
+    ({**EIGHT, "MS_ROLE": "MS_SCHED"}, URLS, JobContext("v1", "scheduler")),
+    (MPIRUN, PATHS, JobContext("local", "mpirun", 1, 2)),
+    (EIGHT, PATHS, JobContext("v2", "image", 0, 8)),
+    (EIGHT, URLS, JobContext("v1", "image", 0, 8)),
+    ({**EIGHT, "RANK_TABLE_FILE": "/t"}, PATHS, JobContext("v2", "image", 0, 8)),
+    (SECOND, PATHS, JobContext("v2", "image", 8, 8, Hosts(4, 1, "first.job"))),
 ])  # fmt: skip
-def test_place(environment, values, urls, expected):
+def test_context(environment, values, urls, expected):
     environment(values)
-    assert jobs.place(*urls) == expected
+    assert jobs.context(*urls) == expected
 
 
 @pytest.mark.parametrize("values, leads_host, leads", [
@@ -80,7 +83,7 @@ def test_place(environment, values, urls, expected):
 def test_who_copies(environment, values, leads_host, leads):
     """One process of each machine fetches, one of all sends."""
     environment(values)
-    here = jobs.place(*PATHS)
+    here = jobs.context(*PATHS)
     assert (here.leads_host, here.leads) == (leads_host, leads)
 
 
@@ -90,10 +93,10 @@ def test_who_copies(environment, values, leads_host, leads):
     ({name: value for name, value in SECOND.items() if name != "VC_TASK_INDEX"}, "^VC_TASK_INDEX: missing"),
     ({"RANK_TABLE_FILE": "/t", "RANK_ID": "x", "RANK_SIZE": "8"}, "RANK_SIZE is 8, but RANK_ID"),
 ])  # fmt: skip
-def test_no_place(environment, values, says):
+def test_no_context(environment, values, says):
     environment(values)
     with pytest.raises(LabkitError, match=says):
-        jobs.place(*PATHS)
+        jobs.context(*PATHS)
 
 
 # -- What is started for the cards of a custom image -----------------------------------------------------
@@ -104,18 +107,18 @@ def test_command_line_of_msrun_on_several_hosts():
     command = launch._msrun(["train.py", "--x", "1"], 8, 12345, "/logs", Hosts(4, 1, "first.job"))
     assert {
         "--worker_num=32", "--local_worker_num=8", "--master_addr=first.job", "--master_port=8118", "--node_rank=1",
-        "--log_dir=/logs", "--join=True",
+        "--log_dir=/logs", "--join=True", "--cluster_time_out=7200",
     } <= set(command)  # fmt: skip
     assert command[-3:] == ("train.py", "--x", "1")
     alone = launch._msrun(["train.py"], 8, 12345, "/logs")
     assert {"--worker_num=8", "--local_worker_num=8", "--master_port=12345"} <= set(alone)
-    assert not [word for word in alone if word.startswith(("--master_addr", "--node_rank"))]
+    assert not [word for word in alone if word.startswith(("--master_addr", "--node_rank", "--cluster_time_out"))]
 
 
 PRINT = """
 import json, os, sys
 from labkit import jobs
-here = jobs.place(*sys.argv[1:])
+here = jobs.context(*sys.argv[1:])
 names = ("RANK_ID", "RANK_SIZE", "DEVICE_ID")
 if here.start == "image":
     jobs.launch([*sys.argv], here.cards, sys.argv[1], hosts=here.hosts)
@@ -124,6 +127,7 @@ elif here.start != "scheduler":
 """
 
 
+@pytest.mark.slow
 def test_a_custom_image_starts_msrun_once(environment, tmp_path):
     """Each of the processes that msrun starts knows that it is msrun's, and starts no other."""
     environment({**EIGHT, "MA_NUM_GPUS": "2"})
@@ -134,6 +138,41 @@ def test_a_custom_image_starts_msrun_once(environment, tmp_path):
     for rank in ("0", "1"):
         printed = json.loads((tmp_path / f"worker_{rank}.log").read_text())
         assert printed == {"start": "msrun", "hosts": None, "RANK_ID": rank, "RANK_SIZE": "2", "DEVICE_ID": rank}
+
+
+@pytest.mark.parametrize("error, status", [(LabkitError("x"), 1), (launch.LaunchError("x", 3), 3),
+                                           (launch.LaunchError("x", -9), 137)])  # fmt: skip
+def test_a_start_file_passes_the_status_on(error, status, capsys):
+    def main():
+        raise error
+
+    with pytest.raises(SystemExit) as ended:
+        jobs.start(main)
+    assert (ended.value.code, capsys.readouterr().err) == (status, "Error: x\n")
+
+
+def test_a_complete_run_with_paths_stays_as_it_is(environment, run_file, sample_data, tmp_path):
+    """ModelArts would copy a change back; that the data lies elsewhere now does not matter any more."""
+    out = tmp_path / "out"
+    shutil.copytree(REPO / "labs" / "cifar10" / "runs" / "resnet20-laptop", out)
+    before = {file.name: file.read_bytes() for file in out.iterdir()}
+    environment(ONE)
+    data = sample_data / "cifar-10-batches-bin"
+    done = run_file(
+        REPO / "labs" / "cifar10" / "train.py", "--data_url", data, "--train_url", out, "--profile", "laptop"
+    )
+    assert (done.returncode, done.stdout) == (0, f"{out} is complete: nothing to train\n"), done.stderr
+    assert {file.name: file.read_bytes() for file in out.iterdir()} == before
+
+
+@pytest.mark.parametrize("name, arguments", [
+    ("eval.py", ("--checkpoint_path", "obs://b-1/run")), ("export.py", ("--checkpoint_path", "obs://b-1/run")),
+    ("export.py", ("--checkpoint_path", "run", "--data_url", "obs://b-1/data")),
+])  # fmt: skip
+def test_urls_that_are_not_read(run_file, name, arguments):
+    done = run_file(REPO / "labs" / "imagenet" / name, *arguments)
+    assert done.returncode == 1
+    assert done.stderr == f"Error: {arguments[-1]}: a URL, which is not read here: copy it first, by `labkit obs cp`\n"
 
 
 # -- What a job with URLs carries ------------------------------------------------------------------------
@@ -244,6 +283,67 @@ def test_a_run_that_cannot_go_back_stays(carried, tmp_path, fails, capsys):
     assert f"the Run stays in {folder}" in told and len(runs.open_run(folder).steps()) == 5
 
 
+def test_a_checkpoint_that_cannot_go_back(tmp_path, monkeypatch, swift, proxy, bucket):
+    """Then the Run at the URL is not complete, and the next start goes on from the checkpoint that is there."""
+    for name, value in swift_environment(proxy.url).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(carrying, "FAST_DISK", tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    url = f"obs://{bucket}/run"
+    with carrying.run_folder(url, True, True) as folder:
+        write_run(folder, 2)
+    proxy.plant(method="PUT", path="latest.ckpt", times=99, answer=(403, b"", {}))
+    refused = pytest.raises(CloudError, match="latest.ckpt: .*status 403.*the Run stays in ")
+    with refused, carrying.run_folder(url, True, True) as folder:
+        write_run(folder, 4, complete=True)
+    proxy.clear()
+    with carrying.run_folder(url, True, True) as folder:
+        again = runs.open_run(folder)
+        assert not again.complete and again.checkpoint.read_text() == "2" and len(again.steps()) == 4
+        write_run(folder, 5, complete=True)
+    with carrying.run_folder(url, True, False) as folder:
+        assert runs.open_run(folder).complete and runs.open_run(folder).checkpoint.read_text() == "5"
+
+
+SAVES = """
+import sys
+from labkit import jobs, runtime
+from labkit.cloud import carrying
+with runtime.stopped_once(), carrying.run_folder(sys.argv[1], True, True) as folder:
+    folder.mkdir(parents=True)
+    (folder / "recipe.yaml").write_text("lab: x")
+    copy_runs = carrying.copy_runs
+    def slowly(*arguments):
+        print("saving", flush=True)
+        sys.stdin.readline()
+        return copy_runs(*arguments)
+    carrying.copy_runs = slowly
+    print("ready", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_a_second_interrupt_does_not_cut_off_the_saving(tmp_path):
+    """As of somebody who presses Ctrl-C again, or of a machine that says SIGTERM twice."""
+    env = os.environ | {"PYTHONPATH": str(REPO), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", SAVES, f"file://{tmp_path}/bucket/run"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, env=env, **pipes, preexec_fn=hears_ctrl_c)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout.readline() == "saving\n"
+    for number in (signal.SIGINT, signal.SIGTERM):
+        process.send_signal(number)
+    _, stderr = process.communicate("\n", timeout=60)
+    assert stderr.splitlines()[-1] == "KeyboardInterrupt"
+    assert (tmp_path / "bucket/run/recipe.yaml").read_text() == "lab: x"
+
+
+def hears_ctrl_c():
+    """In a process that is started: tests may run where it is ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def test_a_checkpoint_goes_back_at_once(carried, tmp_path, monkeypatch):
     """So a machine that is lost loses little. The history is as long as the checkpoint says, or longer."""
     monkeypatch.setattr(carrying, "PERIOD", 0.02)
@@ -270,7 +370,11 @@ def test_data_is_copied_once(carried, tmp_path, capsys):
     (source / "train" / "a.bin").write_text("a")
     folder = carrying.data_folder(f"file://{source}")
     assert (folder / "train" / "a.bin").read_text() == "a" and "1 files, copied to" in capsys.readouterr().out
+    (folder / ".labkit-scan.json").write_text("{}")  # what labkit has found of the images
     assert carrying.data_folder(f"file://{source}/") == folder and capsys.readouterr().out == ""
+    (source / "train" / "a.bin").rename(source / "b.bin")
+    with pytest.raises(CloudError, match=r"has train/a.bin, which file://\S+ has not any more: remove the folder"):
+        carrying.data_folder(f"file://{source}")
     shutil.rmtree(source)
     with pytest.raises(CloudError, match="there is no such file or folder"):
         carrying.data_folder(f"file://{source}")

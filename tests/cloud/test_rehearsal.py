@@ -7,12 +7,13 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 from swift import environment
 
 from labkit import run as runs
 from labkit import training
-from labkit.cloud import copying, rehearsal
+from labkit.cloud import copying, rehearsal, submission
 from labkit.runtime import REPO
 
 
@@ -22,11 +23,12 @@ def submit(tmp_path):
     (tmp_path / "work").mkdir()
 
     def submit(lab, bucket, *arguments, start=False, **variables):
-        command = [sys.executable, "-m", "labkit", "submit", str(lab), "--profile", "sample", "--target", "local"]
+        command = [sys.executable, "-m", "labkit", "submit", str(lab), "--target", "local"]
+        command += ["--bucket", bucket] if bucket else []
         env = os.environ | {"PYTHONPATH": str(REPO), "TMPDIR": str(tmp_path / "tmp")} | variables
         (tmp_path / "tmp").mkdir(exist_ok=True)
         process = subprocess.Popen(
-            [*command, "--bucket", bucket, *arguments], cwd=tmp_path / "work", env=env, text=True,
+            [*command, *arguments], cwd=tmp_path / "work", env=env, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )  # fmt: skip
@@ -81,6 +83,8 @@ def test_a_failure_passes_its_status_on(submit, small_lab, tmp_path, action, sta
 SAVES = """
 import signal, time
 def save(*_):
+    print("saving", flush=True)
+    time.sleep(1)
     Path(given["train_url"], "saved.txt").write_text("saved")
     print("saved", flush=True)
     sys.exit(130)
@@ -95,22 +99,62 @@ def test_an_interrupt_gives_the_job_time_to_save(submit, small_lab, tmp_path, nu
     process = submit(small_lab(SAVES), f"file://{tmp_path}/b", "--name", "mine", start=True)
     assert told(process.stdout.readline()) and process.stdout.readline() == "ready\n"
     process.send_signal(number)
+    end = time.monotonic() + 60
+    while b"saving" not in b"".join(log.read_bytes() for log in tmp_path.glob("tmp/*/log/*.log")):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    process.send_signal(number)  # once more: it is saved all the same
     _, stderr = process.communicate(timeout=100)
     assert process.returncode == 130 and "stopped; what it wrote is in" in stderr
+    assert f"fetch it with: labkit jobs fetch mine --bucket file://{tmp_path}/b" in stderr
     assert (tmp_path / "b/jobs/mine/run/saved.txt").read_text() == "saved"
     assert "saved" in (tmp_path / "b/jobs/mine/log/mine-worker-0.log").read_text()
 
 
-def test_what_cannot_go_back_stays(small_lab, sample_data, tmp_path, monkeypatch):
-    """The bucket goes away while the job runs."""
-    from labkit.cloud import submission
+@pytest.fixture
+def uploaded(small_lab, tmp_path, monkeypatch):
+    """Function: a job of a small lab that does this, copied to tmp_path/b; it runs below tmp_path too."""
 
+    def uploaded(action):
+        asked = submission.prepare(str(small_lab(action)), "sample", f"file://{tmp_path}/b", name="mine")
+        submission.pack(asked, tmp_path / "code")
+        submission.upload(asked, tmp_path / "code")
+        monkeypatch.setattr(rehearsal.tempfile, "tempdir", str(tmp_path))
+        return asked
+
+    return uploaded
+
+
+GOES_ON = """
+import signal, subprocess, time
+signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"not yet\\n"))
+child = subprocess.Popen(["sleep", "600"])
+os.write(1, f"child {child.pid}\\n".encode())  # at once: print would do it in pieces
+while True:
+    time.sleep(600)
+"""
+
+
+def test_a_job_that_does_not_end_is_ended(uploaded, tmp_path, monkeypatch):
+    """With all that it has started; what it printed meanwhile is in its log."""
+    monkeypatch.setattr(rehearsal, "TIME_TO_SAVE", 5)
+
+    def tell(text):
+        if "child" in text:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        rehearsal.rehearse(uploaded(GOES_ON), tell=tell)
+    log = (tmp_path / "b/jobs/mine/log/mine-worker-0.log").read_text()
+    child = int(log.partition("child ")[2].split()[0])
+    assert log.endswith("not yet\n")
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+
+
+def test_what_cannot_go_back_stays(uploaded, tmp_path):
+    """The bucket goes away while the job runs."""
     bucket = tmp_path / "b"
-    lab = small_lab(f"import shutil; shutil.rmtree({str(bucket)!r}); Path({str(bucket)!r}).write_text('')")
-    asked = submission.prepare(str(lab), "sample", f"file://{bucket}", name="mine")
-    submission.pack(asked, tmp_path / "code")
-    submission.upload(asked, tmp_path / "code")
-    monkeypatch.setattr(rehearsal.tempfile, "tempdir", str(tmp_path))
+    asked = uploaded(f"import shutil; shutil.rmtree({str(bucket)!r}); Path({str(bucket)!r}).write_text('')")
     with pytest.raises(submission.CloudError, match="what the job wrote stays in ") as caught:
         rehearsal.rehearse(asked)
     kept = rehearsal.Path(str(caught.value).rpartition("stays in ")[2])
@@ -144,19 +188,24 @@ def completed(done, folder, steps):
 
 
 @pytest.mark.slow
-def test_a_lab_on_a_folder(submit, tmp_path):
-    done = submit("cifar10", f"file://{tmp_path}/b", "--set", "max_steps=4", "--name", "one")
+def test_a_lab_with_no_other_option(submit, tmp_path):
+    """The profile sample, its data, and a folder below runs/ as bucket. (Named, and short, for this test.)"""
+    done = submit("cifar10", None, "--set", "max_steps=4", "--name", "one")
     run = completed(done, tmp_path / "work" / "runs" / "one", 4)
     assert run.processes == 1
     assert training.evaluate(run)["accuracy"] == run.summary["accuracy"]  # its data and its checkpoint are found
-    assert "epoch 1 accuracy" in (tmp_path / "b/jobs/one/log/one-worker-0.log").read_text()
+    assert "epoch 1 accuracy" in (tmp_path / "work/runs/bucket/jobs/one/log/one-worker-0.log").read_text()
+    for line in ("copying data: 8 files of ", "copying code: ", "job one: Running, ", "job one: Completed, "):
+        assert f"\n{line}" in f"\n{done.stderr}"
 
 
 @pytest.mark.slow
-def test_a_lab_on_an_object_server(submit, swift, bucket, tmp_path, monkeypatch):
+def test_a_lab_on_an_object_server_with_two_cards(submit, swift, bucket, tmp_path, monkeypatch):
+    """As on a machine with two and nothing started: the start file starts msrun."""
     keys = environment(swift.url)
-    done = submit("cifar10", f"obs://{bucket}/course", "--set", "max_steps=4", "--name", "one", **keys)
-    run = completed(done, tmp_path / "work" / "runs" / "one", 4)
+    arguments = ("--set", "max_steps=4", "--name", "one", "--cards", "2")
+    run = completed(submit("cifar10", f"obs://{bucket}/course", *arguments, **keys), tmp_path / "work/runs/one", 4)
+    assert run.processes == 2
     for name, value in keys.items():
         monkeypatch.setenv(name, value)
     there = {item.name for item in copying.ls(f"obs://{bucket}/course/jobs/one/run")}
@@ -164,15 +213,7 @@ def test_a_lab_on_an_object_server(submit, swift, bucket, tmp_path, monkeypatch)
         "recipe.yaml", "history.jsonl", "provenance.json", "summary.json", "checkpoints/latest.ckpt"
     }  # fmt: skip
     assert copying.verify(run.path / "checkpoints", f"obs://{bucket}/course/jobs/one/run/checkpoints") == []
-
-
-@pytest.mark.slow
-def test_a_lab_on_two_cards(submit, tmp_path):
-    """As on a machine with two and nothing started: the start file starts msrun."""
-    done = submit("cifar10", f"file://{tmp_path}/b", "--set", "max_steps=4", "--name", "two", "--cards", "2")
-    run = completed(done, tmp_path / "work" / "runs" / "two", 4)
-    assert run.processes == 2
-    logs = {path.name for path in (tmp_path / "b/jobs/two/log/workers").iterdir()}
+    logs = {item.name for item in copying.ls(f"obs://{bucket}/course/jobs/one/log/workers")}
     assert {"worker_0.log", "worker_1.log", "scheduler.log"} <= logs
 
 
@@ -182,8 +223,6 @@ def test_a_lab_on_two_cards(submit, tmp_path):
 @pytest.mark.slow
 def test_a_job_with_urls_that_is_stopped_and_goes_on(swift, bucket, sample_data, tmp_path, monkeypatch):
     """The start file copies by itself. SIGTERM is how a job is stopped; the next one goes on from the bucket."""
-    from labkit.cloud import submission
-
     env = os.environ | environment(swift.url) | {"TMPDIR": str(tmp_path / "tmp")}
     for name, value in environment(swift.url).items():
         monkeypatch.setenv(name, value)
@@ -202,7 +241,7 @@ def test_a_job_with_urls_that_is_stopped_and_goes_on(swift, bucket, sample_data,
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=300) == 130, (tmp_path / "log").read_text()
     assert list(tmp_path.glob("tmp/labkit-*/runs/*")) == []
-    first = submission.fetch(asked, tmp_path / "first")
+    first = submission.fetch(asked.bucket, "mine", tmp_path / "first")
     assert not first.complete and first.checkpoint.exists()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "other"))  # another machine: another folder for the data
     (tmp_path / "other").mkdir()
@@ -210,28 +249,9 @@ def test_a_job_with_urls_that_is_stopped_and_goes_on(swift, bucket, sample_data,
     done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=tmp_path, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"Run: {asked.run}, " in done.stdout and f"data: {asked.data}, 8 files, copied to" in done.stdout
-    run = submission.fetch(asked, tmp_path / "whole")
+    run = submission.fetch(asked.bucket, "mine", tmp_path / "whole")
     assert run.complete and [record["step"] for record in run.steps()] == [1, 2, 3, 4, 5, 6]
     begun = first.steps()[:2]
     assert [r["loss"] for r in run.steps()[:2]] == [r["loss"] for r in begun]
     again = subprocess.run(command, env=env, capture_output=True, text=True, cwd=tmp_path, timeout=400)
     assert again.returncode == 0 and "is complete: nothing to train" in again.stdout
-
-
-@pytest.mark.slow
-def test_a_job_with_urls_that_fails(sample_data, tmp_path):
-    """On a folder as a bucket: what there is of the Run goes back, and the error is the training's."""
-    from labkit.cloud import submission
-
-    settings = ("schedule.lr_max=1e30",)
-    asked = submission.prepare("cifar10", "sample", f"file://{tmp_path}/b", settings=settings, name="mine")
-    submission.pack(asked, tmp_path / "code")
-    submission.upload(asked, tmp_path / "code")
-    (tmp_path / "tmp").mkdir()
-    command = [sys.executable, tmp_path / "code" / "train.py", "--data_url", asked.data, "--train_url", asked.run,
-               "--profile", "sample"]  # fmt: skip
-    env = os.environ | {"TMPDIR": str(tmp_path / "tmp")}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=tmp_path, timeout=400)
-    assert done.returncode == 1 and done.stderr.startswith("Error: ") and len(done.stderr.splitlines()) == 1
-    run = submission.fetch(asked, tmp_path / "fetched")
-    assert not run.complete and run.steps()

@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -11,7 +10,6 @@ import yaml
 from labkit import recipe as recipes
 from labkit import run as runs
 from labkit.cloud import copying, submission
-from labkit.cloud.modelarts import Job
 from labkit.cloud.place import CloudError
 from labkit.runtime import REPO, LabkitError
 
@@ -47,7 +45,18 @@ def test_every_lab_has_a_job(prepare, lab):
 def test_a_rehearsal_has_its_places_in_the_folder(prepare, tmp_path):
     asked = prepare(f"file://{tmp_path}/b", name="mine")
     assert asked.data == f"file://{tmp_path}/b/data/sample/cifar-10-batches-bin"
-    assert asked.run == f"file://{tmp_path}/b/jobs/mine/run" and asked.spec.bucket == submission.REHEARSAL
+    assert asked.run == f"file://{tmp_path}/b/jobs/mine/run" and asked.local
+    asked = prepare(f"file://{tmp_path}/b", data="obs://rehearsal/x")
+    assert asked.data == "obs://rehearsal/x"
+    assert not prepare("obs://rehearsal").local  # a bucket's name as any other
+
+
+def test_data_with_links_out_is_refused_at_once(prepare, sample_data, tmp_path):
+    shutil.copytree(sample_data / "cifar-10-batches-bin", tmp_path / "digits")
+    (tmp_path / "digits/test_batch.bin").unlink()
+    (tmp_path / "digits/test_batch.bin").symlink_to(sample_data / "cifar-10-batches-bin/test_batch.bin")
+    with pytest.raises(CloudError, match="test_batch.bin: a link that leads out"):
+        prepare("obs://my-bucket", data=str(tmp_path / "digits"))
 
 
 def test_data_elsewhere(prepare, sample_data, tmp_path, small_lab):
@@ -62,6 +71,9 @@ def test_data_elsewhere(prepare, sample_data, tmp_path, small_lab):
         file.write("inputs: {data_url: obs://other/kept, extra: more}\nparameters: {device_target: Ascend}\n")
     named = prepare("obs://my-bucket", lab=str(lab))
     assert named.data == "obs://other/kept" and named.data_here is None
+    with open(lab / "job.yaml", "a") as file:
+        file.write("bucket: obs://kept/course\n")
+    assert prepare(None, lab=str(lab), name="mine").run == "obs://kept/course/jobs/mine/run"
     assert named.spec.inputs["extra"] == "more" and named.spec.parameters == {
         "device_target": "Ascend", "profile": "sample"
     }  # fmt: skip
@@ -77,8 +89,9 @@ def test_what_is_given_wins(prepare):
     ("my-bucket", {}, "my-bucket: no bucket: write obs://"), ("s3://my-bucket", {}, "bucket: must be an obs:// URL"),
     ("obs://B", {}, "no bucket's name"), ("obs://my-bucket", {"name": "a b"}, "name: "),
     ("obs://my-bucket", {"data": "nowhere"}, "nowhere: there is no such folder"),
-    ("obs://my-bucket", {"data": "file:///data"}, "inputs.data_url: must be an obs://"),
-    ("obs://my-bucket", {"data": "s3://b-1/x"}, "inputs.data_url: must be an obs://"),
+    ("obs://my-bucket", {"data": "file:///data"}, "file:///data: no data: write obs://"),
+    ("obs://my-bucket", {"data": "s3://b-1/x"}, "s3://b-1/x: no data: write obs://"),
+    ("obs://my-bucket", {"name": "x" * 65}, "^name: must"), (None, {}, "job.yaml: bucket: missing; give one by"),
     ("obs://my-bucket", {"settings": ("epohcs=1",)}, "epohcs"), ("obs://my-bucket", {"lab": "nolab"}, "no lab 'nolab'"),
     ("obs://my-bucket", {"settings": ("network.num_classes=7",)}, "num_classes: 7, but .* has 10"),
 ])  # fmt: skip
@@ -131,6 +144,9 @@ def test_what_is_packed(prepare, small_lab, tmp_path):
 def test_code_that_git_does_not_track(prepare, small_lab, tmp_path):
     lab = small_lab()
     shutil.rmtree(lab / ".git")
+    with pytest.raises(CloudError, match="lab: no checkout of git; a job gets what git tracks"):
+        submission.pack(prepare("obs://my-bucket", lab=str(lab)), tmp_path / "code")
+    subprocess.run(["git", "-C", lab, "init", "-q"], check=True)
     with pytest.raises(CloudError, match="lab: git tracks nothing there"):
         submission.pack(prepare("obs://my-bucket", lab=str(lab)), tmp_path / "code")
 
@@ -179,7 +195,7 @@ def uploaded(prepare, tmp_path):
     """A job whose code and data are in a bucket, and the bucket's folder."""
     asked = prepare(f"file://{tmp_path}/b", name="mine")
     submission.pack(asked, tmp_path / "code")
-    submission.require_new(asked)
+    submission.require_new(asked, tmp_path / "code")
     submission.upload(asked, tmp_path / "code")
     return asked, tmp_path / "b"
 
@@ -190,10 +206,29 @@ def test_upload(uploaded, sample_data, tmp_path):
     assert copying.verify(tmp_path / "code", bucket / "jobs/mine/code") == []
 
 
-def test_a_name_that_is_taken(uploaded, prepare, tmp_path):
+@pytest.mark.parametrize("left", ["run", "log"])
+def test_a_name_that_is_taken(uploaded, prepare, tmp_path, left):
+    """By a job that has begun. What an interrupted submission left is gone on with."""
+    asked, bucket = uploaded
+    submission.require_new(asked, tmp_path / "code")
+    (bucket / "jobs/mine" / left).mkdir()
     with pytest.raises(CloudError, match="mine: the bucket has files of a job of this name; choose another --name"):
-        submission.require_new(prepare(f"file://{tmp_path}/b", name="mine"))
-    submission.require_new(prepare(f"file://{tmp_path}/b", name="other"))  # the data is the same: no objection
+        submission.require_new(asked, tmp_path / "code")
+    submission.require_new(prepare(f"file://{tmp_path}/b", name="other"), tmp_path / "code")  # the data is the same
+
+
+def test_code_that_is_no_more(uploaded, tmp_path):
+    """It would be imported."""
+    asked, bucket = uploaded
+    (bucket / "jobs/mine/code/helper.py").write_text("")
+    with pytest.raises(CloudError, match="jobs/mine/code: has helper.py, which is not in the code; choose another"):
+        submission.require_new(asked, tmp_path / "code")
+
+
+def test_data_comes_first(uploaded, tmp_path):
+    """It may take hours, in which the code may change."""
+    asked, _ = uploaded
+    assert [what for what, _, _ in submission.copies(asked, tmp_path / "code")] == ["data", "code"]
 
 
 @pytest.mark.parametrize("change", ["another", "more"])
@@ -206,13 +241,13 @@ def test_other_data_of_this_name(uploaded, prepare, tmp_path, change):
     else:
         (folder / "test_batch.bin").write_bytes((folder / "data_batch_1.bin").read_bytes())
     with pytest.raises(CloudError, match="holds other data than .*(extra.bin|test_batch.bin)"):
-        submission.require_new(prepare(f"file://{tmp_path}/b", name="other"))
+        submission.require_new(prepare(f"file://{tmp_path}/b", name="other"), tmp_path / "code")
 
 
 def test_data_that_was_copied_in_part(uploaded, prepare, tmp_path):
     _, bucket = uploaded
     (bucket / "data/sample/cifar-10-batches-bin/test_batch.bin").unlink()
-    submission.require_new(prepare(f"file://{tmp_path}/b", name="other"))
+    submission.require_new(prepare(f"file://{tmp_path}/b", name="other"), tmp_path / "code")
 
 
 # -- Following --------------------------------------------------------------------------------------------
@@ -227,79 +262,45 @@ def test_what_is_new_in_a_log(shown, log, added):
     assert submission._added(shown, log) == added
 
 
-class Answers:
-    """A ModelArts that gives these answers: a phase with the log of that moment, or an error."""
-
-    def __init__(self, *answers):
-        self.answers = list(answers)
-
-    def show(self, job):
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        phase, self.text = answer
-        return Job(job, "mine", phase)
-
-    def log(self, job, task):
-        return f"{self.text}" if task == "worker-0" else "another"
-
-
-def test_follow_tells_each_thing_once():
-    told = []
-    client = Answers(
-        ("Creating", None), ("Running", "a\n"), CloudError("gateway", 502), CloudError("no answer"),
-        ("Running", "a\nb\n"), ("Running", "a\nb\n"), ("Completed", "a\nb\nc\n"),
-    )  # fmt: skip
-    ended = submission.follow(client, "job-1", told.append, poll=0)
-    assert [one if isinstance(one, str) else one.phase for one in told] == [
-        "Creating", "Running", "a\n", "b\n", "Completed", "c\n"
-    ]  # fmt: skip
-    assert ended.phase == "Completed" and client.answers == []
-
-
-def test_follow_ends_where_it_is_refused_or_nobody_answers(monkeypatch):
-    with pytest.raises(CloudError, match="forbidden"):
-        submission.follow(Answers(("Creating", None), CloudError("forbidden", 403)), "job-1", print, poll=0)
-    monkeypatch.setattr(submission, "PERSISTENT", 0.05)
-    with pytest.raises(CloudError, match="gateway"):
-        submission.follow(Answers(*[CloudError("gateway", 502)] * 99), "job-1", print, poll=0.01)
-
-
-FLAVORS = [{"flavor_id": "modelarts.npu.1"}, {"flavor_id": "modelarts.cpu.8"}]
-ENGINES = [{"engine_name": "A", "engine_version": "1"}, {"engine_name": "A", "engine_version": "2"}]
-
-
-@pytest.mark.parametrize("flavor, engine, says", [
-    ("modelarts.npu.1", ("A", "2"), None),
-    ("npu", ("A", "2"), "flavor: npu: not offered here; there are modelarts.cpu.8, modelarts.npu.1"),
-    ("modelarts.npu.1", ("A", "3"), "engine: A, 3: not offered here; there are 1, 2"),
-    ("modelarts.npu.1", ("B", "1"), "engine: B, 1: not offered here; there are A"),
-])  # fmt: skip
-def test_what_is_offered(prepare, flavor, engine, says):
-    client = SimpleNamespace(flavors=lambda: FLAVORS, engines=lambda: ENGINES)
-    spec = prepare("obs://my-bucket", flavor=flavor, engine=dict(zip(("name", "version"), engine))).spec
-    if says is None:
-        return submission.require_offered(spec, client)
-    with pytest.raises(CloudError, match=f"^{says}$"):
-        submission.require_offered(spec, client)
-
-
 # -- Fetching --------------------------------------------------------------------------------------------
 
 
 def test_fetch(uploaded, tmp_path):
     """The Run names the data of this machine; a damaged one is an error; none is none."""
     asked, bucket = uploaded
-    assert submission.fetch(asked, tmp_path / "none") is None and not (tmp_path / "none").exists()
+    url = f"file://{bucket}"
+    assert submission.fetch(url, "mine", tmp_path / "none") is None and not (tmp_path / "none").exists()
     recorded = REPO / "labs" / "cifar10" / "runs" / "resnet20-laptop"
     shutil.copytree(recorded, bucket / "jobs/mine/run")
     there = runs.open_run(bucket / "jobs/mine/run")
+    lines = there.recipe.model_copy(update={"profile": "sample"}).dump()  # as the job would have had it
+    (there.path / "recipe.yaml").write_text(lines)
     runs.relocate(there, "/home/ma-user/modelarts/inputs/data_url_0")
-    run = submission.fetch(asked, tmp_path / "fetched")
+    run = submission.fetch(url, "mine", tmp_path / "fetched")
     assert run.complete and run.recipe.data.folder == "sample/cifar-10-batches-bin"
     assert there.recipe.data.folder == "/home/ma-user/modelarts/inputs/data_url_0"
     assert run.history() == runs.open_run(recorded).history()
     lines = there.history_file.read_text().splitlines(keepends=True)
-    there.history_file.write_text("".join(lines[: len(lines) // 2]))
-    with pytest.raises(runs.RunError, match="ends at step .*, the summary at"):
-        submission.fetch(asked, tmp_path / "short")
+    for some in (lines[: len(lines) // 2], []):
+        there.history_file.write_text("".join(some))
+        shutil.rmtree(tmp_path / "short", ignore_errors=True)
+        with pytest.raises(runs.RunError, match="ends at step .*, the summary at"):
+            submission.fetch(url, "mine", tmp_path / "short")
+
+
+def test_fetch_a_run_that_failed_before_its_first_step(uploaded, tmp_path):
+    asked, bucket = uploaded
+    runs.create(bucket / "jobs/mine/run", asked.recipe)
+    run = submission.fetch(f"file://{bucket}", "mine", tmp_path / "fetched")
+    assert not run.complete and not run.history_file.exists()
+
+
+def test_a_fetched_run_finds_data_that_was_given(prepare, sample_data, tmp_path):
+    """Also where that is no folder of the recipe."""
+    shutil.copytree(sample_data / "cifar-10-batches-bin", tmp_path / "digits")
+    asked = prepare(f"file://{tmp_path}/b", name="mine", data=str(tmp_path / "digits"))
+    submission.pack(asked, tmp_path / "code")
+    submission.upload(asked, tmp_path / "code")
+    runs.create(tmp_path / "b/jobs/mine/run", asked.recipe)
+    run = submission.fetch(f"file://{tmp_path}/b", "mine", tmp_path / "fetched")
+    assert run.recipe.data.folder == str(tmp_path / "digits")

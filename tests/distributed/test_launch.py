@@ -16,7 +16,8 @@ from contextlib import nullcontext
 import pytest
 
 from labkit import launch, rank_tables
-from labkit.rank_tables import Card, LaunchError
+from labkit.launch import LaunchError
+from labkit.rank_tables import Card, RankTableError
 
 # What a started process is: its arguments and the environment that matters.
 PRINT = """
@@ -108,15 +109,15 @@ def with_device(**changes):
 )
 def test_rank_table_that_is_wrong(write, content, named):
     file = write(content)
-    with pytest.raises(LaunchError, match=rf"^{file}: .*{named}") as caught:
+    with pytest.raises(RankTableError, match=rf"^{file}: .*{named}") as caught:
         rank_tables.read_rank_table(file)
     assert len(str(caught.value).splitlines()) == 1
 
 
 def test_rank_table_that_is_missing(tmp_path):
-    with pytest.raises(LaunchError, match="nothing.json: cannot be read"):
+    with pytest.raises(RankTableError, match="nothing.json: cannot be read"):
         rank_tables.read_rank_table(tmp_path / "nothing.json")
-    with pytest.raises(LaunchError, match="cannot be read"):
+    with pytest.raises(RankTableError, match="cannot be read"):
         rank_tables.read_rank_table(tmp_path)
 
 
@@ -135,7 +136,7 @@ def test_cards_of_this_server(write):
     ([ONE, ("10.254.254.2", [0, 1])], 4, "server_id: none of its servers"),
 ])  # fmt: skip
 def test_cards_that_do_not_fit(write, servers, count, named):
-    with pytest.raises(LaunchError, match=named):
+    with pytest.raises(RankTableError, match=named):
         rank_tables.local_cards(write(table(*servers)), count)
 
 
@@ -199,16 +200,16 @@ time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("action, how", [
-    ("os.kill(os.getpid(), signal.SIGKILL)", "was killed (SIGKILL)"),
-    ("sys.exit(3)", "ended with exit status 3"),
+@pytest.mark.parametrize("action, how, status", [
+    ("os.kill(os.getpid(), signal.SIGKILL)", "was killed (SIGKILL)", 137),
+    ("sys.exit(3)", "ended with exit status 3", 3),
 ])  # fmt: skip
-def test_a_failure_ends_all_at_once(labkit, script, write, tmp_path, action, how):
+def test_a_failure_ends_all_at_once(labkit, script, write, tmp_path, action, how, status):
     done = labkit.run(
         "launch", "-n", 3, "--rank-table", write(table(("10.0.0.1", [0, 1, 2]))), "--log-dir", tmp_path / "logs",
         script(FAILING.format(action)),
     )  # fmt: skip
-    assert done.returncode == 1
+    assert done.returncode == status
     assert done.stderr == f"Error: worker_1 {how}; the end of {tmp_path}/logs/worker_1.log:\n    rank 1\n"
     assert labkit.left() == []
 
@@ -315,12 +316,6 @@ def test_help_shows_both_forms(labkit):
     done = labkit.run("launch", "--help")
     assert "labkit launch -n 2 train cifar10 --profile sample" in done.stdout
     assert "train.py --data_url" in done.stdout
-
-
-def test_help_imports_no_mindspore(labkit, repo_root):
-    watch = "import sys, labkit.launch, labkit.cli; print([m for m in sys.modules if m.startswith('mindspore')])"
-    done = subprocess.run([sys.executable, "-c", watch], env=labkit.env, capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
 
 
 # -- Ports ----------------------------------------------------------------------------------------

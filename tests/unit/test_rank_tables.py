@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from labkit import rank_tables
 from labkit.cli import main
-from labkit.rank_tables import Card, LaunchError
+from labkit.rank_tables import Card, RankTableError
 
 HCCN = """\
 address_0=192.168.100.101
@@ -88,7 +88,7 @@ def test_some_devices(run):
 ])  # fmt: skip
 def test_a_file_that_is_wrong(hccn, text, says):
     file = hccn(text)
-    with pytest.raises(LaunchError, match=rf"^{file}.*{says}"):
+    with pytest.raises(RankTableError, match=rf"^{file}.*{says}"):
         rank_tables.read_hccn(file)
 
 
@@ -101,6 +101,7 @@ def test_a_file_that_is_wrong(hccn, text, says):
     (("10.0.0.1=0:192.168.1.1", "10.0.0.1=1:192.168.1.2"), "10.0.0.1: named twice"),
     (("10.0.0.1=0:192.168.1.1", "10.0.0.2=0:192.168.1.1"), "10.0.0.2: device 0: 192.168.1.1 is the address of"),
     (("10.0.0.1=0:192.168.1.1", "--devices", "3"), "10.0.0.1: it has no device 3; it has 0"),
+    (("10.0.0.1=0:192.168.1.1,1:192.168.1.2", "10.0.0.2=0:192.168.1.3"), "devices: 2 and 1: must be as many on each"),
     (("--check", "nothing.json"), "nothing.json: cannot be read"),
 ])  # fmt: skip
 def test_mistakes(run, arguments, says):
