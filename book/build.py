@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -86,13 +87,14 @@ def remove_stale(record: str, value: str, *names: str) -> bool:
     return stale
 
 
-def kernel_environment() -> dict[str, str]:
-    """The environment that chapters see: this Python's kernel, plots inline, compile dumps under _build."""
+def kernel_environment(temporary: str) -> dict[str, str]:
+    """The environment that chapters see: this Python's kernel, plots inline, their temporary folders in one."""
     env = os.environ.copy()
     share = Path(sys.prefix, "share", "jupyter")
     env["JUPYTER_PATH"] = os.pathsep.join(filter(None, [str(share), env.get("JUPYTER_PATH")]))
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])
     env["MS_OM_PATH"] = str(BUILD / "mindspore")
+    env["TMPDIR"] = temporary
     env["PYTHONIOENCODING"] = "utf-8"
     for name in ("MPLBACKEND", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"):
         env.pop(name, None)
@@ -152,14 +154,8 @@ def export_executed() -> None:
         nbformat.write(notebook, target)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Execute the chapters and build _build/html/index.html.")
-    parser.add_argument("--fresh", action="store_true", help="forget every earlier result")
-    if parser.parse_args().fresh:
-        shutil.rmtree(BUILD, ignore_errors=True)
-    BUILD.mkdir(exist_ok=True)
-
-    environment = kernel_environment()
+def build(environment: dict[str, str]) -> int:
+    """Execute what has changed, write the pages; the process's exit status."""
     first = not (BUILD / ".jupyter_cache").exists()
     inputs = digest(EXECUTION_INPUTS) + data_there() + pytorch_there()
     if remove_stale("execution", inputs, ".jupyter_cache", ".doctrees", "jupyter_execute", "html"):
@@ -186,6 +182,16 @@ def main() -> int:
     COMPLETE.touch()
     print(f"make book: done in {seconds:.0f} s; open {BUILD / 'html' / 'index.html'}")
     return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Execute the chapters and build _build/html/index.html.")
+    parser.add_argument("--fresh", action="store_true", help="forget every earlier result")
+    if parser.parse_args().fresh:
+        shutil.rmtree(BUILD, ignore_errors=True)
+    BUILD.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="labkit-book-", ignore_cleanup_errors=True) as temporary:
+        return build(kernel_environment(temporary))
 
 
 if __name__ == "__main__":
