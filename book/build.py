@@ -87,14 +87,13 @@ def remove_stale(record: str, value: str, *names: str) -> bool:
     return stale
 
 
-def kernel_environment(temporary: str) -> dict[str, str]:
-    """The environment that chapters see: this Python's kernel, plots inline, their temporary folders in one."""
+def kernel_environment() -> dict[str, str]:
+    """The environment that chapters see: this Python's kernel, plots inline, compile dumps under _build."""
     env = os.environ.copy()
     share = Path(sys.prefix, "share", "jupyter")
     env["JUPYTER_PATH"] = os.pathsep.join(filter(None, [str(share), env.get("JUPYTER_PATH")]))
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])
     env["MS_OM_PATH"] = str(BUILD / "mindspore")
-    env["TMPDIR"] = temporary
     env["PYTHONIOENCODING"] = "utf-8"
     for name in ("MPLBACKEND", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"):
         env.pop(name, None)
@@ -191,7 +190,7 @@ def main() -> int:
         shutil.rmtree(BUILD, ignore_errors=True)
     BUILD.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="labkit-book-", ignore_cleanup_errors=True) as temporary:
-        return build(kernel_environment(temporary))
+        return build(kernel_environment() | {"TMPDIR": temporary})  # chapters leave their Runs there
 
 
 if __name__ == "__main__":
