@@ -53,6 +53,7 @@ book: $(SAMPLE_STAMP) ## execute the chapters and build _build/html/index.html
 
 test: $(SAMPLE_STAMP) $(TORCH_STAMP) ## style, units, book, notebooks, pages (ARGS=... goes to the pytest of the code)
 	@status=0; report=; \
+	export TMPDIR=$$(mktemp -d); trap 'rm -rf "$$TMPDIR"' EXIT; \
 	stage() { \
 	  local name=$$1 start=$$SECONDS result=passed; shift; \
 	  echo; echo "=== make test: $$name"; \

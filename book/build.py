@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -155,14 +156,8 @@ def export_executed() -> None:
         nbformat.write(notebook, target)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Execute the chapters and build _build/html/index.html.")
-    parser.add_argument("--fresh", action="store_true", help="forget every earlier result")
-    if parser.parse_args().fresh:
-        shutil.rmtree(BUILD, ignore_errors=True)
-    BUILD.mkdir(exist_ok=True)
-
-    environment = kernel_environment()
+def build(environment: dict[str, str]) -> int:
+    """Execute what has changed, write the pages; the process's exit status."""
     first = not (BUILD / ".jupyter_cache").exists()
     inputs = digest(EXECUTION_INPUTS) + data_there() + pytorch_there()
     if remove_stale("execution", inputs, ".jupyter_cache", ".doctrees", "jupyter_execute", "html"):
@@ -189,6 +184,16 @@ def main() -> int:
     COMPLETE.touch()
     print(f"make book: done in {seconds:.0f} s; open {BUILD / 'html' / 'index.html'}")
     return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Execute the chapters and build _build/html/index.html.")
+    parser.add_argument("--fresh", action="store_true", help="forget every earlier result")
+    if parser.parse_args().fresh:
+        shutil.rmtree(BUILD, ignore_errors=True)
+    BUILD.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="labkit-book-", ignore_cleanup_errors=True) as temporary:
+        return build(kernel_environment() | {"TMPDIR": temporary})  # chapters leave their Runs there
 
 
 if __name__ == "__main__":

@@ -65,7 +65,8 @@ def gradient_maker(net, settings):
 def train(folder, settings):
     """Train by `settings` and test after every epoch; returns what labkit.compare.Curve holds.
 
-    Seconds are those of training steps, without reading and augmenting images.
+    Seconds are those of training steps, without reading and augmenting images: of the processor, so that other work
+    beside the trainings, which have a core each, does not count.
     """
     torch.manual_seed(settings["seed"])
     random = torch.Generator().manual_seed(settings["seed"])
@@ -88,7 +89,7 @@ def train(folder, settings):
             x, y = augmented(images[chosen], black, random), labels[chosen]
             rate = step / warmup if step < warmup else 1 - (step - warmup) / (total - warmup)  # schedules.linear
             optimizer.param_groups[0]["lr"] = settings["lr"] * rate
-            start = time.perf_counter()
+            start = time.process_time()
             optimizer.zero_grad()
             if maker:
                 logits = maker.setup_model_call(net, x)
@@ -98,7 +99,7 @@ def train(folder, settings):
                 loss = functional.cross_entropy(net(x), y)
                 loss.backward()
             optimizer.step()
-            seconds += time.perf_counter() - start
+            seconds += time.process_time() - start
             step += 1
             progress.update()
             if not torch.isfinite(loss):
