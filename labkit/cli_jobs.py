@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from labkit.cli_cloud import _bar
+from labkit.cli_cloud import bar, connected
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 waiting = click.option(
@@ -168,8 +168,8 @@ def fetch_run(bucket, name, out):
     """Copy the Run of a job to this machine and tell what it is; False where the job left none."""
     from labkit.cloud.submission import fetch
 
-    with _bar() as progress:
-        run = fetch(bucket, name, out, progress)
+    with bar() as progress:
+        run = fetch(bucket, name, out, progress, connected(300.0, bucket))
     if run is None:
         click.echo(f"the job left no Run in {bucket.rstrip('/')}/jobs/{name}/run", err=True)
     elif run.complete:

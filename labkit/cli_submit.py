@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from labkit import runtime
-from labkit.cli_cloud import _bar
+from labkit.cli_cloud import bar, connected
 from labkit.cli_jobs import fetch_run, tell
 from labkit.runtime import LabkitError
 
@@ -69,8 +69,9 @@ def submit(lab, profile, bucket, data, settings, flavor, engine, nodes, name, ta
             _tell_plan(asked, Path(folder), submissions)
             return
         client = None if local else _client(asked, submissions)
-        submissions.require_new(asked, Path(folder))
-        _upload(asked, Path(folder), submissions)
+        store = connected(300.0, asked.bucket)
+        submissions.require_new(asked, Path(folder), store)
+        _upload(asked, Path(folder), store, submissions)
     if local:
         _rehearse(asked, cards or 1, out)
     else:
@@ -128,13 +129,13 @@ def _tell_plan(asked, code, submissions):
 @contextmanager
 def _watched(*part):
     click.echo(f"copying {_told(*part)}", err=True)
-    with _bar() as progress:
+    with bar() as progress:
         yield progress
 
 
-def _upload(asked, code, submissions):
+def _upload(asked, code, store, submissions):
     try:
-        submissions.upload(asked, code, _watched)
+        submissions.upload(asked, code, _watched, store)
     except KeyboardInterrupt:
         click.echo("\nstopped; the job was not started, and what is there is not copied again", err=True)
         sys.exit(130)

@@ -1,6 +1,5 @@
 """What a job with URLs carries: data to this machine before a training, its Run back to the bucket, however it ends."""
 
-import math
 import os
 import shutil
 import sys
@@ -39,7 +38,7 @@ def data_folder(url) -> Path:
     CloudError also where the folder has a file of an earlier copy that the URL has not any more.
     """
     folder = _cache("data", url)
-    report = copy_once_per_node(url, folder, timeout=math.inf)  # the lock tells who copies from who has died
+    report = copy_once_per_node(url, folder)
     if report.copied:
         print(f"data: {url}, {report.copied} files, copied to {folder}", flush=True)
     # Hidden ones are labkit's own: what a scan of the images has found.

@@ -184,34 +184,40 @@ def _tracked(folder):
 # -- Copying and starting -----------------------------------------------------------------------------
 
 
-def require_new(submission: Submission, code: Path) -> None:
+def require_new(submission: Submission, code: Path, store=None) -> None:
     """CloudError where a job of this name has begun, or the bucket has other code or data under the same name.
 
     What an interrupted submission has copied is no obstacle: the next one goes on.
     """
     name, folder = submission.spec.name, submission.place(submission.spec.code)
-    if copying.exists(submission.run) or copying.exists(submission.place(submission.spec.log)):
+    if copying.exists(submission.run, store=store) or copying.exists(
+        submission.place(submission.spec.log), store=store
+    ):
         raise CloudError(f"{name}: the bucket has files of a job of this name; choose another --name")
-    names = [{item.name for item in copying.ls(place)} for place in (folder, code)] if copying.exists(folder) else []
-    if names and (others := names[0] - names[1]):
+    if others := _names(folder, store) - _names(code):
         raise CloudError(f"{folder}: has {min(others)}, which is not in the code; choose another --name")
     here, there = submission.data_here, submission.data
-    if not copying.exists(there):
+    if not copying.exists(there, store=store):
         if here is None:
             raise CloudError(f"{there}: there is no data")
     elif here:
-        mine, theirs = ({item.name for item in copying.ls(place)} for place in (here, there))
-        others = sorted(theirs - mine)
-        others += [line for line in copying.verify(here, there) if not line.endswith(": missing")]
+        others = sorted(_names(there, store) - _names(here))
+        differing = copying.verify(here, there, unknown=[], store=store)  # size and name are all that some tools leave
+        others += [line for line in differing if not line.endswith(": missing")]
         if others:
             raise CloudError(f"{there}: holds other data than {here} ({others[0]}); name one of them by --data")
 
 
-def upload(submission: Submission, code: Path, watched=lambda *part: nullcontext()) -> None:
+def _names(place, store=None):
+    """Names of the files in a folder; none where there is no such folder."""
+    return {item.name for item in copying.ls(place, store=store)} if copying.exists(place, store=store) else set()
+
+
+def upload(submission: Submission, code: Path, watched=lambda *part: nullcontext(), store=None) -> None:
     """Copy data and packed code to the bucket. watched: a context of each part of `copies`: `copy`'s progress."""
     for part in copies(submission, code):
         with watched(*part) as progress:
-            copying.copy(part[1], part[2], progress=progress)
+            copying.copy(part[1], part[2], progress=progress, store=store)
 
 
 def copies(submission: Submission, code: Path) -> list[tuple[str, Path, str]]:
@@ -276,19 +282,19 @@ def _added(shown, log):
     return log[found + len(known) :] if found >= 0 else log
 
 
-def fetch(bucket: str, name: str, out: Path, progress=None) -> runs.Run | None:
+def fetch(bucket: str, name: str, out: Path, progress=None, store=None) -> runs.Run | None:
     """Copy the Run of the job `name` to a folder of this machine, where it names the data as it was submitted.
 
     None where the job left no Run. Raises LabkitError, also for a Run that cannot be read.
     """
     job = below(bucket, f"jobs/{name}")
-    if not copying.exists(below(job, "run/recipe.yaml")):
+    if not copying.exists(below(job, "run/recipe.yaml"), store=store):
         return None
-    copying.copy(below(job, "run"), out, progress=progress)
+    copying.copy(below(job, "run"), out, progress=progress, store=store)
     run = runs.open_run(out)
     with tempfile.TemporaryDirectory() as folder:
         submitted = Path(folder, "recipe.yaml")
-        copying.copy(below(job, "code/recipe.yaml"), submitted)
+        copying.copy(below(job, "code/recipe.yaml"), submitted, store=store)
         runs.relocate(run, recipes.load(submitted, run.recipe.profile).data.folder)
     runs.require_readable(run)
     return run
