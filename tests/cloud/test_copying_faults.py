@@ -324,6 +324,15 @@ def test_an_interrupt_ends_it_soon_and_it_goes_on(direct, through, proxy, bucket
     assert verify(*ends) == [] and open_uploads(direct, bucket, "x/big") == [] and notes() == []
 
 
+@pytest.fixture
+def interruptible():
+    """A process of pytest-xdist ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_does_not_wait_for_a_busy_server(direct, through, proxy, bucket, big):
     proxy.plant(method="PUT", times=8, answer=busy(503, retry_after=30))
     through.deadline, begun = 100, time.monotonic()
