@@ -66,7 +66,7 @@ def train(folder, settings):
     """Train by `settings` and test after every epoch; returns what labkit.compare.Curve holds.
 
     Seconds are those of training steps, without reading and augmenting images: of the processor, so that other work
-    beside the trainings, which have a core each, does not count.
+    beside the trainings, which have a core each, counts little.
     """
     torch.manual_seed(settings["seed"])
     random = torch.Generator().manual_seed(settings["seed"])
