@@ -133,7 +133,7 @@ def test_profiles_differ_from_their_rivals_by_optimizer_and_rate_alone(load, pro
     ("optimizer.update_interval=0", "optimizer.update_interval: must be greater than or equal to 1, not 0"),
     ("optimizer.update_interval=2.5", "optimizer.update_interval: must be a valid integer"),
     ("optimizer.final_interval=0", "optimizer.final_interval: must be greater than or equal to 1"),
-    ("optimizer.final_interval=4", "optimizer.final_interval: must be at least 5, the first, not 4"),
+    ("optimizer.final_interval=9", "optimizer.final_interval: must be at least 10, the first, not 9"),
     ("optimizer.trace_rule=never", "optimizer.trace_rule: must be 'thor', 'thor_stop' or 'thor_nt', not 'never'"),
     ("optimizer.block_size=0", "optimizer.block_size: must be greater than or equal to 1, not 0"),
     ("optimizer.factor_average=1", "optimizer.factor_average: must be less than 1"),
@@ -161,7 +161,7 @@ def test_keys_of_thor_are_not_momentums(load, key):
 
 
 @pytest.mark.parametrize("settings", [
-    ("optimizer.final_interval=5",), ("optimizer.final_interval=50",), ("optimizer.damping=0",),
+    ("optimizer.final_interval=10",), ("optimizer.final_interval=50",), ("optimizer.damping=0",),
     ("schedule.name=polynomial", "schedule.power=2.5", "schedule.end_epoch=5", "schedule.halve_epochs=[2,3]"),
     ("schedule.name=polynomial", "schedule.power=6", "schedule.end_epoch=4"), ("optimizer.clip_norm=1",),
     ("optimizer.damping=1e-3",),
