@@ -111,6 +111,9 @@ def _asked(lab, profile, settings, out, resume, processes=1):
         recipe = recipes.load(file, profile or "sample", settings)
         return file, recipe, out or runs.free_path(Path("runs"), f"{recipe.lab}-{recipe.profile}")
     run = runs.open_run(out) if out else runs.newest_unfinished(Path("runs"), recipes.lab_of(file), profile)
+    beaten = run.path.with_name(run.path.name.removesuffix("-rival"))
+    if not (out or profile) and beaten != run.path and (beaten / "recipe.yaml").exists():
+        run = runs.open_run(beaten)  # the pair goes on, and is compared
     recipe = run.recipe
     asked = recipes.load(file, profile or recipe.profile, settings)
     keys = tuple(setting.partition("=")[0] for setting in settings)
@@ -148,7 +151,8 @@ def _tell(run):
     summary = run.summary
     click.echo(
         f"accuracy {summary['accuracy']:.2%} after epoch {summary['epochs']}, {summary['train_seconds']:.0f} s of "
-        f"training, {summary['step_ms']:.0f} ms a step, {summary['images_per_second']:.0f} images/s\n{run.path}"
+        f"training, typically {summary['step_ms']:.0f} ms a step or {summary['images_per_second']:.0f} images/s\n"
+        f"{run.path}"
     )
 
 
@@ -306,7 +310,9 @@ def _save(figure, out):
 def compare(run, target, out, as_json):
     """Tell how many steps and seconds each RUN took to a target accuracy, beside the first one.
 
-    Runs whose recipes differ in the seed only are put together: their median is shown.
+    Runs whose recipes differ in the seed only are put together: the median of those that got there is shown. Accuracy
+    is measured once an epoch. Seconds are of training alone, without compilation, and hold for a machine that had
+    nothing else to do.
 
     \b
     Example:  labkit compare runs/thor-sample-rival runs/thor-sample

@@ -60,27 +60,41 @@ def curve(run: Run) -> Curve:
 def settings(runs: list[Run]) -> dict[str, list[Curve]]:
     """Curves by setting, in the order given, each Run once.
 
-    A setting's name is its first Run's, without a number at the end where there are several. Raises as `curve` does.
+    A repetition with a seed that a setting has already is a setting of its own. A setting's name is its first Run's,
+    without a number at the end where there are several. Raises RunError as `curve` does, and for Runs on other data.
     """
     found, once = [], {}
     for run in runs:
         once.setdefault(run.path.resolve(), run)
+    _require_same_data(list(once.values()))
     for run in once.values():
         one = curve(run)
         beside = {"seed": 0, "profile": "", "rival": None, "checkpoint_steps": None}  # none decides what is compared
         setting = run.recipe.model_copy(update=beside), run.processes
-        for kept, _, same in found:
-            if kept == setting:
+        for kept, _, same, seeds in found:
+            if kept == setting and run.recipe.seed not in seeds:
                 same.append(one)
+                seeds.add(run.recipe.seed)
                 break
         else:
-            found.append((setting, run.path, [one]))
+            found.append((setting, run.path, [one], {run.recipe.seed}))
     named = {}
-    for _, path, same in found:
+    for _, path, same, _ in found:
         short = re.sub(r"-(seed-?)?\d+$", "", path.name) if len(same) > 1 else path.name
         name = next(name for name in (short, path.name, str(path), str(path.resolve())) if name and name not in named)
         named[name] = same
     return named
+
+
+def _require_same_data(runs):
+    """RunError where test images differ, as far as their checksums are known."""
+    known = [(run, run.summary["provenance"]["dataset"]) for run in runs if run.complete]
+    known = [(run, data) for run, data in known if data.get("sha256")]
+    for run, data in known[1:]:
+        first, other = known[0]
+        if data["sha256"] != other["sha256"]:
+            others = f"{first.path} on {other['name']}"
+            raise RunError(f"{run.path}: not to be compared: trained on {data['name']}, {others}")
 
 
 def default_target(curves: dict[str, list[Curve]]) -> float:
@@ -116,8 +130,8 @@ def table(rows: list[dict], target: float) -> str:
     baseline = rows[0]
     width = max(len("setting"), *(len(row["setting"]) for row in rows))
     lines = [
-        f"to {target:.2%} on the test images; (x) is the first setting's over this one's",
-        f"{'setting':{width}}  {'runs':>5}  {'steps':>14}  {'seconds':>14}  {'at the end':>10}  {'ms a step':>9}",
+        f"to {target:.2%} on the test images; in brackets: times fewer than {baseline['setting']}",
+        f"{'setting':{width}}  {'there':>5}  {'steps':>14}  {'seconds':>14}  {'at the end':>10}  {'ms a step':>9}",
     ]
     for row in rows:
         cells = [f"{row['reached']}/{row['runs']}"]

@@ -77,8 +77,21 @@ def test_runs_that_differ_in_the_seed_are_one_setting(make):
     assert compare.summary(curves, 0.99)[1]["steps"] is None
 
 
+def test_a_repetition_is_no_other_seed(make):
+    curves = compare.settings([make("a-1", [0.5]), make("again", [0.5]), make("a-2", [0.6], settings=("seed=7",))])
+    assert {name: len(ones) for name, ones in curves.items()} == {"a": 2, "again": 1}
+
+
+def test_other_data_is_not_compared(make):
+    one, other = make("one", [0.5]), make("other", [0.6])
+    for file in (other.path / "provenance.json", other.path / "summary.json"):
+        file.write_text(file.read_text().replace("0" * 64, "1" * 64).replace('"none"', '"digits"'))
+    with pytest.raises(RunError, match="other: not to be compared: trained on digits, .*one on none$"):
+        compare.settings([one, other])
+
+
 @pytest.mark.parametrize("changed", [
-    {"settings": ("rival=null",)}, {"settings": ("checkpoint_steps=5",)}, {"settings": ("seed=7",)},
+    {"settings": ("rival=null", "seed=7")}, {"settings": ("checkpoint_steps=5", "seed=7")}, {"settings": ("seed=7",)},
 ])  # fmt: skip
 def test_what_decides_no_setting(make, changed):
     curves = compare.settings([make("a-1", [0.5]), make("a-2", [0.6], **changed)])

@@ -136,6 +136,15 @@ def test_resumed_it_is_the_same_rival(train, stops):
     assert trained == [] and table(done) == ["a-rival", "a"]
 
 
+def test_the_newest_unfinished_one_is_a_rival(train):
+    """Without --out the pair goes on, and is compared."""
+    train.stops = "thor-sample-rival"
+    train(status=130)
+    train.stops = None
+    trained, done = train("--resume")
+    assert trained == ["thor-sample-rival"] and table(done) == ["thor-sample-rival", "thor-sample"]
+
+
 def test_a_complete_run_goes_on_to_its_rival(train, tmp_path):
     """As one that was killed between the two."""
     train("--out", "a")
