@@ -118,7 +118,7 @@ def _msrun(command, count, port, log_dir, hosts=None):
     return (
         sys.executable, "-m", "mindspore.parallel.cluster.run", "--join=True", f"--worker_num={size}",
         f"--local_worker_num={count}", *place, f"--master_port={hosts.port if hosts else port}",
-        f"--log_dir={log_dir}", f"--tail_worker_log={size}", _python(), *command,
+        f"--log_dir={log_dir}", f"--tail_worker_log={size}", _python(), "-m", "labkit.worker", *command,
     )  # fmt: skip
 
 

@@ -18,8 +18,8 @@ SETTINGS = ("data.batch_size=20", "data.flip=0.5", "epochs=2", "checkpoint_steps
 
 
 def launcher():
-    """Process id of `labkit launch`, which started msrun, which started this."""
-    return psutil.Process().parents()[1].pid
+    """Process id of `labkit launch`, which started msrun, which started the worker that this is the child of."""
+    return psutil.Process().parents()[2].pid
 
 
 ACTIONS = {

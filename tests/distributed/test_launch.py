@@ -256,6 +256,47 @@ def test_children_of_a_failed_process_do_not_stay(labkit, script):
     assert labkit.left() == []
 
 
+ENDING = """
+import atexit, os, pathlib, signal, sys, time
+if os.environ["RANK_ID"] == "1" and os.environ["MS_ROLE"] == "MS_WORKER":
+    {}
+elif os.environ["MS_ROLE"] == "MS_WORKER":
+    time.sleep(3)  # msrun looks every second
+    pathlib.Path("late").write_text("all saved")
+"""
+
+
+def test_a_crash_after_the_end_of_a_program(labkit, script, place):
+    """MindSpore's, where processes part: the program's status counts, and the others come to their end."""
+    crash = "atexit.register(os.kill, os.getpid(), signal.SIGSEGV)"
+    done = labkit.run("launch", "-n", 2, script(ENDING.format(crash)))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (place / "late").read_text() == "all saved"
+    done = labkit.run("launch", "-n", 2, script(ENDING.format(f"{crash}; sys.exit(3)")))
+    assert (done.returncode, "worker_1 ended with exit status 3" in done.stderr) == (3, True)
+    assert "SIGSEGV after the program's end, which had exit status 3" in done.stderr
+
+
+def test_a_crash_before_the_end_of_a_program(labkit, script):
+    done = labkit.run("launch", "-n", 2, script(ENDING.format("os.kill(os.getpid(), signal.SIGSEGV)")))
+    assert (done.returncode, "worker_1 was killed (SIGSEGV)" in done.stderr) == (139, True)
+
+
+@pytest.mark.parametrize("as_module", [False, True])
+@pytest.mark.parametrize("end", ["", "sys.exit()", "sys.exit(7)", "sys.exit('said')", "sys.exit(-1)", "1 / 0"])
+def test_a_program_of_msrun_is_run_as_python_does(script, repo_root, end, as_module):
+    text = "import os, sys\nprint(sys.argv, sys.path[0], __name__, __file__)\n"
+    file = script(text + "print(sys.modules['__main__'].__file__, flush=True)\n" + end)
+    done = [
+        subprocess.run(
+            [sys.executable, *worker, *(["-m", file.stem] if as_module else [file]), "-x", "--help"], cwd=file.parent,
+            env=os.environ | {"PYTHONPATH": str(repo_root)}, capture_output=True, text=True,
+        ) for worker in ([], ["-m", "labkit.worker"])
+    ]  # fmt: skip
+    assert done[1].stdout == done[0].stdout
+    assert (done[1].returncode, done[1].stderr[-30:]) == (done[0].returncode, done[0].stderr[-30:])
+
+
 def test_logs_of_an_earlier_launch_go(labkit, script, tmp_path):
     (tmp_path / "logs").mkdir()
     for name in ("worker_7.log", "mine.log"):
