@@ -139,6 +139,7 @@ class HistoryCallback(StepTimer):
     A step that compiled a graph, as the first one after a start does, has `"compiled": true` as well.
     lr: array with a value per step. A loss that is not finite ends the training with DivergedError.
     With several processes the loss is the `mean` over them, for which each needs this callback; one has the file.
+    A stop that was swallowed is heard here, at the end of a step.
     """
 
     def __init__(self, file, lr, mean=float):
@@ -146,6 +147,7 @@ class HistoryCallback(StepTimer):
         self.file, self.lr, self.mean = file, lr, mean
 
     def measured(self, run_context, steps, seconds):
+        runtime.raise_if_stopped()
         state = run_context.original_args()
         loss, lr = self.mean(loss_of(run_context)), float(f"{self.lr[state.cur_step_num - 1]:.7g}")
         if not math.isfinite(loss):

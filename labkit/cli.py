@@ -2,7 +2,6 @@
 
 import errno
 import json
-import signal
 import sys
 from pathlib import Path
 
@@ -90,11 +89,11 @@ def _train(run, again):
     """Train a Run, if there is one to train; `again` is the command to go on with."""
     if run is None:
         return
-    from labkit import training
+    from labkit import runtime, training
 
-    signal.signal(signal.SIGTERM, _interrupt)  # MindData turns Ctrl-C into SIGTERM, which a job's end sends as well
     try:
-        training.train(run)
+        with runtime.stopped_once():  # MindData turns Ctrl-C into SIGTERM, which a job's end sends as well
+            training.train(run)
     except KeyboardInterrupt:
         click.echo(f"\nstopped; go on with: {again}", err=True)
         sys.exit(130)
@@ -156,10 +155,6 @@ def _tell(run):
     )
 
 
-def _interrupt(number, frame):
-    raise KeyboardInterrupt
-
-
 @main.command(context_settings={"allow_interspersed_args": False})
 @click.option("-n", "count", type=click.IntRange(min=1), required=True, help="Number of processes, one for a device.")
 @click.option(
@@ -201,9 +196,9 @@ def launch(count, device_target, log_dir, rank_table, command):
         again = f"; go on with: labkit launch -n {count} train {asked['lab']} --resume --out {run.path}"
     elif not Path(command[0]).is_file():
         raise LabkitError(f"{command[0]}: neither `train` nor a file; see `labkit launch --help`")
-    signal.signal(signal.SIGTERM, _interrupt)
     try:
-        launching.launch(command, count, log_dir, device=device, cards=cards)
+        with runtime.stopped_once():
+            launching.launch(command, count, log_dir, device=device, cards=cards)
     except KeyboardInterrupt:
         click.echo(f"\nstopped{again}", err=True)
         sys.exit(130)

@@ -132,7 +132,7 @@ def ls(place, deadline, as_json):
     from labkit.cloud import copying as cloud
 
     with _failure_as_json(as_json):
-        found = cloud.ls(place, store=connected(deadline, place))
+        found = cloud.ls(place, store=connected(place, deadline=deadline))
         if not found and isinstance(parse(place), Remote) and parse(place).key.strip("/"):
             raise CloudError(f"{place}: there is no such object or folder")
     total = sum(item.size for item in found)
@@ -174,7 +174,8 @@ def rm(url, recursive, yes, deadline, dry_run, as_json):
     with _failure_as_json(as_json):
         try:
             keys = cloud.rm(
-                url, recursive=recursive, empty_bucket=yes or dry_run, dry_run=dry_run, store=connected(deadline, url)
+                url, recursive=recursive, empty_bucket=yes or dry_run, dry_run=dry_run,
+                store=connected(url, deadline=deadline),
             )
         except cloud.RemoveError as error:
             keys, failed, failure = error.removed, error.failed, error
@@ -206,7 +207,7 @@ def verify(source, target, deadline, as_json):
 
     unknown = []
     with _failure_as_json(as_json):
-        differences = cloud.verify(source, target, unknown=unknown, store=connected(deadline, source, target))
+        differences = cloud.verify(source, target, unknown=unknown, store=connected(source, target, deadline=deadline))
     ok = not (differences or unknown)
     if as_json:
         told = {"ok": ok, "differences": differences, "unknown": unknown}
@@ -237,7 +238,7 @@ def _copy(source, target, include, exclude, jobs, force, deadline, dry_run, as_j
             report = cloud.copy(
                 source, target, jobs=jobs, incremental=not force, dry_run=dry_run, include=include, exclude=exclude,
                 progress=progress, each=lambda item, outcome: done[outcome].append(item),
-                store=connected(deadline, source, target),
+                store=connected(source, target, deadline=deadline),
             )  # fmt: skip
         except cloud.CopyError as error:
             report, failure = error.report, error
@@ -274,8 +275,8 @@ def _require_sense(source, target):
                 raise click.UsageError(str(error)) from None
 
 
-def connected(deadline, *places):
-    """The server, with this deadline; None where all places are on this machine."""
+def connected(*places, deadline=300.0):
+    """The server, with this deadline in seconds; None where all places are on this machine."""
     if all(isinstance(parse(place), Local) for place in places):
         return None
     from labkit.cloud.store import Store

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import click
 
-from labkit.cli_cloud import bar, connected
+from labkit.cli_cloud import as_json, bar, connected
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 waiting = click.option(
     "--deadline", type=click.FloatRange(0, min_open=True), default=120.0, show_default=True, metavar="SECONDS",
     help="Without an answer for so long, a request is given up.",
@@ -169,7 +168,7 @@ def fetch_run(bucket, name, out):
     from labkit.cloud.submission import fetch
 
     with bar() as progress:
-        run = fetch(bucket, name, out, progress, connected(300.0, bucket))
+        run = fetch(bucket, name, out, progress, connected(bucket))
     if run is None:
         click.echo(f"the job left no Run in {bucket.rstrip('/')}/jobs/{name}/run", err=True)
     elif run.complete:

@@ -69,7 +69,7 @@ def submit(lab, profile, bucket, data, settings, flavor, engine, nodes, name, ta
             _tell_plan(asked, Path(folder), submissions)
             return
         client = None if local else _client(asked, submissions)
-        store = connected(300.0, asked.bucket)
+        store = connected(asked.bucket)
         submissions.require_new(asked, Path(folder), store)
         _upload(asked, Path(folder), store, submissions)
     if local:
@@ -152,7 +152,7 @@ def _rehearse(asked, cards, out):
     except KeyboardInterrupt:
         click.echo(f"\nstopped; what it wrote is in {asked.run}\nfetch it with: {_fetching(asked, out)}", err=True)
         sys.exit(130)
-    status = status if status >= 0 else 128 - status
+    status = runtime.shell_status(status)
     click.echo(f"job {name}: {'Failed' if status else 'Completed'}, exit status {status}", err=True)
     sys.exit(_fetch(asked, out, status))
 

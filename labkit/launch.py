@@ -39,7 +39,7 @@ class LaunchError(LabkitError):
 
     def __init__(self, message, status=1):
         super().__init__(message)
-        self.exit_status = status if status > 0 else 128 - status  # as a shell has it
+        self.exit_status = runtime.shell_status(status)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import os
 import platform
 import signal
 import sys
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,6 +25,9 @@ class LabkitError(Exception):
     exit_status = 1
 
 
+_stop = threading.Event()  # asked for by a signal, inside stopped_once
+
+
 @contextmanager
 def stopped_once():
     """Ctrl-C or SIGTERM raises KeyboardInterrupt once; a second one does not cut off what is then being saved."""
@@ -32,14 +36,27 @@ def stopped_once():
     def stop(number, frame):
         for number in numbers:
             signal.signal(number, signal.SIG_IGN)
+        _stop.set()
         raise KeyboardInterrupt
 
     before = [signal.signal(number, stop) for number in numbers]
     try:
         yield
     finally:
+        _stop.clear()
         for number, handler in zip(numbers, before):
             signal.signal(number, handler)
+
+
+def shell_status(status: int) -> int:
+    """Exit status of a process as a shell has it, where Python's is negative for the signal that killed it."""
+    return status if status >= 0 else 128 - status
+
+
+def raise_if_stopped() -> None:
+    """Raise KeyboardInterrupt where a stop was asked for and is not heard: Python ignores exceptions in finalizers."""
+    if _stop.is_set():
+        raise KeyboardInterrupt
 
 
 @contextmanager

@@ -14,7 +14,7 @@ class ErrorBody(Exception):
 
 
 def client(*arguments, **settings):
-    """An ObsClient that follows no redirect, and tells what the SDK drops: Retry-After, and an <Error> in a 200."""
+    """An ObsClient that follows no redirect, and tells what the SDK drops: Retry-After, Location, an <Error> in a 200."""
     from obs import ObsClient
 
     class Client(ObsClient):
@@ -23,8 +23,9 @@ def client(*arguments, **settings):
 
         def _rename_response_headers(self, headers):
             asked = headers.get("retry-after")
-            wait = [("retry-after", str(seconds(asked, headers.get("date"))))] if asked else []
-            return super()._rename_response_headers(headers) + wait
+            kept = [("retry-after", str(seconds(asked, headers.get("date"))))] if asked else []
+            kept += [("location", headers["location"])] if headers.get("location") else []
+            return super()._rename_response_headers(headers) + kept
 
         def _prepare_body(self, methodName, responseData, isJson, headers):
             if b"<Error" in (responseData or b"")[:400]:

@@ -295,7 +295,8 @@ class Store:
         if result.status >= 300:
             reason = result.errorMessage or result.reason
             if result.status < 400:
-                reason = f"{reason}: another server has it; is OBS_ENDPOINT of the bucket's region?"
+                there = next((urlsplit(url).netloc for name, url in result.header if name.lower() == "location"), "")
+                reason = f"{reason}: {there or 'another server'} has it; is OBS_ENDPOINT of the bucket's region?"
             error = CloudError(f"{place}: {reason}", result.status, result.errorCode, result.requestId)
             if busy or result.errorCode in TRANSIENT_CODES:
                 raise _TryAgain(error, _retry_after(result))

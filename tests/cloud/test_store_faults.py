@@ -204,6 +204,7 @@ def test_redirects_are_not_followed(store, through, proxy, swift, bucket, method
         proxy.plant(times=10**6, answer=(307, ERROR % b"TemporaryRedirect", location))
         with pytest.raises(CloudError, match="is OBS_ENDPOINT of the bucket's region") as caught:
             getattr(prepared, method)(through)
+        assert f": {other.url.removeprefix('http://')} has it; " in str(caught.value)
         assert caught.value.status == 307 and len(proxy.requests()) == 1 and other.requests() == []
 
 

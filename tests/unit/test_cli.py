@@ -71,7 +71,6 @@ def trained(call, place):
 def invoke(place, monkeypatch):
     """Function that runs labkit in this process, where MindSpore is imported once."""
     monkeypatch.chdir(place)
-    monkeypatch.setattr("labkit.cli.signal.signal", lambda number, handler: None)  # this process is pytest's
 
     def invoke(*arguments):
         done = CliRunner().invoke(main, [str(argument) for argument in arguments])

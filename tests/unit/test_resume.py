@@ -26,6 +26,15 @@ os.kill(os.getpid(), signal.SIGINT)
 for _ in range(3000):
     time.sleep(0.01)
 """
+# The same while something is freed, where Python ignores an exception.
+CTRL_C_IN_A_FINALIZER = """
+class Freed:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(3000):
+            time.sleep(0.01)
+Freed()
+"""
 # A second training of the same Run, which must be refused while this one lasts.
 TRAIN_AGAIN = """
 from labkit import training
@@ -211,6 +220,10 @@ def test_killed_three_times_interrupted_and_resumed(start, reference, tmp_path):
     assert weights(run)["step"] == 16 and lines(run)[-1]["step"] == 17
     command = shlex.split(output.partition("go on with: ")[2].splitlines()[0])
     assert command == ["labkit", "train", "cifar10", "--resume", "--out", str(run)]
+
+    output = ended(start(run, "--resume", before=after_step(17, CTRL_C_IN_A_FINALIZER)), 130)
+    assert "Exception ignored" in output and "stopped; go on with: " in output
+    assert weights(run)["step"] == 16 and lines(run)[-1]["step"] == 17
 
     finish(start(run, "--resume"))
     require_equal(run, reference)

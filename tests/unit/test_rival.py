@@ -107,7 +107,6 @@ def train(sample_data, tmp_path, monkeypatch):
 
     train.stops = None
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli.signal, "signal", lambda number, handler: None)  # this process is pytest's
     monkeypatch.setattr(training, "train", end)
     return train
 

@@ -1,0 +1,46 @@
+"""A terminal for the chapters of this part: labkit's commands run in a new folder, and their output fits a page."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+
+from labkit.runtime import REPO, data_root
+
+FOREIGN = ("OBS_", "HUAWEICLOUD_", "S3_", "ACCESS_KEY", "SECRET_ACCESS_KEY", "MODELARTS_", "MA_", "VC_", "RANK_")
+
+
+class Terminal:
+    """Commands in a folder of their own, `work`. Nobody's account is used: this process forgets those it was given."""
+
+    def __init__(self):
+        self.work = Path(tempfile.mkdtemp())
+        for name in [name for name in os.environ if name.startswith(FOREIGN)]:
+            del os.environ[name]
+        os.environ |= {"XDG_CACHE_HOME": str(self.work / ".cache"), "PYTHONPATH": str(REPO), "TMPDIR": str(self.work)}
+
+    def start(self, command, **environment):
+        """A process that runs a command of labkit."""
+        words = [sys.executable, "-m", "labkit", *command.split()[1:]]
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        return subprocess.Popen(words, cwd=self.work, env=os.environ | environment, text=True, **streams)
+
+    def sh(self, command, last=None, **environment):
+        """Run a command; print what it prints (or its last lines), with shorter paths, and its status if not 0."""
+        process = self.start(command, **environment)
+        output = process.communicate()[0].rstrip()
+        for folder, name in ((self.work, ""), (data_root(), "data/"), (REPO, "")):
+            output = output.replace(f"{folder}/", name)
+        lines = list(wrapped(re.sub(r"labkit-(\w+)-\w{8}/", "JOB/", output)))
+        print(*wrapped(f"$ {command}"), *(["..."] if last else []), *lines[-(last or 0) :], sep="\n")
+        if process.returncode:
+            print(f"[exit status {process.returncode}]")
+
+
+def wrapped(text):
+    """Lines that fit a page."""
+    options = {"subsequent_indent": "    ", "break_long_words": False, "break_on_hyphens": False}
+    return [line if len(line) < 80 else textwrap.fill(line, 78, **options) for line in text.splitlines()]
