@@ -139,7 +139,6 @@ class HistoryCallback(StepTimer):
     A step that compiled a graph, as the first one after a start does, has `"compiled": true` as well.
     lr: array with a value per step. A loss that is not finite ends the training with DivergedError.
     With several processes the loss is the `mean` over them, for which each needs this callback; one has the file.
-    A stop that was swallowed is heard here, at the end of a step.
     """
 
     def __init__(self, file, lr, mean=float):
@@ -147,7 +146,6 @@ class HistoryCallback(StepTimer):
         self.file, self.lr, self.mean = file, lr, mean
 
     def measured(self, run_context, steps, seconds):
-        runtime.raise_if_stopped()
         state = run_context.original_args()
         loss, lr = self.mean(loss_of(run_context)), float(f"{self.lr[state.cur_step_num - 1]:.7g}")
         if not math.isfinite(loss):
@@ -159,6 +157,16 @@ class HistoryCallback(StepTimer):
         if self.file:
             compiled = {"compiled": True} if self.compiled else {}
             append_line(self.file, {**record, "seconds": round(seconds / steps, 6), **compiled})
+
+
+class StopWhenAsked(Callback):
+    """Hears Ctrl-C and SIGTERM at the end of a step, of training or evaluation: see runtime.stopped_at_steps."""
+
+    def on_train_step_end(self, run_context):
+        runtime.raise_if_stopped()
+
+    def on_eval_step_end(self, run_context):
+        runtime.raise_if_stopped()
 
 
 class UpdateCallback(Callback):
@@ -196,7 +204,7 @@ class EvaluateCallback(Callback):
 
     def on_train_epoch_end(self, run_context):
         epoch = run_context.original_args().cur_epoch_num
-        metrics = self.model.eval(self.dataset, dataset_sink_mode=False)
+        metrics = self.model.eval(self.dataset, [StopWhenAsked()], dataset_sink_mode=False)
         found = {name: float(value) for name, value in metrics.items()}
         self.accuracy = found["accuracy"]
         append_line(self.file, {"epoch": epoch, **found})

@@ -25,19 +25,24 @@ class LabkitError(Exception):
     exit_status = 1
 
 
-_stop = threading.Event()  # asked for by a signal, inside stopped_once
+_stop, _at_steps = threading.Event(), threading.Event()  # asked for by a signal; heard at the end of a step only
 
 
 @contextmanager
 def stopped_once():
-    """Ctrl-C or SIGTERM raises KeyboardInterrupt once; a second one does not cut off what is then being saved."""
+    """Ctrl-C or SIGTERM raises KeyboardInterrupt once; a second one does not cut off what is then being saved.
+
+    Inside `stopped_at_steps` it is raised by the next `raise_if_stopped`.
+    """
     numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) != signal.SIG_IGN]
 
     def stop(number, frame):
         for number in numbers:
             signal.signal(number, signal.SIG_IGN)
         _stop.set()
-        raise KeyboardInterrupt
+        if not _at_steps.is_set():
+            raise KeyboardInterrupt
+        os.write(2, b"\nstopping at the end of this step\n")
 
     before = [signal.signal(number, stop) for number in numbers]
     try:
@@ -53,8 +58,21 @@ def shell_status(status: int) -> int:
     return status if status >= 0 else 128 - status
 
 
+@contextmanager
+def stopped_at_steps():
+    """Inside it a stop waits for `raise_if_stopped`.
+
+    An exception while MindSpore compiles is reported as a defect of the network, and Python ignores one in a finalizer.
+    """
+    _at_steps.set()
+    try:
+        yield
+    finally:
+        _at_steps.clear()
+
+
 def raise_if_stopped() -> None:
-    """Raise KeyboardInterrupt where a stop was asked for and is not heard: Python ignores exceptions in finalizers."""
+    """Raise KeyboardInterrupt where a stop was asked for."""
     if _stop.is_set():
         raise KeyboardInterrupt
 

@@ -224,10 +224,12 @@ def train(run: Run, *, progress=True) -> None:
             ]
             if progress:
                 todo.append(callbacks.ProgressCallback(total_steps, recipe.epochs, evaluation))
+        todo.append(callbacks.StopWhenAsked())  # when the others have kept the step
         if step < total_steps:
-            model.train(
-                recipe.epochs, dataset, todo, dataset_sink_mode=recipe.sink, initial_epoch=step // steps_per_epoch
-            )
+            with runtime.stopped_at_steps():
+                model.train(
+                    recipe.epochs, dataset, todo, dataset_sink_mode=recipe.sink, initial_epoch=step // steps_per_epoch
+                )
         if rank == 0:
             runs.write_summary(run)
         runtime.wait_for_all()

@@ -14,7 +14,7 @@ class ErrorBody(Exception):
 
 
 def client(*arguments, **settings):
-    """An ObsClient that follows no redirect, and tells what the SDK drops: Retry-After, Location, an <Error> in a 200."""
+    """An ObsClient that follows no redirect, and tells what the SDK drops: Retry-After, Location, <Error> in a 200."""
     from obs import ObsClient
 
     class Client(ObsClient):
