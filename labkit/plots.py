@@ -76,7 +76,7 @@ def training_curves(runs) -> Figure:
 
 
 def comparison(curves, target) -> Figure:
-    """Test accuracy of settings (labkit.compare.settings) over steps and seconds; a line a Run, target dashed."""
+    """Test accuracy of settings (labkit.compare.settings) over steps and seconds; a line a Run, the target dashed."""
     figure, (steps, seconds) = new_figure(9, 3.4, columns=2, sharey=True)
     for number, (name, runs) in enumerate(curves.items()):
         colour = COLOURS[number % len(COLOURS)]
@@ -87,7 +87,7 @@ def comparison(curves, target) -> Figure:
             steps.plot(one.steps, percent, **style)
             seconds.plot(one.seconds, percent, **style)
     for axes in (steps, seconds):
-        axes.axhline(100 * target, color=REFERENCE, linestyle="--", linewidth=1)
+        axes.axhline(100 * target, color=REFERENCE, linestyle="--", linewidth=1, label=f"target, {target:.2%}")
         axes.set_xlim(0, None)
     steps.set(title="Test accuracy (%)", xlabel="steps")
     seconds.set(xlabel="seconds of training")

@@ -27,7 +27,7 @@ def credentials(environment) -> tuple[str, str, str | None]:
     if found.get("ak") and found.get("sk"):
         names = ("ak", "sk", "security_token")
         return _fit_for_headers((f"{FILE}: {name}", found.get(name) or None) for name in names)
-    raise CloudError(f"no credentials: set {KEYS[0][0]} and {KEYS[0][1]}, or write ak and sk into {FILE}, [basic]")
+    raise CloudError(f"no credentials: set {KEYS[0][0]} and {KEYS[0][1]}, or write ak and sk below [basic] in {FILE}")
 
 
 def project(environment) -> str:
@@ -37,7 +37,7 @@ def project(environment) -> str:
             return _fit_for_headers([(name, environment[name])])[0]
     if found := _file().get("project_id"):
         return _fit_for_headers([(f"{FILE}: project_id", found)])[0]
-    raise CloudError(f"no project: set MODELARTS_PROJECT_ID, or write project_id into {FILE}, [basic]")
+    raise CloudError(f"no project: set MODELARTS_PROJECT_ID, or write project_id below [basic] in {FILE}")
 
 
 def obs_url(environment) -> str:
