@@ -1,6 +1,7 @@
 """`labkit submit`: a lab as a training job of ModelArts, or as a rehearsal of one on this machine."""
 
 import json
+import shlex
 import sys
 import tempfile
 from contextlib import contextmanager
@@ -118,8 +119,10 @@ def _tell_plan(asked, code, submissions):
     from labkit.run import COMMIT
 
     body = asked.spec.body()
-    variables = body["algorithm"]["environments"]  # of job.yaml; one may be a key
+    variables = body["algorithm"]["environments"]  # of job.yaml, as parameters are; one may be a key
     body["algorithm"]["environments"] = {key: variables[key] if key == COMMIT else "***" for key in variables}
+    for one in body["algorithm"]["parameters"]:
+        one["value"] = one["value"] if one["name"] == "profile" else "***"
     click.echo(json.dumps(body, indent=2))
     for copy in submissions.copies(asked, code):
         click.echo(f"would copy {_told(*copy)}", err=True)
@@ -186,18 +189,18 @@ def _start(client, asked, out, wait, submissions):
 
 def _fetching(asked, out):
     """The command that fetches the Run of a job."""
-    to = "" if out == Path("runs") / asked.spec.name else f" --out {out}"
-    return f"labkit jobs fetch {asked.spec.name} --bucket {asked.bucket}{to}"
+    to = [] if out == Path("runs") / asked.spec.name else ["--out", str(out)]
+    return shlex.join(["labkit", "jobs", "fetch", asked.spec.name, "--bucket", asked.bucket, *to])
 
 
 def _fetch(asked, out, status):
-    """Fetch the Run, if there is one; the exit status: the job's, or 1 where it ended well but its Run is damaged."""
+    """Fetch the Run; the exit status: the job's, or 1 where it ended well and left no Run, or a damaged one."""
     try:
-        fetch_run(asked.bucket, asked.spec.name, out)
+        found = fetch_run(asked.bucket, asked.spec.name, out)
     except LabkitError as error:
         click.echo(f"Error: {error}", err=True)
-        return status or 1
-    return status
+        found = False
+    return status or (0 if found else 1)
 
 
 COMMANDS = (submit,)

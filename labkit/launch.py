@@ -7,7 +7,6 @@ they may be started for the cards of a rank table instead. On Linux they end eve
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -39,7 +38,7 @@ class LaunchError(LabkitError):
 
     def __init__(self, message, status=1):
         super().__init__(message)
-        self.exit_status = runtime.shell_status(status)
+        self.exit_status = runtime.shell_status(status) or 1
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,13 @@ def launch(command, count: int, log_dir: Path | None = None, *, device=None, car
     """
     if log_dir is None:
         folder = Path(tempfile.mkdtemp(prefix="labkit-launch-"))
-        launch(command, count, folder, device=device, cards=cards, hosts=hosts)
+        try:
+            launch(command, count, folder, device=device, cards=cards, hosts=hosts)
+        except LaunchError:
+            raise  # its reader wants to see them
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         shutil.rmtree(folder)
         return
     log_dir = Path(log_dir).absolute()
@@ -174,7 +179,7 @@ def _log_of(pid, log_dir):
 
 def _failure(log, status):
     """LaunchError that says how the process of a log ended, with the last lines of the log."""
-    how = f"was killed ({signal.Signals(-status).name})" if status < 0 else f"ended with exit status {status}"
+    how = f"was killed ({runtime.signal_name(-status)})" if status < 0 else f"ended with exit status {status}"
     lines = _lines(log)
     for own in filter(None, map(OWN_ERROR.search, lines[-3:])):  # it says it all
         return LaunchError(f"{log.stem}: {own[1]}", status)

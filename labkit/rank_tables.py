@@ -42,8 +42,13 @@ def read_rank_table(path: Path) -> list[Card]:
             raise RankTableError(f"{path}: status: must be 'completed', not {table['status']!r}")
         for server in table["server_list"]:
             for card in server["device"]:
+                if "device_ip" in card:  # which a table of one server may leave out
+                    _require_address(card["device_ip"], f"{path}: device_ip")
                 cards.append(Card(server["server_id"], int(card["device_id"]), int(card["rank_id"])))
         servers, devices = len(table["server_list"]), len({(card.server, card.device) for card in cards})
+        counts = [len(server["device"]) for server in table["server_list"]]
+        if len({server["server_id"] for server in table["server_list"]}) < servers:
+            raise RankTableError(f"{path}: server_id: a server is listed twice")
         if int(table.get("server_count", servers)) != servers:
             raise RankTableError(f"{path}: server_count: {table['server_count']}, but server_list has {servers}")
     except KeyError as error:
@@ -55,6 +60,8 @@ def read_rank_table(path: Path) -> list[Card]:
         raise RankTableError(f"{path}: rank_id: must count from 0 without a gap, not {[card.rank for card in cards]}")
     if devices != len(cards):
         raise RankTableError(f"{path}: device_id: a server has one of them twice")
+    if len(set(counts)) > 1:  # HCCL refuses such a table
+        raise RankTableError(f"{path}: device: {' and '.join(map(str, counts))}: must be as many on each server")
     return cards
 
 
@@ -71,7 +78,8 @@ def local_cards(rank_table: Path, count: int) -> list[dict]:
     if len(servers) > 1:
         servers &= {address.address for found in psutil.net_if_addrs().values() for address in found}
     if len(servers) != 1:
-        raise RankTableError(f"{path}: server_id: none of its servers has an address of this machine")
+        which = f"{' and '.join(sorted(servers))} are both" if servers else "none of its servers has"
+        raise RankTableError(f"{path}: server_id: {which} an address of this machine")
     size, table = str(len(cards)), str(path.absolute())
     return [
         {"RANK_TABLE_FILE": table, "RANK_SIZE": size, "RANK_ID": str(card.rank), "DEVICE_ID": str(card.device)}

@@ -71,6 +71,11 @@ def stopped_at_steps():
         _at_steps.clear()
 
 
+def signal_name(number: int) -> str:
+    """SIGKILL for 9; a real-time signal has no name."""
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+
+
 def raise_if_stopped() -> None:
     """Raise KeyboardInterrupt where a stop was asked for."""
     if _stop.is_set():
@@ -198,6 +203,10 @@ def ranks() -> tuple[int, int]:
 def require_one_process() -> None:
     """LabkitError in one of several processes of a job, where a command would make a Run, or a launch, in each."""
     size = ranks()[1]
+    if "MS_ROLE" in os.environ:
+        raise LabkitError(
+            "MS_ROLE is set, so msrun has started this: have it start a lab's train.py, or use `labkit launch` alone"
+        )
     if size > 1:
         raise LabkitError(
             f"RANK_SIZE is {size}, so this is one of {size} processes: start a lab's train.py in each of them, "

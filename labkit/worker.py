@@ -39,7 +39,7 @@ def main() -> None:
     except BlockingIOError:
         left = b""
     if left and ended < 0:
-        print(f"{signal.Signals(-ended).name} after the program's end, which had exit status {left[0]}", flush=True)
+        print(f"{runtime.signal_name(-ended)} after the program's end, which had exit status {left[0]}", flush=True)
         sys.exit(left[0])
     if ended < 0:
         for number in PASSED_ON:

@@ -80,6 +80,15 @@ def tls(environment, name) -> ssl.SSLContext:
         raise CloudError(f"{name}: {environment[name]}: {error}") from None
 
 
+def cleaned(message, keys) -> str:
+    """One line, not too long, without keys: what a server says may repeat what it was sent."""
+    for secret in filter(None, keys):
+        message = message.replace(secret, "***")
+    message = re.sub(r"(Signature=|Credential=)[^\s,&]+", r"\1***", " ".join(message.split()))
+    message = "".join(letter if letter.isprintable() else "?" for letter in message)
+    return message if len(message) < 400 else f"{message[:400]} ..."
+
+
 def _checked(url, name):
     url = url if "://" in url else f"https://{url}"
     try:
@@ -106,7 +115,11 @@ def _file():
     """The section [basic] of the SDKs' file, empty where there is none."""
     file = configparser.ConfigParser(interpolation=None)
     try:
-        file.read(Path(FILE).expanduser(), encoding="utf-8")
+        file.read_string(Path(FILE).expanduser().read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise CloudError(f"{FILE}: cannot be read ({error.strerror})") from None
     except (configparser.Error, UnicodeDecodeError):
         raise CloudError(f"{FILE}: not an INI file") from None  # the parser's own words would quote it
     return dict(file["basic"]) if file.has_section("basic") else {}

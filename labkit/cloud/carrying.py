@@ -18,7 +18,7 @@ from labkit.cloud.place import CloudError, Remote, parse
 
 FAST_DISK = Path("/cache")  # of ModelArts' machines
 PERIOD = 30.0  # seconds between two looks for a new checkpoint
-PARTS = ("*.part", "*part.ckpt")  # files that are being written
+PARTS = ("*.part", "part.ckpt", "*/part.ckpt")  # files of a Run that are being written
 
 
 def is_url(text) -> bool:
@@ -66,8 +66,10 @@ def run_folder(url, fetches: bool, sends: bool):
         yield folder
         return
     if fetches and runs.Run(folder).complete:  # such a Run is never changed, so nothing is to go back
-        yield folder
-        shutil.rmtree(folder)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder)
         return
     ended = threading.Event()
     saver = threading.Thread(target=_save_meanwhile, args=(folder, url, ended), daemon=True)
@@ -79,7 +81,7 @@ def run_folder(url, fetches: bool, sends: bool):
         saver.join()
         try:
             _send(folder, url)
-        except CloudError as error:  # the first error is the one to raise
+        except (CloudError, OSError) as error:  # the first error is the one to raise
             print(f"Error: {error}", file=sys.stderr, flush=True)
         raise
     ended.set()
@@ -107,14 +109,15 @@ def _set_aside(folder, url):
         print(f"Run: what an earlier start left in {folder} is kept as {kept}", flush=True)
 
 
-def copy_runs(folder, url, summary=True) -> None:
+def copy_runs(folder, url, summary=True, parts=PARTS) -> None:
     """Copy Runs so that what is at the URL can be gone on with, wherever this is cut off.
 
     The history goes before the checkpoint that counts on it, and summary.json, by which a Run is complete, last.
+    parts: patterns of files that stay here.
     """
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
     for later in [("*checkpoints/*", "*summary.json"), ("*summary.json",), ()][: 3 if summary else 2]:
-        left_out = PARTS + later
+        left_out = parts + later
         if any(not any(fnmatchcase(name, pattern) for pattern in left_out) for name in names):
             copying.copy(folder, url, exclude=left_out)
 
@@ -133,13 +136,17 @@ def kept(what, folder):
 
 
 def _send(folder, url):
-    """Copy the Run to its URL and remove it here; where that fails, it stays, and the error says where."""
+    """Copy the Run to its URL and remove it here; where that fails, it stays, and the error says where.
+
+    CloudError where another process trains it: it began after this one had looked, and sends the Run itself.
+    """
     if not (folder / "recipe.yaml").exists():
         return  # the training failed before it made one
-    with kept("the Run", folder):
-        copy_runs(folder, url)
-    print(f"Run: copied to {url}", flush=True)
-    shutil.rmtree(folder)
+    with runtime.locked(folder, CloudError(f"{url}: another training on this machine writes this Run")):
+        with kept("the Run", folder):
+            copy_runs(folder, url)
+        print(f"Run: copied to {url}", flush=True)
+        shutil.rmtree(folder)
 
 
 def _save_meanwhile(folder, url, ended):

@@ -81,8 +81,8 @@ def copy(src, dst, *, jobs=8, resume=True, verify=True, incremental=True, dry_ru
     incremental: leave what is there already, by size and checksum. dry_run: only say what would be done. include,
     exclude: patterns of names below a folder (`*.bin`; `*` passes "/"). progress: called with bytes done and bytes to
     do. each: called with a file and what became of it: "copied" or "skipped". deadline: seconds without success after
-    which a request is given up, or a file that another process copies. A file that fails does not stop the others,
-    unless the server is not there or refuses them all.
+    which a request is given up, or a file that another process copies; a `store` that is given has its own. A file
+    that fails does not stop the others, unless the server is not there or refuses them all.
     Raises CloudError, for an empty source as well; CopyError where files failed.
     """
 

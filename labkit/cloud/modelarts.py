@@ -132,11 +132,13 @@ class Client:
 
     def find(self, name: str) -> list[Job]:
         """The jobs of exactly this name."""
-        page = found = self.jobs(name)
-        while len(page) == PAGE:
+        found, page = {}, self.jobs(name)
+        while new := {job.id: job for job in page if job.id not in found}:  # a job made meanwhile shifts the pages
+            found |= new
+            if len(page) < PAGE:
+                break
             page = self.jobs(name, len(found))
-            found = found + page
-        return [job for job in found if job.name == name]
+        return [job for job in found.values() if job.name == name]
 
     def log(self, job: str, task: str = "worker-0") -> str:
         """The end of a task's log, as much of it as the server shows; "" before it has any."""
@@ -179,7 +181,7 @@ class Client:
         headers = sign(method, url, headers, content, access, secret)
         try:
             with self._opener.open(Request(url, content or None, headers, method=method), timeout=self.timeout) as got:
-                status, request, text = got.status, got.headers.get("X-Request-Id"), got.read()
+                status, request, text = got.status, got.headers.get("X-Request-Id"), self._read(got)
         except HTTPError as error:
             raise self._refused(place, error) from None
         except (OSError, HTTPException) as error:  # URLError is an OSError
@@ -192,10 +194,19 @@ class Client:
         except (ValueError, LookupError, TypeError, AttributeError):
             raise Unanswered(f"{place}: the answer is not what was asked for", status, None, request) from None
 
+    def _read(self, answer):
+        """Its body; TimeoutError where it does not end: the timeout is for the time between two bytes."""
+        text, end = b"", time.monotonic() + self.deadline
+        while block := answer.read1(1 << 16):
+            text += block
+            if time.monotonic() > end:
+                raise TimeoutError("the answer does not end")
+        return text
+
     def _refused(self, place, error):
         """The exception for an HTTP status that is not 2xx."""
         try:
-            told = json.loads(error.read())
+            told = json.loads(self._read(error))
             told = told if isinstance(told, dict) else {}
         except (OSError, HTTPException, ValueError):
             told = {}
@@ -205,11 +216,7 @@ class Client:
         return kind(self._clean(f"{place}: {message}"), error.code, code, request)
 
     def _clean(self, message):
-        """One line, not too long, without keys: what a server says may repeat what it was sent."""
-        for secret in filter(None, self._keys):
-            message = message.replace(secret, "***")
-        message = re.sub(r"Signature=\w+", "Signature=***", " ".join(message.split()))
-        return message if len(message) < 400 else f"{message[:400]} ..."
+        return access.cleaned(message, self._keys)
 
 
 def _id(text):

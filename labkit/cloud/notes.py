@@ -42,8 +42,9 @@ class UploadRecord:
         self.sha256, self.upload = sha256, upload
         if self.path:
             fresh = self.path.with_suffix(".new")
-            fresh.write_text(json.dumps({"place": self.place, "sha256": sha256, "upload": upload}))
-            os.replace(fresh, self.path)
+            with suppress(OSError):  # a full disk: then it is not resumed
+                fresh.write_text(json.dumps({"place": self.place, "sha256": sha256, "upload": upload}))
+                os.replace(fresh, self.path)
 
     def clear(self):
         if self.path:

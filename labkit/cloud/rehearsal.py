@@ -6,6 +6,7 @@ the job's environment. Its outputs and its log go back to the bucket, however it
 
 import codecs
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -60,7 +61,7 @@ def _bring_back(submission, results, top):
     with kept("what the job wrote", top):
         for place, folder in results.items():
             if any(path.is_file() for path in folder.rglob("*")):
-                copy_runs(folder, submission.place(place))
+                copy_runs(folder, submission.place(place), parts=())
     shutil.rmtree(top)
 
 
@@ -82,7 +83,7 @@ def _run(command, environment, folder, log, tell):
         )  # fmt: skip
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         try:
-            for piece in iter(lambda: process.stdout.read1(1 << 16), b""):
+            for piece in _pieces(process):
                 file.write(piece)
                 if tell:
                     tell(decoder.decode(piece))
@@ -99,3 +100,15 @@ def _run(command, environment, folder, log, tell):
         finally:
             with suppress(ProcessLookupError):  # whatever it has started and left
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+def _pieces(process):
+    """What a process prints until it has ended; what it has left running may hold the pipe's other end."""
+    while True:
+        ended = process.poll() is not None
+        if select.select([process.stdout], [], [], 0 if ended else 0.2)[0]:
+            if not (piece := process.stdout.read1(1 << 16)):
+                return
+            yield piece
+        elif ended:
+            return

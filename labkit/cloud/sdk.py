@@ -1,6 +1,9 @@
 """The client of esdk-obs-python with what labkit changes in it. The SDK itself is imported when a client is made."""
 
 import re
+import socket
+import threading
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 
@@ -14,17 +17,56 @@ class ErrorBody(Exception):
 
 
 def client(*arguments, **settings):
-    """An ObsClient that follows no redirect, and tells what the SDK drops: Retry-After, Location, <Error> in a 200."""
+    """An ObsClient that follows no redirect and tells what the SDK drops: Retry-After, and an <Error> in a 200.
+
+    Inside its `within` a request is cut off that takes too long.
+    """
     from obs import ObsClient
 
     class Client(ObsClient):
+        under_way = threading.local()  # sockets of what a thread asks for
+
+        def _get_server_connection_use_http1x(self, *arguments):
+            connection = super()._get_server_connection_use_http1x(*arguments)
+            connect, sockets = connection.connect, getattr(self.under_way, "sockets", [])
+
+            def connected():
+                connect()
+                sockets.append(connection.sock)
+
+            connection.connect = connected
+            return connection
+
+        @contextmanager
+        def within(self, seconds):
+            """Cut off what this thread asks for after so long: the SDK's timeout is for the time between two bytes."""
+            self.under_way.sockets = sockets = []
+
+            def cut():
+                for one in sockets:
+                    with suppress(OSError):
+                        socket.socket.shutdown(one, socket.SHUT_RDWR)  # TLS's own would break off the reader's
+
+            timer = threading.Timer(seconds, cut)
+            timer.daemon = True
+            timer.start()
+            try:
+                yield
+            finally:
+                timer.cancel()
+
+        @staticmethod
+        def _prepare_response_data(result, size):
+            data = ObsClient._prepare_response_data(result, size)
+            # An error's page that is not UTF-8, as a proxy may send, would end in a UnicodeDecodeError.
+            return data.decode("utf-8", "replace").encode() if data and result.status >= 300 else data
+
         def _is_redirect_exception(self, *_):
             return False  # keys and signature are for one server; a redirect comes out as an error
 
         def _rename_response_headers(self, headers):
             asked = headers.get("retry-after")
             kept = [("retry-after", str(seconds(asked, headers.get("date"))))] if asked else []
-            kept += [("location", headers["location"])] if headers.get("location") else []
             return super()._rename_response_headers(headers) + kept
 
         def _prepare_body(self, methodName, responseData, isJson, headers):

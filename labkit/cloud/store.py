@@ -34,6 +34,7 @@ TRANSIENT_CODES = {"BadDigest", "IncompleteBody", "InternalError", "RequestTimeo
 NO_TLS = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNSUPPORTED_PROTOCOL"}
 OBS_HOSTS = (".myhuaweicloud.com", ".myhuaweicloud.eu")  # which know the signature of OBS; others have S3's
 LONGEST_WAIT = 20.0  # seconds between two tries
+SLOWEST = 10_000  # bytes a second that a slow line brings; below that a request is cut off
 QUIET = 5.0  # seconds without an answer before it is told, and between two times that it is
 CHUNK = 1 << 20
 PAGE = 1000  # entries of a listing that are asked for at once
@@ -71,13 +72,13 @@ class Store:
     tell: called with a line of text now and then while a request is not answered and tried again.
     """
 
-    def __init__(self, client, url, deadline=300.0, tell: Callable[[str], None] | None = None):
-        self.client, self.url, self.deadline, self.tell = client, url, deadline, tell
+    def __init__(self, client, url, deadline=300.0, tell: Callable[[str], None] | None = None, keys=()):
+        self.client, self.url, self.deadline, self.tell, self._keys = client, url, deadline, tell, keys
         self._stopped, self._answered, self._told = threading.Event(), 0.0, 0.0
 
     def apart(self):
         """The same server and account; `stop` of this one does not stop the other."""
-        return Store(self.client, self.url, self.deadline, self.tell)
+        return Store(self.client, self.url, self.deadline, self.tell, self._keys)
 
     def stop(self):
         """Give up all that waits for its next try."""
@@ -98,7 +99,7 @@ class Store:
         )  # fmt: skip
         if url.startswith("https://"):
             client.context = access.tls(environment, "OBS_CA_FILE")
-        return cls(client, url, deadline, tell)
+        return cls(client, url, deadline, tell, keys)
 
     def head(self, bucket, key) -> Entry | None:
         """The object, or None where there is none."""
@@ -141,12 +142,13 @@ class Store:
         from obs import PutObjectHeader
 
         headers = PutObjectHeader(
-            md5=_md5(content), contentType="application/octet-stream", contentLength=len(content)
+            md5=_base64(hashlib.md5(content)), contentType="application/octet-stream", contentLength=len(content)
         )
         done = self._ask(
             _place(bucket, key),
             lambda: self.client.putContent(bucket, key, io.BytesIO(content), {"sha256": sha256}, headers),
             whole=lambda body: bool(body and body.etag),
+            size=len(content),
         )
         return _unquoted(done.body.etag)
 
@@ -170,7 +172,9 @@ class Store:
                     response.close()
             return result
 
-        return self._ask(_place(bucket, key), request, whole=lambda body: len(body) == end - start).body
+        return self._ask(
+            _place(bucket, key), request, whole=lambda body: len(body) == end - start, size=end - start
+        ).body
 
     def delete(self, bucket, key) -> None:
         """Remove an object, if it is there."""
@@ -209,15 +213,16 @@ class Store:
                 raise CloudError(f"{_place(bucket, key)}: the list of parts does not go on where it said it would")
             marker = following
 
-    def upload_part(self, bucket, key, upload, number, content: bytes) -> str:
-        """Write a part; returns its ETag, the MD5 of its content."""
-        md5 = _md5(content)
+    def upload_part(self, bucket, key, upload, number, content: bytes, md5=None) -> str:
+        """Write a part; returns its ETag. md5: hashlib's, of the content, where it is known."""
+        checksum = _base64(md5 or hashlib.md5(content))
         done = self._ask(
             f"{_place(bucket, key)}, part {number}",
             lambda: self.client.uploadPart(
-                bucket, key, number, upload, content=io.BytesIO(content), partSize=len(content), md5=md5
+                bucket, key, number, upload, content=io.BytesIO(content), partSize=len(content), md5=checksum
             ),
             whole=lambda body: bool(body and body.etag),
+            size=len(content),
         )
         return _unquoted(done.body.etag)
 
@@ -243,15 +248,17 @@ class Store:
 
     # -- Every request ---------------------------------------------------------------------------------
 
-    def _ask(self, place, request, *, whole=None, missing=False):
+    def _ask(self, place, request, *, whole=None, missing=False, size=0):
         """The SDK's result, after as many tries as the deadline allows; raises CloudError.
 
-        whole: says of a body whether it is all that was asked for. missing: None where there is nothing (404).
+        whole: says of a body whether it is all that was asked for. missing: None where there is nothing (404). size:
+        bytes to be moved, for which a try may take longer than the deadline.
         """
         begun, tries = time.monotonic(), 0
         while True:
             try:
-                return self._once(place, request, whole, missing)
+                with self.client.within(self.deadline + size / SLOWEST):
+                    return self._once(place, request, whole, missing)
             except _TryAgain as trouble:
                 tries += 1
                 self._tell(begun, trouble.error, tries)
@@ -280,8 +287,10 @@ class Store:
         except socket.gaierror as error:
             unknown = CloudError(f"{place}: {self.url}: {error.strerror}")
             raise unknown if error.errno == socket.EAI_NONAME else _TryAgain(unknown) from None
+        except UnicodeError as error:  # of a host's name, in IDNA
+            raise CloudError(f"{place}: {self.url}: no host has such a name: {error}") from None
         except sdk.ErrorBody as error:
-            known = CloudError(f"{place}: {error}", 200, error.code)
+            known = CloudError(f"{place}: {self._clean(str(error))}", 200, error.code)
             raise _TryAgain(known) if error.code in TRANSIENT_CODES else known from None
         except (OSError, HTTPException) as error:
             known = CloudError(f"{place}: {self.url}: {type(error).__name__}: {error}")
@@ -297,13 +306,17 @@ class Store:
             if result.status < 400:
                 there = next((urlsplit(url).netloc for name, url in result.header if name.lower() == "location"), "")
                 reason = f"{reason}: {there or 'another server'} has it; is OBS_ENDPOINT of the bucket's region?"
-            error = CloudError(f"{place}: {reason}", result.status, result.errorCode, result.requestId)
+            error = CloudError(f"{place}: {self._clean(reason)}", result.status, result.errorCode, result.requestId)
             if busy or result.errorCode in TRANSIENT_CODES:
                 raise _TryAgain(error, _retry_after(result))
             raise error
         if not usable:
             raise _TryAgain(CloudError(f"{place}: the answer is not whole", result.status, None, result.requestId))
         return result
+
+
+    def _clean(self, message):
+        return access.cleaned(message, self._keys)
 
 
 def _place(bucket, key):
@@ -324,8 +337,8 @@ def _is_address(host):
         return False
 
 
-def _md5(content):
-    return base64.b64encode(hashlib.md5(content).digest()).decode()
+def _base64(checksum):
+    return base64.b64encode(checksum.digest()).decode()
 
 
 def _unquoted(etag):

@@ -146,6 +146,9 @@ def pack(submission: Submission, folder: Path) -> list[str]:
     package = Path(runtime.__file__).parent
     wanted = {f"labkit/{name}": package / name for name in _tracked(package)}
     wanted |= {name: submission.lab / name for name in _tracked(submission.lab) if not name.startswith("runs/")}
+    if BOOT_FILE not in wanted:
+        file = submission.lab / BOOT_FILE
+        raise CloudError(f"{file}: git does not track it; a job gets what git tracks: `git add` it")
     for name, source in wanted.items():
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -285,12 +288,18 @@ def _added(shown, log):
 def fetch(bucket: str, name: str, out: Path, progress=None, store=None) -> runs.Run | None:
     """Copy the Run of the job `name` to a folder of this machine, where it names the data as it was submitted.
 
-    None where the job left no Run. Raises LabkitError, also for a Run that cannot be read.
+    None where the job left no Run. Raises LabkitError, also for a Run that cannot be read. An interrupted fetch leaves
+    a hidden folder beside `out`, from which the next one goes on.
     """
+    runs.require_free(out)
     job = below(bucket, f"jobs/{name}")
     if not copying.exists(below(job, "run/recipe.yaml"), store=store):
         return None
-    copying.copy(below(job, "run"), out, progress=progress, store=store)
+    part = out.with_name(f".{out.name}.part")
+    copying.copy(below(job, "run"), part, progress=progress, store=store)
+    if out.exists():
+        out.rmdir()  # it is free, so it is empty
+    part.rename(out)
     run = runs.open_run(out)
     with tempfile.TemporaryDirectory() as folder:
         submitted = Path(folder, "recipe.yaml")

@@ -79,17 +79,20 @@ class Transfers:
     def _upload_parts(self, path, state, bucket, key):
         size, part = state[0], part_size(state[0])
         count = -(-size // part)
-        sha256 = digest(path, "sha256")
+        sha256 = digest(path, "sha256", stopped=lambda: self._stopped)
         _require_unchanged(path, state)
         wait, stopped = self._deadline, lambda: self._stopped
         with UploadRecord(self.store.url, bucket, key, wait=wait, stopped=stopped) as record:
             upload, etags = self._open(record, path, part, count, bucket, key, sha256)
             self.count(sum(min(part, size - (number - 1) * part) for number in etags), moved=False)
+            own = dict(etags)  # those of the parts that are there have been compared
 
             def send(number):
                 with self._room:
                     content = read_part(path, part, number)
-                    etags[number] = self.store.upload_part(bucket, key, upload, number, content)
+                    md5 = hashlib.md5(content)
+                    etags[number] = self.store.upload_part(bucket, key, upload, number, content, md5)
+                    own[number] = md5.hexdigest()
                 self.count(len(content))
 
             try:
@@ -99,17 +102,17 @@ class Transfers:
                 self.store.abort_multipart_upload(bucket, key, upload)
                 record.clear()
                 raise
-            ordered = [etags[number] for number in range(1, count + 1)]
-            self.store.complete_multipart_upload(bucket, key, upload, ordered)
-            self._require_there(bucket, key, size, sha256, etag_of_parts(ordered))
+            numbers = range(1, count + 1)
+            self.store.complete_multipart_upload(bucket, key, upload, [etags[number] for number in numbers])
+            self._require_there(bucket, key, size, sha256, etag_of_parts([own[number] for number in numbers]))
             record.clear()
 
     def _require_there(self, bucket, key, size, sha256, etag):
         """CloudError where the object is not what was sent. Of one that the server encrypts, the ETag says nothing."""
         found = self.store.head(bucket, key)
-        if found is None or (found.size, found.sha256) != (size, sha256) or not (
-            found.encrypted or found.etag == etag
-        ):  # fmt: skip
+        if found is None:
+            raise CloudError(f"obs://{bucket}/{key}: uploaded, but not there: somebody has removed it, or the upload")
+        if (found.size, found.sha256) != (size, sha256) or not (found.encrypted or found.etag == etag):
             raise CloudError(f"obs://{bucket}/{key}: uploaded, but the server has another object there")
 
     def _open(self, record, path, part, count, bucket, key, sha256):
@@ -150,7 +153,7 @@ class Transfers:
                             error.status, error.code, error.request_id,
                         ) from None  # fmt: skip
                     raise
-                if not self.verify or matches(self.store, bucket, entry, hidden) is not False:
+                if not self.verify or matches(self.store, bucket, entry, hidden, lambda: self._stopped) is not False:
                     break
                 self.count(-size, moved=False)
             else:
@@ -230,12 +233,14 @@ def read_part(path, part, number) -> bytes:
         return file.read(part)
 
 
-def digest(path, algorithm, size=None, begin=0) -> str:
-    """Checksum of `size` bytes of a file, or of all, from `begin` on."""
+def digest(path, algorithm, size=None, begin=0, stopped=lambda: None) -> str:
+    """Checksum of `size` bytes of a file, or of all, from `begin` on. stopped: the error to stop with, or None."""
     found, left = hashlib.new(algorithm), os.stat(path).st_size if size is None else size
     with open(path, "rb", buffering=0) as file:
         file.seek(begin)
         while left and (block := file.read(min(left, CHUNK))):
+            if error := stopped():
+                raise error
             found.update(block)
             left -= len(block)
     return found.hexdigest()
@@ -250,18 +255,18 @@ def etag_of_parts(etags) -> str | None:
     return f"{hashlib.md5(joined).hexdigest()}-{len(etags)}"
 
 
-def matches(store, bucket, entry: Entry, path) -> bool | None:
+def matches(store, bucket, entry: Entry, path, stopped=lambda: None) -> bool | None:
     """Whether a file begins with the object's content, by checksum; None where nothing tells.
 
     An ETag without a hyphen is an MD5, unless the server encrypts. Of an object in parts by another tool, which has no
     SHA-256, the likely sizes of parts are tried: the ETag proves that it is the same, never that it is another.
     """
     whole = "-" not in entry.etag
-    if not entry.sha256 and whole and digest(path, "md5", entry.size) == entry.etag:
+    if not entry.sha256 and whole and digest(path, "md5", entry.size, stopped=stopped) == entry.etag:
         return True
     found = entry if entry.sha256 else store.head(bucket, entry.key)
     if found and found.etag == entry.etag and found.sha256:
-        return digest(path, "sha256", entry.size) == found.sha256
+        return digest(path, "sha256", entry.size, stopped=stopped) == found.sha256
     if whole:
         return None if found and found.encrypted else False
     return _made_of_parts(path, entry.size, entry.etag) or None
