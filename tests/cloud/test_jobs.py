@@ -211,8 +211,11 @@ def left(tmp_path):
 def test_a_run_goes_back_in_the_end(carried, tmp_path):
     with carrying.run_folder(carried, True, True) as folder:
         assert not folder.exists()
-        write_run(folder, 3, complete=True)
-    assert there(carried).keys() == {"recipe.yaml", "history.jsonl", "checkpoints/latest.ckpt", "summary.json"}
+        write_run(folder, 3, complete=True)  # with a part.ckpt
+        (folder / "checkpoints" / "depart.ckpt").write_text("whole")
+    assert there(carried).keys() == {
+        "recipe.yaml", "history.jsonl", "checkpoints/latest.ckpt", "checkpoints/depart.ckpt", "summary.json"
+    }  # fmt: skip
     assert left(tmp_path) == []
 
 
