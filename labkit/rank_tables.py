@@ -166,6 +166,6 @@ def _add(devices, number, address, what):
 
 def _require_address(address, what):
     try:
-        ip_address(address)
+        ip_address(str(address))  # of a number it would make one
     except ValueError:
         raise RankTableError(f"{what}: {address!r} is no IP address") from None

@@ -295,11 +295,17 @@ def fetch(bucket: str, name: str, out: Path, progress=None, store=None) -> runs.
     job = below(bucket, f"jobs/{name}")
     if not copying.exists(below(job, "run/recipe.yaml"), store=store):
         return None
-    part = out.with_name(f".{out.name}.part")
+    whole = out.resolve()
+    part = whole.with_name(f".{whole.name}.part")
     copying.copy(below(job, "run"), part, progress=progress, store=store)
-    if out.exists():
-        out.rmdir()  # it is free, so it is empty
-    part.rename(out)
+    there = _names(below(job, "run"), store)
+    for path in [path for path in part.rglob("*") if path.is_file()]:
+        if path.relative_to(part).as_posix() not in there:  # of an interrupted fetch of another Run
+            path.unlink()
+    whole.mkdir(parents=True, exist_ok=True)
+    for path in part.iterdir():
+        path.rename(whole / path.name)
+    part.rmdir()
     run = runs.open_run(out)
     with tempfile.TemporaryDirectory() as folder:
         submitted = Path(folder, "recipe.yaml")

@@ -73,7 +73,7 @@ class Transfers:
             sha256 = hashlib.sha256(content).hexdigest()
             etag = self.store.put(bucket, key, content, sha256)
             if self.verify and etag != hashlib.md5(content).hexdigest():  # as a server that encrypts may say
-                self._require_there(bucket, key, size, sha256, None)
+                self._require_there(bucket, key, size, sha256, None, etag)
         self.count(size)
 
     def _upload_parts(self, path, state, bucket, key):
@@ -102,18 +102,27 @@ class Transfers:
                 self.store.abort_multipart_upload(bucket, key, upload)
                 record.clear()
                 raise
-            numbers = range(1, count + 1)
-            self.store.complete_multipart_upload(bucket, key, upload, [etags[number] for number in numbers])
-            self._require_there(bucket, key, size, sha256, etag_of_parts([own[number] for number in numbers]))
+            sent, said = ([found[number] for number in range(1, count + 1)] for found in (own, etags))
+            self.store.complete_multipart_upload(bucket, key, upload, said)
+            self._require_there(bucket, key, size, sha256, etag_of_parts(sent), etag_of_parts(said))
             record.clear()
 
-    def _require_there(self, bucket, key, size, sha256, etag):
-        """CloudError where the object is not what was sent. Of one that the server encrypts, the ETag says nothing."""
-        found = self.store.head(bucket, key)
+    def _require_there(self, bucket, key, size, sha256, sent, said):
+        """CloudError where the object is not what was sent. Of one that the server encrypts, the ETag says nothing.
+
+        sent: the ETag of that; said: what the server has made of it. If that is there, it is removed: it was damaged on
+        its way, but has the file's SHA-256, so the next copy would take it for the file.
+        """
+        found, place = self.store.head(bucket, key), f"obs://{bucket}/{key}"
         if found is None:
-            raise CloudError(f"obs://{bucket}/{key}: uploaded, but not there: somebody has removed it, or the upload")
-        if (found.size, found.sha256) != (size, sha256) or not (found.encrypted or found.etag == etag):
-            raise CloudError(f"obs://{bucket}/{key}: uploaded, but the server has another object there")
+            raise CloudError(f"{place}: uploaded, but not there: somebody has removed it, or the upload")
+        if (found.size, found.sha256) == (size, sha256):
+            if found.encrypted or found.etag == sent:
+                return
+            if found.etag == said:
+                self.store.delete(bucket, key)
+                raise CloudError(f"{place}: damaged on its way up, which the server did not see; removed there")
+        raise CloudError(f"{place}: uploaded, but the server has another object there")
 
     def _open(self, record, path, part, count, bucket, key, sha256):
         """Id of our open upload of this content, begun if there is none, and the ETags that it has by number."""

@@ -30,6 +30,7 @@ class Fault:
     stall: float = 0  # seconds before the request goes on to the server
     hold: threading.Event | None = None  # the request goes on to the server when this is set
     stall_answer: float = 0  # seconds in the middle of the answer's body, or of its head if it has no body
+    drip: str | None = None  # "head" or "body" of the answer comes a byte at a time, two of them a second
     flip_upload: int | None = None  # change the byte here
     flip_download: int | None = None
     reset_upload: int | None = None  # so many bytes reach the server, then all is reset; 0: no head either
@@ -189,6 +190,9 @@ class FaultProxy:
             client.sendall(lines[:20])
             time.sleep(fault.stall_answer)
             lines = lines[20:]
+        if fault.drip == "head":
+            _drip(client, lines)
+            return False
         client.sendall(lines)
         for block in body:
             ends = [place for place in (fault.reset_download, fault.truncate) if place is not None]
@@ -204,6 +208,8 @@ class FaultProxy:
                 client.sendall(block[: len(block) // 2])
                 time.sleep(fault.stall_answer)
                 client.sendall(block[len(block) // 2 :])
+            elif fault.drip:
+                _drip(client, block)
             else:
                 client.sendall(block)
             seen.down += len(block)
@@ -276,6 +282,12 @@ def _flipped(block, begin, place):
         return block
     at = place - begin
     return block[:at] + bytes([block[at] ^ 1]) + block[at + 1 :]
+
+
+def _drip(client, content):
+    for place in range(len(content)):
+        client.sendall(content[place : place + 1])
+        time.sleep(0.5)
 
 
 def _made(status, content=b"", headers=()):

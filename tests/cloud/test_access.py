@@ -66,6 +66,14 @@ def test_a_file_that_is_of_no_use_is_not_quoted(write, text, says):
     assert "hush" not in str(caught.value)
 
 
+def test_a_file_that_cannot_be_read(tmp_path):
+    """As one that belongs to root; here, for root reads everything, a folder of that name."""
+    (tmp_path / ".huaweicloud" / "credentials").mkdir(parents=True)
+    with pytest.raises(CloudError, match=r"^~/.huaweicloud/credentials: cannot be read \(Is a directory\)$"):
+        access.credentials({})
+    assert access.credentials(OWN) == ("o", "p", "t")
+
+
 def test_project():
     assert access.project({"HUAWEICLOUD_SDK_PROJECT_ID": "p"}) == "p"
     assert access.project({"HUAWEICLOUD_SDK_PROJECT_ID": "p", "MODELARTS_PROJECT_ID": "own"}) == "own"

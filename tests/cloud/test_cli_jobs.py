@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -230,6 +231,13 @@ def test_submit(account, stub):
     assert again.exit_code == 1 and "mine: there is a job of this name already (job-1)" in again.stderr
 
 
+def test_a_folder_with_a_space_in_its_name(account):
+    """The command that is told can be typed as it is."""
+    done = submit(account, "--name", "mine", "--out", "my runs/one")
+    command = done.stderr.partition("when it has ended: ")[2]
+    assert shlex.split(command) == ["labkit", "jobs", "fetch", "mine", "--bucket", account, "--out", "my runs/one"]
+
+
 def test_dry_run(account, stub, tmp_path):
     """The body that would be sent, on stdout; nobody is asked anything and nothing is copied."""
     done = submit(account, "--name", "mine", "--dry-run", "--set", "epochs=2")
@@ -240,14 +248,17 @@ def test_dry_run(account, stub, tmp_path):
 
 
 def test_dry_run_shows_no_variables(nobody, small_lab):
-    """One of job.yaml may be a key. The commit is labkit's own."""
+    """One of job.yaml may be a key, as a parameter may. The commit and the profile are labkit's own."""
     lab = small_lab()
     with open(lab / "job.yaml", "a") as file:
-        file.write("environment: {WANDB_API_KEY: hush}\nbucket: obs://my-bucket\n")
+        file.write("environment: {WANDB_API_KEY: hush}\nparameters: {key: hush}\nbucket: obs://my-bucket\n")
     done = labkit("submit", lab, "--profile", "sample", "--dry-run")
     assert done.exit_code == 0 and "hush" not in done.output
     told = json.loads(done.stdout)["algorithm"]["environments"]
     assert told["WANDB_API_KEY"] == "***" and len(told["LABKIT_COMMIT"]) >= 40
+    assert json.loads(done.stdout)["algorithm"]["parameters"] == [
+        {"name": "key", "value": "***"}, {"name": "profile", "value": "sample"}
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("arguments, says", [
@@ -298,7 +309,7 @@ def run_job(stub, bucket, phase, recorded, folder):
 
 
 @pytest.mark.parametrize("phase, recorded, status", [
-    ("Completed", "resnet20-laptop", 0), ("Failed", "resnet20-laptop", 1), ("Failed", None, 1)
+    ("Completed", "resnet20-laptop", 0), ("Failed", "resnet20-laptop", 1), ("Failed", None, 1), ("Completed", None, 1)
 ])  # fmt: skip
 def test_wait_and_fetch(account, stub, phase, recorded, status, tmp_path):
     thread = threading.Thread(target=run_job, args=(stub, account, phase, recorded, tmp_path / "job"))

@@ -5,13 +5,15 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from copies import BIG, LARGE, PART, content_of, contents, make, notes, open_uploads, put
-from proxy import ERROR, HTML, busy
+from proxy import ERROR, HTML, FaultProxy, busy
 from swift import environment
 
 from labkit.cloud.copying import CopyError, copy, rm, stat, verify
+from labkit.cloud.notes import short
 from labkit.cloud.place import CloudError
 from labkit.cloud.store import Store
 
@@ -130,6 +132,30 @@ def test_bytes_that_are_always_flipped(direct, through, proxy, bucket, tmp_path,
     with pytest.raises(CopyError) as caught:
         copy(tmp_path / "k", f"obs://{bucket}/other", store=through)
     assert caught.value.code == "BadDigest" and direct.head(bucket, "other") is None
+
+
+@pytest.mark.parametrize("size, path", [(1000, "/k"), (len(BIG), "partNumber=1"), (len(BIG), "partNumber=3")])
+def test_a_server_that_takes_what_was_damaged(moto, tmp_path, size, path):
+    """moto asks no Content-MD5. The object has the file's SHA-256, so the next copy would pass over it: it goes."""
+    bucket = moto.new_bucket()
+    (tmp_path / "k").write_bytes(BIG[:size])
+    with FaultProxy(moto.port) as proxy:
+        through = Store.connect(moto.environment | {"OBS_ENDPOINT": proxy.url}, deadline=20)
+        damage = proxy.plant(method="PUT", path=path, flip_upload=77)
+        with pytest.raises(CopyError, match="k: damaged on its way up") as caught:
+            copy(tmp_path / "k", f"obs://{bucket}/k", store=through)
+        assert damage.times == 0 and caught.value.report.copied == 0
+        assert copy(tmp_path / "k", f"obs://{bucket}/k", store=through).copied == 1
+        assert content_of(through, bucket, "k") == BIG[:size] and notes() == []
+
+
+def test_a_record_that_cannot_be_written(direct, through, bucket, big):
+    """Then the upload is not resumed should it be cut off, but goes on now."""
+    in_the_way = Path(os.environ["XDG_CACHE_HOME"], "labkit", "uploads", f"{short(through.url, bucket, 'k')}.new")
+    in_the_way.mkdir(parents=True)
+    copy(big, f"obs://{bucket}/k", store=through)
+    assert in_the_way.is_dir() and content_of(direct, bucket, "k") == BIG
+    assert open_uploads(direct, bucket, "k") == [] and notes() == []
 
 
 @pytest.mark.parametrize("status", [503, 429])
@@ -299,7 +325,7 @@ def test_an_upload_that_someone_gives_up(direct, through, proxy, bucket, big):
             direct.abort_multipart_upload(bucket, "k", upload)
 
     acting = when(lambda: proxy.requests("POST", "uploadId"), act, hold)
-    with pytest.raises(CopyError, match="another object there"):
+    with pytest.raises(CopyError, match="uploaded, but not there: somebody has removed it, or the upload"):
         copy(big, f"obs://{bucket}/k", store=through)
     acting.join()
     copy(big, f"obs://{bucket}/k", store=through)

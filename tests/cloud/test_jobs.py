@@ -1,5 +1,6 @@
 """Inside a job: where a start file finds itself, what it starts, and what a job with URLs carries. No training."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -210,8 +211,11 @@ def left(tmp_path):
 def test_a_run_goes_back_in_the_end(carried, tmp_path):
     with carrying.run_folder(carried, True, True) as folder:
         assert not folder.exists()
-        write_run(folder, 3, complete=True)
-    assert there(carried).keys() == {"recipe.yaml", "history.jsonl", "checkpoints/latest.ckpt", "summary.json"}
+        write_run(folder, 3, complete=True)  # with a part.ckpt
+        (folder / "checkpoints" / "depart.ckpt").write_text("whole")
+    assert there(carried).keys() == {
+        "recipe.yaml", "history.jsonl", "checkpoints/latest.ckpt", "checkpoints/depart.ckpt", "summary.json"
+    }  # fmt: skip
     assert left(tmp_path) == []
 
 
@@ -268,6 +272,25 @@ def test_two_trainings_of_one_run(carried):
         write_run(folder, 1)
     with runs.alone(runs.open_run(folder)), pytest.raises(CloudError, match="run: another training on this machine"):
         carrying.run_folder(carried, True, True).__enter__()
+
+
+def test_two_trainings_of_one_run_that_begin_together(carried, tmp_path, capsys):
+    """Both have looked before there was a folder; the one that is refused takes nothing of the other's away."""
+    with carrying.run_folder(carried, True, True) as folder:
+        refused = pytest.raises(runs.RunError, match="another training of this Run is under way")
+        with refused, carrying.run_folder(carried, True, True) as same:
+            assert same == folder
+            write_run(folder, 1)  # by the first
+            training = contextlib.ExitStack()
+            training.enter_context(runs.alone(runs.open_run(folder)))
+            with runs.alone(runs.open_run(same)):
+                raise AssertionError("two at once")
+        assert "run: another training on this machine writes this Run" in capsys.readouterr().err
+        assert runs.open_run(folder).checkpoint.read_text() == "1" and not (tmp_path / "bucket").exists()
+        write_run(folder, 3, complete=True)
+        training.close()
+    assert there(carried)["checkpoints/latest.ckpt"] == "3" and "summary.json" in there(carried)
+    assert left(tmp_path) == []
 
 
 @pytest.mark.parametrize("fails", [False, True])

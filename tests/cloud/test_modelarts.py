@@ -1,5 +1,6 @@
 """The client of ModelArts against a server on this machine that checks signatures, and loses answers when told to."""
 
+import json
 import time
 
 import modelarts_stub as stubs
@@ -78,6 +79,28 @@ def test_find_looks_behind_the_first_page(stub):
         stub.jobs[f"newer-{number}"] = {"metadata": metadata, "status": {"phase": "Completed"}}
     assert len(asked.jobs("cifar10-1")) == modelarts.PAGE
     assert [job.id for job in asked.find("cifar10-1")] == ["job-1"]
+
+
+def add(jobs, *ids):
+    """Jobs of one name."""
+    for one in ids:
+        jobs[one] = {"metadata": {"id": one, "name": SPEC.name}, "status": {"phase": "Completed"}}
+
+
+def test_find_on_a_server_that_knows_no_offset(stub):
+    """It shows the same page for ever."""
+    add(stub.jobs, *map(str, range(2 * modelarts.PAGE)))
+    stub.offsets = False
+    assert len(client(stub).find(SPEC.name)) == modelarts.PAGE and stub.operations() == [SEARCH] * 2
+
+
+def test_a_job_that_is_created_between_two_pages(stub):
+    """It moves the last one of the first page to the second."""
+    before = [str(number) for number in range(2 * modelarts.PAGE)]
+    add(stub.jobs, *before)
+    stub.faults[SEARCH] = [None, lambda jobs: add(jobs, "newest")]
+    found = [job.id for job in client(stub).find(SPEC.name)]
+    assert sorted(found) == sorted(before) and "newest" in stub.jobs
 
 
 def test_flavors_and_engines(stub):
@@ -181,6 +204,16 @@ def test_reads_end_at_the_deadline(stub):
     with pytest.raises(CloudError, match=r"busy; given up after \d+ tries in \d+ s \(status 503, APIG.0201") as caught:
         client(stub, deadline=1).engines()
     assert time.monotonic() - begun < 2 and caught.value.status == 503
+
+
+@pytest.mark.parametrize("status", [200, 503])
+def test_an_answer_that_comes_a_byte_at_a_time(stub, status):
+    """The socket's timeout never passes; all of it would take 40 seconds."""
+    stub.faults["GET training-job-engines"] = [(status, json.dumps({"items": []}) + " " * 200, True)] * 99
+    begun = time.monotonic()
+    with pytest.raises(CloudError, match=r"(does not end|Service Unavailable); given up after"):
+        client(stub, deadline=1).engines()
+    assert time.monotonic() - begun < 10
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404])

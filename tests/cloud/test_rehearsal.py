@@ -52,7 +52,7 @@ def test_what_a_job_is_given(submit, small_lab, tmp_path):
     """Fresh folders, the arguments and environment of a job of ModelArts, and none of another launch."""
     bucket = f"file://{tmp_path}/b"
     done = submit(small_lab(), bucket, "--name", "mine", "--cards", "2", RANK_TABLE_FILE="/t", RANK_ID="5", MS_ROLE="x")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1 and "job mine: Completed, exit status 0" in done.stderr  # but it left no Run
     found = told(done.stdout)
     top = found["cwd"]
     assert found["given"] == {
@@ -149,6 +149,33 @@ def test_a_job_that_does_not_end_is_ended(uploaded, tmp_path, monkeypatch):
     child = int(log.partition("child ")[2].split()[0])
     assert log.endswith("not yet\n")
     assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+
+
+LEAVES = """
+import subprocess
+child = subprocess.Popen(["sleep", "60"])
+print(f"child {child.pid}\\n" + "x" * 200_000 + "\\nthe end")
+"""
+
+
+def test_what_a_job_leaves_running_is_not_waited_for(uploaded, tmp_path):
+    """It holds the other end of the pipe; it is ended."""
+    begun, told = time.monotonic(), []
+    assert rehearsal.rehearse(uploaded(LEAVES), tell=told.append) == 0
+    assert time.monotonic() - begun < 30
+    log = (tmp_path / "b/jobs/mine/log/mine-worker-0.log").read_text()
+    assert log == "".join(told) and log.endswith("x\nthe end\n") and log.count("x") > 200_000
+    child = int(log.partition("child ")[2].split()[0])
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+
+
+def test_all_that_a_job_wrote_comes_back(uploaded, tmp_path):
+    """Whatever it is called: a Run's own halves are left out only where labkit sends a Run."""
+    names = ("depart.ckpt", "part.ckpt", "a.part", "deep/b.part")
+    action = f"for name in {names}:\n    path = Path(given['train_url'], name)\n"
+    action += "    path.parent.mkdir(exist_ok=True)\n    path.write_text(name)\n"
+    assert rehearsal.rehearse(uploaded(action)) == 0
+    assert {name: (tmp_path / "b/jobs/mine/run" / name).read_text() for name in names} == dict(zip(names, names))
 
 
 def test_what_cannot_go_back_stays(uploaded, tmp_path):

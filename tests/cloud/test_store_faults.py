@@ -149,6 +149,34 @@ def test_nobody_answers(swift, proxy, monkeypatch, missing, says):
     assert 2 <= len(told) <= 3 and all(line.startswith(f"{said}, trying again (") for line in told)
 
 
+@pytest.mark.parametrize("method, part", [("head", "head"), ("put_part", "head"), ("list", "body"), ("get", "body")])
+def test_an_answer_that_comes_a_byte_at_a_time(store, through, proxy, bucket, method, part):
+    """The socket's timeout never passes; without another bound, the shortest of these would take 11 seconds."""
+    prepared = Prepared(store, bucket)
+    proxy.plant(times=10**6, drip=part)
+    through.deadline, through.client.timeout, begun = 2, 1, time.monotonic()
+    with pytest.raises(CloudError, match="given up after"):
+        getattr(prepared, method)(through)
+    assert time.monotonic() - begun < 8
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_page_that_is_not_utf_8(store, through, proxy, bucket, method):
+    prepared = Prepared(store, bucket)
+    for status in (503, 429):
+        proxy.plant(answer=(status, b"<html>Zu viele Anfragen f\xfcr uns \xff</html>", {"Content-Type": "text/html"}))
+    getattr(prepared, method)(through)
+    assert len(proxy.requests()) >= 3
+
+
+def test_a_bucket_that_no_host_can_be_named_after():
+    """It is part of the host's name; nobody is asked."""
+    store = Store.connect(environment("https://obs.cn-north-4.myhuaweicloud.com"), deadline=20)
+    with pytest.raises(CloudError, match=r"^obs://my\.\.bucket/k: .*no host has such a name") as caught:
+        store.head("my..bucket", "k")
+    assert "given up" not in str(caught.value)
+
+
 def test_one_object_that_fails_is_not_the_server(store, through, proxy, bucket):
     """It is told apart from a server that is not there: other requests may fare better."""
     prepared = Prepared(store, bucket)
@@ -332,3 +360,23 @@ def test_no_secret_is_told(store, proxy, bucket, caplog, capfd):
         told += traceback.format_exception(caught.value)
     said = caplog.text + "".join(capfd.readouterr()) + "".join(told)
     assert all(word not in said for word in ("testing", "a-hidden-token", "Signature", TEXT.decode()))
+
+
+ECHO = (
+    b"<?xml version='1.0' encoding='UTF-8'?><Error><Code>AccessDenied</Code><Message>you sent AWS4-HMAC-SHA256 "
+    b"Credential=of-somebody/2026, SignedHeaders=host, Signature=abcdef01 and x-amz-security-token:a-hidden-token "
+    b"/k?Signature=abcdef02&amp;x=1</Message></Error>"
+)
+
+
+@pytest.mark.parametrize("status", [403, 200, 307])
+@pytest.mark.parametrize("method", ["list", "begin", "complete"])
+def test_a_server_that_repeats_what_it_was_sent(store, proxy, bucket, caplog, capfd, method, status):
+    caplog.set_level(logging.DEBUG)
+    prepared = Prepared(store, bucket)
+    asking = Store.connect(environment(proxy.url) | {"OBS_SECURITY_TOKEN": "a-hidden-token"}, deadline=20)
+    proxy.plant(answer=(status, ECHO, {}))
+    with pytest.raises(CloudError, match=r"you sent .*Credential=\*\*\*, .*Signature=\*\*\* and ") as caught:
+        getattr(prepared, method)(asking)
+    said = caplog.text + "".join(capfd.readouterr()) + "".join(traceback.format_exception(caught.value))
+    assert not [word for word in ("a-hidden-token", "of-somebody", "abcdef", "testing") if word in said]

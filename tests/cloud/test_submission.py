@@ -151,6 +151,15 @@ def test_code_that_git_does_not_track(prepare, small_lab, tmp_path):
         submission.pack(prepare("obs://my-bucket", lab=str(lab)), tmp_path / "code")
 
 
+def test_a_start_file_that_git_does_not_track(prepare, small_lab, tmp_path):
+    """The job would have none."""
+    lab = small_lab()
+    subprocess.run(["git", "-C", lab, "rm", "-q", "--cached", "train.py"], check=True)
+    with pytest.raises(CloudError, match="^.*lab/train.py: git does not track it; .*`git add` it$") as caught:
+        submission.pack(prepare("obs://my-bucket", lab=str(lab)), tmp_path / "code")
+    assert len(str(caught.value).splitlines()) == 1 and not (tmp_path / "code").exists()
+
+
 LOADED = """
 import ast, sys
 from labkit import jobs, training
@@ -304,3 +313,63 @@ def test_a_fetched_run_finds_data_that_was_given(prepare, sample_data, tmp_path)
     runs.create(tmp_path / "b/jobs/mine/run", asked.recipe)
     run = submission.fetch(f"file://{tmp_path}/b", "mine", tmp_path / "fetched")
     assert run.recipe.data.folder == str(tmp_path / "digits")
+
+
+@pytest.fixture
+def fetched_run(uploaded, tmp_path):
+    """Function that fetches the job's Run to this folder; in the bucket it has a checkpoint."""
+    asked, bucket = uploaded
+    runs.create(bucket / "jobs/mine/run", asked.recipe)
+    (bucket / "jobs/mine/run/checkpoints/latest.ckpt").write_text("1")
+    return lambda out: submission.fetch(f"file://{bucket}", "mine", out)
+
+
+def names(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def test_fetch_to_a_folder_that_is_there(fetched_run, tmp_path, monkeypatch):
+    """An empty one, also as "."; or with what a killed process left, which holds nothing."""
+    for name, leaves in (("empty", ()), ("killed", ("checkpoints", "recipe.yaml.part"))):
+        (tmp_path / name).mkdir()
+        for one in leaves:
+            (tmp_path / name / one).touch() if "." in one else (tmp_path / name / one).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        assert fetched_run(submission.Path(".")).checkpoint.read_text() == "1"
+        assert {"checkpoints/latest.ckpt", "recipe.yaml"} <= set(names(tmp_path / name))
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_fetch_to_a_folder_with_something_in_it(fetched_run, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("mine")
+    with pytest.raises(runs.RunError, match="mine: already there"):
+        fetched_run(tmp_path / "mine")
+    assert names(tmp_path / "mine") == ["thesis.txt"] and not list(tmp_path.glob(".*"))
+
+
+def test_what_another_fetch_left_is_no_part_of_a_run(fetched_run, tmp_path):
+    """Of another job, to a folder of the same name: it was complete, and this one is not."""
+    part = tmp_path / ".mine.part"
+    part.mkdir()
+    for name in ("summary.json", "recipe.yaml"):
+        (part / name).write_text("{}")
+    assert not fetched_run(tmp_path / "mine").complete
+    assert names(tmp_path / "mine") == ["checkpoints/latest.ckpt", "recipe.yaml"] and not part.exists()
+
+
+def test_an_interrupted_fetch_goes_on(uploaded, direct, through, proxy, bucket, tmp_path):
+    """By the same command; what came whole is not copied again. Until then there is no Run."""
+    asked, folder = uploaded
+    runs.create(folder / "jobs/mine/run", asked.recipe)
+    (folder / "jobs/mine/run/checkpoints/latest.ckpt").write_text("1" * 1000)
+    copying.copy(folder / "jobs", f"obs://{bucket}/jobs", store=direct)
+    proxy.plant(method="GET", path="latest.ckpt", times=10**6, reset_download=500)
+    through.deadline = 0.5
+    with pytest.raises(CloudError, match="latest.ckpt: .*given up"):
+        submission.fetch(f"obs://{bucket}", "mine", tmp_path / "mine", store=through)
+    assert not (tmp_path / "mine").exists() and (tmp_path / ".mine.part/recipe.yaml").exists()
+    proxy.clear()
+    run = submission.fetch(f"obs://{bucket}", "mine", tmp_path / "mine", store=through)
+    assert run.checkpoint.read_text() == "1" * 1000 and names(run.path) == ["checkpoints/latest.ckpt", "recipe.yaml"]
+    assert not (tmp_path / ".mine.part").exists() and not proxy.requests("GET", "run/recipe.yaml")

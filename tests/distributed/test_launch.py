@@ -12,7 +12,9 @@ import socket
 import subprocess
 import sys
 from contextlib import nullcontext
+from socket import AF_INET
 
+import psutil
 import pytest
 
 from labkit import launch, rank_tables
@@ -105,6 +107,11 @@ def with_device(**changes):
         (with_device(rank_id="one"), "rank table.*'one'"),
         (with_device(device_id="0"), "device_id"),
         (with_device(device_id=None), "rank table"),
+        (with_device(device_ip="192.168.100"), "device_ip: '192.168.100' is no IP address"),
+        (with_device(device_ip=7), "device_ip: 7 is no IP address"),
+        (table(ONE, ONE), "server_id: a server is listed twice"),
+        (table(ONE, ("10.0.0.2", [0])), "device: 2 and 1: must be as many on each server"),
+        (table(("10.0.0.2", []), ONE), "device: 0 and 2: must be as many on each server"),
     ],
 )
 def test_rank_table_that_is_wrong(write, content, named):
@@ -112,6 +119,13 @@ def test_rank_table_that_is_wrong(write, content, named):
     with pytest.raises(RankTableError, match=rf"^{file}: .*{named}") as caught:
         rank_tables.read_rank_table(file)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_rank_table_of_one_server_without_addresses(write):
+    content = table(ONE)
+    for device in content["server_list"][0]["device"]:
+        del device["device_ip"]
+    assert len(rank_tables.read_rank_table(write(content))) == 2
 
 
 def test_rank_table_that_is_missing(tmp_path):
@@ -138,6 +152,15 @@ def test_cards_of_this_server(write):
 def test_cards_that_do_not_fit(write, servers, count, named):
     with pytest.raises(RankTableError, match=named):
         rank_tables.local_cards(write(table(*servers)), count)
+
+
+def test_two_servers_that_are_this_machine(write):
+    """By two of its addresses: which cards are here, nobody can tell."""
+    own = sorted({one.address for found in psutil.net_if_addrs().values() for one in found if one.family == AF_INET})
+    if len(own) < 2:
+        pytest.skip("this machine has one IPv4 address")
+    with pytest.raises(RankTableError, match=f"server_id: {own[0]} and {own[1]} are both an address of this machine"):
+        rank_tables.local_cards(write(table((own[0], [0, 1]), (own[1], [0, 1]))), 4)
 
 
 # -- Processes without MindSpore --------------------------------------------------------------------
@@ -202,7 +225,7 @@ time.sleep(600)
 
 @pytest.mark.parametrize("action, how, status", [
     ("os.kill(os.getpid(), signal.SIGKILL)", "was killed (SIGKILL)", 137),
-    ("sys.exit(3)", "ended with exit status 3", 3),
+    ("sys.exit(3)", "ended with exit status 3", 3), ("os.kill(os.getpid(), 40)", "was killed (signal 40)", 168),
 ])  # fmt: skip
 def test_a_failure_ends_all_at_once(labkit, script, write, tmp_path, action, how, status):
     done = labkit.run(
@@ -215,12 +238,21 @@ def test_a_failure_ends_all_at_once(labkit, script, write, tmp_path, action, how
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_an_interrupted_launch_leaves_nothing(labkit, script, write, number):
-    """The first interrupts it; SIGINT is what Ctrl-C sends."""
+def test_an_interrupted_launch_leaves_nothing(labkit, script, write, tmp_path, number):
+    """The first interrupts it; SIGINT is what Ctrl-C sends. The folder of its logs goes too."""
+    (tmp_path / "tmp").mkdir()
     stop = f"import os, time\nif os.environ['RANK_ID'] == '1': os.kill(os.getppid(), {number.value})\ntime.sleep(600)"
-    done = labkit.run("launch", "-n", 2, "--rank-table", write(table(("10.0.0.1", [0, 1]))), script(stop))
+    file = write(table(("10.0.0.1", [0, 1])))
+    done = labkit.run("launch", "-n", 2, "--rank-table", file, script(stop), TMPDIR=str(tmp_path / "tmp"))
     assert (done.returncode, done.stderr) == (130, "\nstopped\n")
-    assert labkit.left() == []
+    assert labkit.left() == [] and list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_logs_of_a_failed_launch_stay(labkit, script, tmp_path):
+    (tmp_path / "tmp").mkdir()
+    done = labkit.run("launch", "-n", 1, script("raise SystemExit(3)"), TMPDIR=str(tmp_path / "tmp"))
+    [log] = (tmp_path / "tmp").glob("labkit-launch-*/worker_0.log")
+    assert done.stderr == f"Error: worker_0 ended with exit status 3; the end of {log}: (empty)\n"
 
 
 def test_a_killed_launch_leaves_nothing(labkit, script, write):
@@ -351,6 +383,14 @@ def test_no_launch_in_one_of_several_processes(labkit, script):
     done = labkit.run("launch", "-n", 2, script(PRINT), RANK_SIZE="8", RANK_ID="3")
     assert done.returncode == 1
     assert done.stderr.startswith("Error: RANK_SIZE is 8") and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("role", [{"MS_ROLE": "MS_SCHED"}, {"MS_ROLE": "MS_WORKER", "RANK_ID": "0", "RANK_SIZE": "1"}])
+def test_no_launch_below_msrun(labkit, script, role):
+    done = labkit.run("launch", "-n", 2, script(PRINT), **role)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("Error: MS_ROLE is set, so msrun has started this: ")
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_help_shows_both_forms(labkit):
