@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import click
 
 from labkit.cli_cloud import as_json, bar, connected
+from labkit.runtime import LabkitError
 
 waiting = click.option(
     "--deadline", type=click.FloatRange(0, min_open=True), default=120.0, show_default=True, metavar="SECONDS",
@@ -156,11 +158,22 @@ def fetch(name, bucket, out):
     \b
     Example:  labkit jobs fetch first --bucket obs://my-bucket/course
     """
-    from labkit.run import require_free
-
     out = out or Path("runs") / name
-    require_free(out)
+    require_room(out)
     sys.exit(0 if fetch_run(bucket, name, out) else 1)
+
+
+def require_room(out, others="another --out"):
+    """LabkitError where a Run cannot be fetched to this folder: it is not empty, or cannot be made. Makes nothing."""
+    from labkit.run import RunError, require_free
+
+    try:
+        require_free(out)
+    except RunError:
+        raise LabkitError(f"{out}: already there; choose {others}") from None
+    above = next(path for path in out.absolute().parents if path.exists())
+    if not (above.is_dir() and os.access(above, os.W_OK)):
+        raise LabkitError(f"--out {out}: {above} cannot be written")
 
 
 def fetch_run(bucket, name, out):
@@ -170,7 +183,7 @@ def fetch_run(bucket, name, out):
     with bar() as progress:
         run = fetch(bucket, name, out, progress, connected(bucket))
     if run is None:
-        click.echo(f"the job left no Run in {bucket.rstrip('/')}/jobs/{name}/run", err=True)
+        click.echo(f"the job left no Run in {bucket.rstrip('/')}/jobs/{name}/run, where its output is", err=True)
     elif run.complete:
         summary = run.summary
         click.echo(f"accuracy {summary['accuracy']:.2%} after {summary['steps']} steps\n{run.path}")

@@ -1,6 +1,7 @@
 """`labkit submit`: a lab as a training job of ModelArts, or as a rehearsal of one on this machine."""
 
 import json
+import os
 import shlex
 import sys
 import tempfile
@@ -11,7 +12,7 @@ import click
 
 from labkit import runtime
 from labkit.cli_cloud import bar, connected
-from labkit.cli_jobs import fetch_run, tell
+from labkit.cli_jobs import fetch_run, require_room, tell
 from labkit.runtime import LabkitError
 
 LOCAL_BUCKET = "file://runs/bucket"  # of rehearsals, where none is named
@@ -51,7 +52,6 @@ def submit(lab, profile, bucket, data, settings, flavor, engine, nodes, name, ta
               labkit submit cifar10 --bucket obs://my-bucket/course --dry-run
               labkit submit cifar10 --bucket obs://my-bucket/course --data obs://my-bucket/cifar-10-batches-bin --wait
     """
-    from labkit import run as runs
     from labkit.cloud import submission as submissions
 
     local = target == "local"
@@ -63,7 +63,8 @@ def submit(lab, profile, bucket, data, settings, flavor, engine, nodes, name, ta
     if asked.recipe.rival:
         click.echo(f"the rival is not trained; that takes a job of its own: --profile {asked.recipe.rival}", err=True)
     out = out or Path("runs") / asked.spec.name
-    runs.require_free(out)
+    if not dry_run:
+        require_room(out, "another --name, or --out")
     with tempfile.TemporaryDirectory(prefix="labkit-code-") as folder:
         submissions.pack(asked, Path(folder))
         if dry_run:
@@ -71,6 +72,8 @@ def submit(lab, profile, bucket, data, settings, flavor, engine, nodes, name, ta
             return
         client = None if local else _client(asked, submissions)
         store = connected(asked.bucket)
+        if asked.local:
+            _require_folder(asked.bucket)
         submissions.require_new(asked, Path(folder), store)
         _upload(asked, Path(folder), store, submissions)
     if local:
@@ -86,6 +89,19 @@ def _require_sense(local, bucket, modelarts_only, local_only):
             raise click.UsageError(f"--{name}: only for --target {'modelarts' if local else 'local'}")
     if bucket and bucket.startswith("file://") and not local:
         raise click.UsageError(f"--bucket {bucket}: a bucket on this machine is for --target local")
+
+
+def _require_folder(bucket):
+    """LabkitError where the folder that stands for a bucket cannot be written; makes it."""
+    from labkit.cloud.place import parse
+
+    folder = parse(bucket).path
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LabkitError(f"--bucket {bucket}: cannot be made ({error.strerror})") from None
+    if not os.access(folder, os.W_OK):
+        raise LabkitError(f"--bucket {bucket}: cannot be written")
 
 
 def _engine(text):
@@ -123,7 +139,10 @@ def _tell_plan(asked, code, submissions):
     body["algorithm"]["environments"] = {key: variables[key] if key == COMMIT else "***" for key in variables}
     for one in body["algorithm"]["parameters"]:
         one["value"] = one["value"] if one["name"] == "profile" else "***"
-    click.echo(json.dumps(body, indent=2))
+    text = json.dumps(body, indent=2)
+    if asked.local:  # a request names places as /BUCKET/KEY
+        text = text.replace(f"/{submissions.REHEARSAL.removeprefix('obs://')}/", f"{asked.bucket.rstrip('/')}/")
+    click.echo(text)
     for copy in submissions.copies(asked, code):
         click.echo(f"would copy {_told(*copy)}", err=True)
     click.echo(f"would fetch the Run from {asked.run}", err=True)
@@ -199,6 +218,8 @@ def _fetch(asked, out, status):
         found = fetch_run(asked.bucket, asked.spec.name, out)
     except LabkitError as error:
         click.echo(f"Error: {error}", err=True)
+        if not out.exists():
+            click.echo(f"fetch the Run with: {_fetching(asked, out)}", err=True)
         found = False
     return status or (0 if found else 1)
 

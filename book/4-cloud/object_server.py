@@ -67,6 +67,10 @@ class Server(ThreadingHTTPServer):
         """
         self._faults += [(kind, pattern)] * times
 
+    def calm(self):
+        """Fail no more."""
+        self._faults.clear()
+
     def faulty(self, line):
         with self._lock:
             for known in self._faults:
@@ -260,7 +264,11 @@ class Handler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    server = Server(*(sys.argv[2:] or ["course"]), port=int(sys.argv[1]) if sys.argv[1:] else 9000)
+    port = int(sys.argv[1]) if sys.argv[1:] else 9000
+    try:
+        server = Server(*(sys.argv[2:] or ["course"]), port=port)
+    except OSError as error:
+        sys.exit(f"port {port}: {error.strerror}; give another")
     print("export", *(f"{name}={value}" for name, value in server.environment().items()), flush=True)
     try:
         server.serve_forever()

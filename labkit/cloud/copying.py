@@ -151,7 +151,7 @@ def rm(place, *, recursive=False, empty_bucket=False, dry_run=False, jobs=8, sto
     else:
         keys = [place.key] if store.head(place.bucket, place.key) else []
     if not keys:
-        raise CloudError(f"{place}: there is no such object{'' if recursive else '; a folder is removed recursively'}")
+        raise CloudError(f"{place}: there is no such object{'' if recursive else '; a folder needs --recursive'}")
     if dry_run:
         return keys
     hopeless = []
@@ -214,7 +214,7 @@ def _copy(src, dst, chosen, dry_run=False, incremental=True, deadline=300.0, sto
     store = store and store.apart()  # what stops this copy stops no other
     items, single = items_of(source, store, chosen)
     if not items:
-        raise CloudError(f"{source}: nothing to copy")
+        raise CloudError(f"{source}: nothing to copy: there is no such object, or nothing in the folder")
     require_no_collisions([require_safe(item.name) for item in items])
     if isinstance(source, Local) and isinstance(target, Local):
         if resolved(source.path) == resolved(target.path):

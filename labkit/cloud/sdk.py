@@ -39,7 +39,10 @@ def client(*arguments, **settings):
 
         @contextmanager
         def within(self, seconds):
-            """Cut off what this thread asks for after so long: the SDK's timeout is for the time between two bytes."""
+            """Cut off what this thread asks for after so long: the SDK's timeout is for the time between two bytes.
+
+            Gives the function that cuts it off at once.
+            """
             self.under_way.sockets = sockets = []
 
             def cut():
@@ -51,7 +54,7 @@ def client(*arguments, **settings):
             timer.daemon = True
             timer.start()
             try:
-                yield
+                yield cut
             finally:
                 timer.cancel()
 

@@ -74,15 +74,17 @@ class Store:
 
     def __init__(self, client, url, deadline=300.0, tell: Callable[[str], None] | None = None, keys=()):
         self.client, self.url, self.deadline, self.tell, self._keys = client, url, deadline, tell, keys
-        self._stopped, self._answered, self._told = threading.Event(), 0.0, 0.0
+        self._stopped, self._answered, self._told, self._under_way = threading.Event(), 0.0, 0.0, set()
 
     def apart(self):
         """The same server and account; `stop` of this one does not stop the other."""
         return Store(self.client, self.url, self.deadline, self.tell, self._keys)
 
     def stop(self):
-        """Give up all that waits for its next try."""
+        """Give up all requests: those under way are cut off, others do not wait for their next try."""
         self._stopped.set()
+        for cut in list(self._under_way):
+            cut()
 
     @classmethod
     def connect(cls, environment=os.environ, deadline=300.0, tell=None):
@@ -257,8 +259,12 @@ class Store:
         begun, tries = time.monotonic(), 0
         while True:
             try:
-                with self.client.within(self.deadline + size / SLOWEST):
-                    return self._once(place, request, whole, missing)
+                with self.client.within(self.deadline + size / SLOWEST) as cut:
+                    self._under_way.add(cut)
+                    try:
+                        return self._once(place, request, whole, missing)
+                    finally:
+                        self._under_way.discard(cut)
             except _TryAgain as trouble:
                 tries += 1
                 self._tell(begun, trouble.error, tries)
@@ -293,8 +299,11 @@ class Store:
             known = CloudError(f"{place}: {self._clean(str(error))}", 200, error.code)
             raise _TryAgain(known) if error.code in TRANSIENT_CODES else known from None
         except (OSError, HTTPException) as error:
-            known = CloudError(f"{place}: {self.url}: {type(error).__name__}: {error}")
-            raise known if getattr(error, "reason", None) in NO_TLS else _TryAgain(known) from None
+            no_tls = getattr(error, "reason", None) in NO_TLS
+            hint = "; it speaks no https: does OBS_ENDPOINT begin with http://?" if no_tls else ""
+            hint = "; is the server of OBS_ENDPOINT running?" if isinstance(error, ConnectionRefusedError) else hint
+            known = CloudError(f"{place}: {self.url}: {type(error).__name__}: {error}{hint}")
+            raise known if no_tls else _TryAgain(known) from None
         busy = result.status in TRANSIENT or (result.status >= 500 and result.status not in FINAL)
         usable = result.status >= 300 or not whole or whole(result.body)
         if usable and not busy:

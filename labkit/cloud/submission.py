@@ -178,7 +178,8 @@ def _tracked(folder):
         raise CloudError(f"{folder}: git is needed to tell what belongs to the code ({error})") from None
     names = [name for name in done.stdout.decode().split("\0") if name and (folder / name).is_file()]
     if done.returncode:
-        raise CloudError(f"{folder}: no checkout of git; a job gets what git tracks: `git init`, then `git add .`")
+        top = runtime.REPO if folder.is_relative_to(runtime.REPO) else folder
+        raise CloudError(f"{top}: no checkout of git; a job gets what git tracks: `git init`, then `git add .` there")
     if not names:
         raise CloudError(f"{folder}: git tracks nothing there; a job gets what git tracks: `git add` it")
     return names
@@ -293,6 +294,8 @@ def fetch(bucket: str, name: str, out: Path, progress=None, store=None) -> runs.
     """
     runs.require_free(out)
     job = below(bucket, f"jobs/{name}")
+    if not copying.exists(job, store=store):
+        raise CloudError(f"{job}: there is no job of this name")
     if not copying.exists(below(job, "run/recipe.yaml"), store=store):
         return None
     whole = out.resolve()

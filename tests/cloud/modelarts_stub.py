@@ -76,7 +76,8 @@ def _handler(stub):
                 echo = f"verify aksk signature fail: {wrong}; got {self.headers['Authorization']} {TOKEN}\n{SECRET}"
                 return self.answer(401, {"error_code": "APIG.0301", "error_msg": echo})
             path, _, query = self.path.partition("?")
-            assert path.startswith(f"/v2/{PROJECT}/")
+            if not path.startswith(f"/v2/{PROJECT}/"):
+                return self.answer(404, {"error_code": "ModelArts.0", "error_msg": "no such project"})
             parts = path.removeprefix(f"/v2/{PROJECT}/").split("/")
             operation = f"{self.command} {parts[0]}{'/' + parts[-1] if len(parts) > 2 else '/ID' * (len(parts) - 1)}"
             asked = json.loads(body) if body else dict(parse_qsl(query))

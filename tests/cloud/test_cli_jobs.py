@@ -334,7 +334,7 @@ def test_wait_and_fetch(account, stub, phase, recorded, status, tmp_path):
 
 def test_fetch_of_nothing(account):
     done = labkit("jobs", "fetch", "mine", "--bucket", account)
-    assert done.exit_code == 1 and f"the job left no Run in {account}/jobs/mine/run" in done.stderr
+    assert done.exit_code == 1 and f"{account}/jobs/mine: there is no job of this name" in done.stderr
 
 
 def begin(bucket):

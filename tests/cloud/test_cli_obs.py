@@ -251,7 +251,7 @@ def test_rm(store, bucket):
     for key in ("a", "dir/b", "dir/c", "dir/deep/", "dirt"):
         put(store, bucket, key, b"")
     assert "there is no such object" in refused("rm", f"{url}/none")
-    assert "recursively" in refused("rm", f"{url}/dir")
+    assert "a folder needs --recursive" in refused("rm", f"{url}/dir")
     assert "there is no such object" in refused("rm", f"{url}/none", "--recursive")
     assert len(keys(store, bucket)) == 5
     assert run("rm", f"{url}/a") == (0, f"removed  {url}/a\n", "")

@@ -280,7 +280,7 @@ def test_looking_and_removing(direct, bucket, tmp_path):
     for wrong in (f"{url}/dir", tmp_path):
         with pytest.raises(CloudError, match="no such file"):
             stat(wrong)
-    with pytest.raises(CloudError, match="recursively"):
+    with pytest.raises(CloudError, match="a folder needs --recursive"):
         rm(f"{url}/dir")
     for wrong in (url, f"{url}/", tmp_path):
         with pytest.raises(CloudError, match="whole bucket|no files of this machine"):

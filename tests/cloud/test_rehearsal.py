@@ -80,6 +80,21 @@ def test_a_failure_passes_its_status_on(submit, small_lab, tmp_path, action, sta
         assert "ArithmeticError: planted" in (tmp_path / "b/jobs/mine/log/mine-worker-0.log").read_text()
 
 
+def test_places_that_cannot_be_written(submit, small_lab, tmp_path):
+    """Said before anything is copied, by the name of the option."""
+    (tmp_path / "file").write_text("")
+    lab, bucket = small_lab(), f"file://{tmp_path}/file/b"
+    done = submit(lab, bucket)
+    assert (done.returncode, done.stderr) == (1, f"Error: --bucket {bucket}: cannot be made (Not a directory)\n")
+    done = submit(lab, f"file://{tmp_path}/b", "--out", tmp_path / "file" / "run")
+    assert done.returncode == 1 and f"--out {tmp_path}/file/run: {tmp_path}/file cannot be written" in done.stderr
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "x").write_text("")
+    done = submit(lab, f"file://{tmp_path}/b", "--out", tmp_path / "there")
+    assert done.returncode == 1 and "already there; choose another --name, or --out" in done.stderr
+    assert not (tmp_path / "b").exists()
+
+
 SAVES = """
 import signal, time
 def save(*_):

@@ -236,6 +236,26 @@ def test_redirects_are_not_followed(store, through, proxy, swift, bucket, method
         assert caught.value.status == 307 and len(proxy.requests()) == 1 and other.requests() == []
 
 
+def test_a_stop_cuts_off_what_is_under_way(store, through, proxy, bucket):
+    """The server would answer in a minute only."""
+    prepared, failures = Prepared(store, bucket), []
+    proxy.plant(stall=60)
+
+    def get():
+        try:
+            prepared.get(through)
+        except CloudError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=get)
+    thread.start()
+    while not proxy.requests():
+        time.sleep(0.01)
+    through.stop()
+    thread.join(timeout=20)
+    assert [type(error) for error in failures] == [module.GivenUp] and len(proxy.requests()) == 1
+
+
 def test_it_waits_as_long_as_the_server_asks(store, through, proxy, bucket):
     prepared = Prepared(store, bucket)
     proxy.plant(answer=busy(429, retry_after=1))
