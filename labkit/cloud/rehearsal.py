@@ -5,6 +5,7 @@ the job's environment. Its outputs and its log go back to the bucket, however it
 """
 
 import codecs
+import math
 import os
 import select
 import shutil
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -76,7 +78,7 @@ def environment(spec, job_dir, log, cards) -> dict[str, str]:
 
 
 def _run(command, environment, folder, log, tell):
-    with open(log, "wb") as file:
+    with open(log, "wb", buffering=0) as file:
         process = subprocess.Popen(
             command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=runtime.die_with_parent,
@@ -90,21 +92,20 @@ def _run(command, environment, folder, log, tell):
             return process.wait()
         except BaseException:
             process.send_signal(signal.SIGTERM)
-            try:
-                rest = process.communicate(timeout=TIME_TO_SAVE)[0]
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                rest = process.communicate()[0]
-            file.write(rest)
+            for piece in _pieces(process, TIME_TO_SAVE):
+                file.write(piece)
             raise
         finally:
             with suppress(ProcessLookupError):  # whatever it has started and left
                 os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            process.stdout.close()
 
 
-def _pieces(process):
-    """What a process prints until it has ended; what it has left running may hold the pipe's other end."""
-    while True:
+def _pieces(process, seconds=math.inf):
+    """What a process prints until it has ended, or for so long; what it has started may hold the pipe's other end."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
         ended = process.poll() is not None
         if select.select([process.stdout], [], [], 0 if ended else 0.2)[0]:
             if not (piece := process.stdout.read1(1 << 16)):
