@@ -203,8 +203,10 @@ class FaultProxy:
                     time.sleep(0.05)  # a reset overtakes bytes that the client has not read
                     _reset(client)
                 return False
-            block = _flipped(block, seen.down, fault.flip_download)
-            if fault.stall_answer and not seen.down:
+            begin = seen.down
+            seen.down += len(block)  # before it is sent: who has it may look at once
+            block = _flipped(block, begin, fault.flip_download)
+            if fault.stall_answer and not begin:
                 client.sendall(block[: len(block) // 2])
                 time.sleep(fault.stall_answer)
                 client.sendall(block[len(block) // 2 :])
@@ -212,7 +214,6 @@ class FaultProxy:
                 _drip(client, block)
             else:
                 client.sendall(block)
-            seen.down += len(block)
         ends = "close" in (head.get("connection"), answer.get("connection")) or answer.unframed
         return onward and fault.answer is None and not ends
 
