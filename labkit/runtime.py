@@ -53,11 +53,6 @@ def stopped_once():
             signal.signal(number, handler)
 
 
-def shell_status(status: int) -> int:
-    """Exit status of a process as a shell has it, where Python's is negative for the signal that killed it."""
-    return status if status >= 0 else 128 - status
-
-
 @contextmanager
 def stopped_at_steps():
     """Inside it a stop waits for `raise_if_stopped`.
@@ -71,15 +66,20 @@ def stopped_at_steps():
         _at_steps.clear()
 
 
-def signal_name(number: int) -> str:
-    """SIGKILL for 9; a real-time signal has no name."""
-    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-
-
 def raise_if_stopped() -> None:
     """Raise KeyboardInterrupt where a stop was asked for."""
     if _stop.is_set():
         raise KeyboardInterrupt
+
+
+def shell_status(status: int) -> int:
+    """Exit status of a process as a shell has it, where Python's is negative for the signal that killed it."""
+    return status if status >= 0 else 128 - status
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL for 9; a real-time signal has no name."""
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
 
 @contextmanager
