@@ -55,13 +55,14 @@ def stopped_once():
 
 @contextmanager
 def stopped_at_steps():
-    """Inside it a stop waits for `raise_if_stopped`.
+    """Inside it a stop waits for `raise_if_stopped`, or for its end.
 
     An exception while MindSpore compiles is reported as a defect of the network, and Python ignores one in a finalizer.
     """
     _at_steps.set()
     try:
         yield
+        raise_if_stopped()  # a stop behind the last step
     finally:
         _at_steps.clear()
 

@@ -1,7 +1,8 @@
-"""labkit.runtime: the oneDNN trap, locks; and what doctor says of the trap."""
+"""labkit.runtime: the oneDNN trap, locks, stops; and what doctor says of the trap."""
 
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 
@@ -83,3 +84,18 @@ def test_a_file_system_without_locks_is_no_error(tmp_path, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", without)
     with runtime.locked(tmp_path, runtime.LabkitError("taken")):
         pass
+
+
+def test_a_stop_behind_the_last_step_is_heard(capfd):
+    done = []
+    with pytest.raises(KeyboardInterrupt), runtime.stopped_once(), runtime.stopped_at_steps():
+        signal.raise_signal(signal.SIGTERM)
+        done.append("the step ends")
+    assert done, "the signal cut the step off"
+    assert "stopping" in capfd.readouterr().err
+
+
+def test_an_error_at_a_step_is_told_rather_than_the_stop(capfd):
+    with pytest.raises(ZeroDivisionError), runtime.stopped_once(), runtime.stopped_at_steps():
+        signal.raise_signal(signal.SIGINT)
+        raise ZeroDivisionError
