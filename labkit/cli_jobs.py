@@ -171,9 +171,14 @@ def require_room(out, others="another --out"):
         require_free(out)
     except RunError:
         raise LabkitError(f"{out}: already there; choose {others}") from None
-    above = next(path for path in out.absolute().parents if path.exists())
-    if not (above.is_dir() and os.access(above, os.W_OK)):
-        raise LabkitError(f"--out {out}: {above} cannot be written")
+    require_writable(out, f"--out {out}")
+
+
+def require_writable(folder, option):
+    """LabkitError that names the option where nothing can be written to this folder, there or not. Makes nothing."""
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK)):
+        raise LabkitError(f"{option}: {there} cannot be written")
 
 
 def fetch_run(bucket, name, out):

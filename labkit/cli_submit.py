@@ -1,7 +1,6 @@
 """`labkit submit`: a lab as a training job of ModelArts, or as a rehearsal of one on this machine."""
 
 import json
-import os
 import shlex
 import sys
 import tempfile
@@ -12,7 +11,7 @@ import click
 
 from labkit import runtime
 from labkit.cli_cloud import bar, connected
-from labkit.cli_jobs import fetch_run, require_room, tell
+from labkit.cli_jobs import fetch_run, require_room, require_writable, tell
 from labkit.runtime import LabkitError
 
 LOCAL_BUCKET = "file://runs/bucket"  # of rehearsals, where none is named
@@ -53,6 +52,7 @@ def submit(lab, profile, bucket, data, settings, flavor, engine, nodes, name, ta
               labkit submit cifar10 --bucket obs://my-bucket/course --data obs://my-bucket/cifar-10-batches-bin --wait
     """
     from labkit.cloud import submission as submissions
+    from labkit.cloud.place import parse
 
     local = target == "local"
     _require_sense(local, bucket, {"flavor": flavor, "engine": engine, "nodes": nodes, "wait": wait}, {"cards": cards})
@@ -73,7 +73,7 @@ def submit(lab, profile, bucket, data, settings, flavor, engine, nodes, name, ta
         client = None if local else _client(asked, submissions)
         store = connected(asked.bucket)
         if asked.local:
-            _require_folder(asked.bucket)
+            require_writable(parse(asked.bucket).path, f"--bucket {asked.bucket}")
         submissions.require_new(asked, Path(folder), store)
         _upload(asked, Path(folder), store, submissions)
     if local:
@@ -89,19 +89,6 @@ def _require_sense(local, bucket, modelarts_only, local_only):
             raise click.UsageError(f"--{name}: only for --target {'modelarts' if local else 'local'}")
     if bucket and bucket.startswith("file://") and not local:
         raise click.UsageError(f"--bucket {bucket}: a bucket on this machine is for --target local")
-
-
-def _require_folder(bucket):
-    """LabkitError where the folder that stands for a bucket cannot be written; makes it."""
-    from labkit.cloud.place import parse
-
-    folder = parse(bucket).path
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise LabkitError(f"--bucket {bucket}: cannot be made ({error.strerror})") from None
-    if not os.access(folder, os.W_OK):
-        raise LabkitError(f"--bucket {bucket}: cannot be written")
 
 
 def _engine(text):

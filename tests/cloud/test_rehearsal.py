@@ -85,7 +85,7 @@ def test_places_that_cannot_be_written(submit, small_lab, tmp_path):
     (tmp_path / "file").write_text("")
     lab, bucket = small_lab(), f"file://{tmp_path}/file/b"
     done = submit(lab, bucket)
-    assert (done.returncode, done.stderr) == (1, f"Error: --bucket {bucket}: cannot be made (Not a directory)\n")
+    assert (done.returncode, done.stderr) == (1, f"Error: --bucket {bucket}: {tmp_path}/file cannot be written\n")
     done = submit(lab, f"file://{tmp_path}/b", "--out", tmp_path / "file" / "run")
     assert done.returncode == 1 and f"--out {tmp_path}/file/run: {tmp_path}/file cannot be written" in done.stderr
     (tmp_path / "there").mkdir()
