@@ -1,0 +1,278 @@
+"""A lab as its instructor has it: the master notebook, and `grading.yaml`, which says what is worth how many points.
+
+Keys in the metadata of a code cell of the master:
+- answer: TASK   the learner's cell; what stands between `# BEGIN SOLUTION` and `# END SOLUTION` is the instructor's
+- probe: TASK    hidden: emits values that depend on the answer; a task may have several
+Cells tagged `ungraded` (self-checks, figures, long trainings) are for the learner; grading leaves them out.
+"""
+
+import copy
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from pydantic import Field, ValidationError, field_validator
+
+from labkit.recipe import Count, NotNegative, Part, Positive, Share
+from labkit.runtime import REPO, LabkitError
+
+BEGIN, END = "# BEGIN SOLUTION", "# END SOLUTION"
+NAME = r"[a-z][a-z0-9_]*"
+Name = Annotated[str, Field(pattern=f"^{NAME}$")]
+
+
+class LabError(LabkitError):
+    """A lab that cannot be used: one line that names the file, and the key or the cell."""
+
+
+class Value(Part):
+    """One emitted value: its points, and how far it may be from the master's."""
+
+    points: Annotated[float, Field(ge=0)]
+    rtol: NotNegative = 1e-5
+    atol: NotNegative = 1e-8
+
+
+class Task(Part):
+    """One question. Its points are those of its values."""
+
+    title: str
+    values: Annotated[dict[Name, Value], Field(min_length=1)]
+    needs: list[Name] = []  # tasks without which this one cannot work
+    time_limit: Positive | None = None  # seconds for each of its cells; the lab's, where none is given
+
+    @property
+    def points(self) -> float:
+        return sum(value.points for value in self.values.values())
+
+
+class HandedInRun(Part):
+    """The task that is handed in as a Run: what it was to be trained on, and what its checkpoint must reach."""
+
+    name: Name = "run"
+    title: str
+    profile: str  # of the lab's recipe
+    may_change: list[str]  # keys of the recipe, dotted: "epochs", "schedule", "schedule.lr_max"
+    at_most: dict[str, float] = {}  # largest value of a key, such as epochs: 6
+    accuracy: Share  # on the test images, by the grader's own evaluation
+    points: Annotated[dict[str, Annotated[float, Field(ge=0)]], Field(min_length=1)]  # complete, recipe, accuracy
+    solution: list[str]  # settings of the instructor's own Run, as for `labkit train --set`
+    time_limit: Positive = 120.0
+
+    @field_validator("points")
+    @classmethod
+    def _known(cls, points):
+        if set(points) != {"complete", "recipe", "accuracy"}:
+            raise ValueError("must have the keys complete, recipe and accuracy")
+        return points
+
+
+class Manifest(Part):
+    """`grading.yaml`."""
+
+    title: str
+    seed: int  # of the probes' random numbers; `labkit grade --seed` gives another
+    time_limit: Positive = 30.0  # seconds a cell
+    total_time: Positive = 300.0  # seconds a submission, all attempts together
+    memory: Count = 6000  # MB for all processes of a submission
+    processes: Count = 256  # processes and threads
+    tasks: Annotated[dict[Name, Task], Field(min_length=1)]
+    run: HandedInRun | None = None
+
+    @property
+    def max_score(self) -> float:
+        notebook = sum(task.points for task in self.tasks.values())
+        return notebook + (sum(self.run.points.values()) if self.run else 0)
+
+    def all_needs(self, task: str) -> set[str]:
+        """The tasks that a task needs, and those that these need."""
+        found, left = set(), [task]
+        while left:
+            new = set(self.tasks[left.pop()].needs) - found
+            found |= new
+            left += new
+        return found
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Master and manifest of labs/NAME, read and checked by `load`."""
+
+    name: str
+    folder: Path
+    manifest: Manifest
+    notebook: dict  # nbformat 4, as JSON; cells have stable ids
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of what decides a grade: master and manifest."""
+        total = hashlib.sha256()
+        for file in (self.folder / "lab.md", self.folder / "grading.yaml"):
+            total.update(hashlib.sha256(file.read_bytes()).digest())
+        return total.hexdigest()
+
+    @cached_property
+    def solutions(self) -> dict[str, str]:
+        """The master's own source of each answer cell, by task."""
+        return {answer_of(cell): source(cell) for cell in self.notebook["cells"] if answer_of(cell)}
+
+    @cached_property
+    def stubs(self) -> dict[str, str]:
+        """What the learner finds in each answer cell, by task."""
+        return {task: without_solution(text) for task, text in self.solutions.items()}
+
+    def learners_notebook(self) -> dict:
+        """The notebook to hand out: stubs for solutions, no probes, no outputs."""
+        notebook = copy.deepcopy(self.notebook)
+        notebook["cells"] = [cell for cell in notebook["cells"] if not probe_of(cell)]
+        for cell in notebook["cells"]:
+            if answer_of(cell):
+                cell["source"] = self.stubs[answer_of(cell)]
+        return notebook
+
+    def graded_notebook(self, answers: dict[str, str], seed: int) -> dict:
+        """The notebook to execute: the master's cells with these answers, stubs where there is none, and the probes.
+
+        A probe finds `emit(name, value)` and `seed`, an int, given anew in its own cell. Cells keep `answer` and
+        `probe` in their metadata and nothing else, so that no tag reaches nbval.
+        """
+        notebook = copy.deepcopy(self.notebook)
+        kept = []
+        for cell in notebook["cells"]:
+            answer, probe = answer_of(cell), probe_of(cell)
+            for_the_learner = "ungraded" in cell["metadata"].get("tags", []) and not (answer or probe)
+            if cell["cell_type"] != "code" or for_the_learner:
+                continue
+            cell["metadata"] = {key: cell["metadata"][key] for key in ("answer", "probe") if key in cell["metadata"]}
+            if answer:
+                cell["source"] = answers.get(answer, self.stubs[answer])
+            if probe:
+                given = f"from labkit.grading.values import emitter\nemit, seed = emitter({probe!r}), {seed}\n"
+                cell["source"] = given + source(cell)
+            kept.append(cell)
+        notebook["cells"] = kept
+        return notebook
+
+
+def source(cell: dict) -> str:
+    """A cell's source as one text; nbformat allows a list of lines."""
+    text = cell["source"]
+    return text if isinstance(text, str) else "".join(text)
+
+
+def answer_of(cell: dict) -> str | None:
+    return cell["metadata"].get("answer") if cell["cell_type"] == "code" else None
+
+
+def probe_of(cell: dict) -> str | None:
+    return cell["metadata"].get("probe") if cell["cell_type"] == "code" else None
+
+
+def without_solution(text: str) -> str:
+    """The source without what stands between the two markers; raises ValueError where they do not pair."""
+    kept, inside = [], False
+    for line in text.splitlines():
+        mark = line.strip()
+        if mark in (BEGIN, END):
+            if inside != (mark == END):
+                raise ValueError(f"`{mark}` where the other marker belongs")
+            inside = not inside
+        elif not inside:
+            kept.append(line)
+    if inside:
+        raise ValueError(f"no `{END}`")
+    return "\n".join(kept).strip("\n")
+
+
+def solution_lines(text: str) -> list[str]:
+    """The lines between the markers, stripped."""
+    found, inside = [], False
+    for line in text.splitlines():
+        mark = line.strip()
+        if mark in (BEGIN, END):
+            inside = mark == BEGIN
+        elif inside and mark:
+            found.append(mark)
+    return found
+
+
+def load(name: str, folder: Path | None = None) -> Lab:
+    """Read labs/NAME, or the lab in `folder`, and check that master and manifest fit; raises LabError."""
+    folder = Path(folder or REPO / "labs" / name)
+    for file in ("lab.md", "grading.yaml"):
+        if not (folder / file).is_file():
+            raise LabError(f"{folder / file}: missing; labs that can be graded: {', '.join(names()) or 'none'}")
+    lab = Lab(name, folder, _manifest(folder / "grading.yaml"), _notebook(folder / "lab.md"))
+    _require_fit(lab)
+    return lab
+
+
+def names() -> list[str]:
+    """Labs of this project that can be released and graded."""
+    return sorted(file.parent.name for file in (REPO / "labs").glob("*/grading.yaml"))
+
+
+def _manifest(file):
+    try:
+        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
+        return Manifest.model_validate(tree)
+    except yaml.YAMLError as error:
+        raise LabError(f"{file}: not valid YAML: {' '.join(str(error).split())}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise LabError(f"{file}: {'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}") from None
+
+
+def _notebook(file):
+    import jupytext
+    import nbformat
+
+    try:
+        notebook = jupytext.reads(file.read_text(encoding="utf-8"), fmt="md:myst")
+    except (ValueError, yaml.YAMLError) as error:  # metadata of a cell that are no YAML
+        raise LabError(f"{file}: {' '.join(str(error).split())}") from None
+    notebook = json.loads(nbformat.writes(notebook, version=4))
+    notebook["nbformat_minor"] = 5
+    for number, cell in enumerate(notebook["cells"], start=1):
+        cell["source"] = source(cell)
+        task, probe = answer_of(cell), probe_of(cell)
+        cell["id"] = f"answer-{task}" if task else f"probe-{probe}-{number}" if probe else f"cell-{number:03}"
+        if cell["cell_type"] == "code":
+            cell["outputs"], cell["execution_count"] = [], None
+    return notebook
+
+
+def _require_fit(lab):
+    file, tasks = lab.folder / "lab.md", set(lab.manifest.tasks)
+    answers = [answer_of(cell) for cell in lab.notebook["cells"] if answer_of(cell)]
+    probes = {probe_of(cell) for cell in lab.notebook["cells"] if probe_of(cell)}
+    for task in answers:
+        if not re.fullmatch(NAME, str(task)):
+            raise LabError(f"{file}, cell answer: {task}: a name has small letters, digits and _")
+        if answers.count(task) > 1:
+            raise LabError(f"{file}, cell answer: {task}: there are two")
+    for known, where in ((set(answers), "answer"), (probes, "probe")):
+        if known - tasks:
+            raise LabError(f"{file}, cell {where}: {sorted(known - tasks)[0]}: not in grading.yaml")
+        if tasks - known:
+            raise LabError(f"{file}: task {sorted(tasks - known)[0]} of grading.yaml has no {where} cell")
+    if lab.manifest.run and lab.manifest.run.name in tasks:
+        raise LabError(f"{lab.folder / 'grading.yaml'}: run.name: {lab.manifest.run.name} is a task's name too")
+    for name, task in lab.manifest.tasks.items():
+        for other in task.needs:
+            if other not in tasks or other == name:
+                raise LabError(f"{lab.folder / 'grading.yaml'}: tasks.{name}.needs: {other} is no other task")
+    for name in lab.manifest.tasks:
+        if name in lab.manifest.all_needs(name):
+            raise LabError(f"{lab.folder / 'grading.yaml'}: tasks.{name}.needs: lead back to {name}")
+    for task, text in lab.solutions.items():
+        try:
+            if without_solution(text) == text.strip("\n"):
+                raise ValueError(f"no `{BEGIN}`")
+        except ValueError as error:
+            raise LabError(f"{file}, cell answer: {task}: {error}") from None
