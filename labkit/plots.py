@@ -160,4 +160,5 @@ def class_overview(questions, shares) -> Figure:
     scores.yaxis.get_major_locator().set_params(integer=True)
     scores.set(title="Scores", xlabel="% of all points", xlim=(0, 100), ylabel="learners")
     scores.grid(False, axis="x")
+    scores.set_axisbelow(True)
     return figure
