@@ -1,8 +1,13 @@
 """Hand out a lab: write what learners get, once nothing of it tells a solution, and the lab grades as it should."""
 
+import io
 import json
 import os
 import re
+import subprocess
+import sys
+import tempfile
+import zipfile
 from pathlib import Path
 
 import yaml
@@ -13,6 +18,7 @@ from labkit.grading.lab import BEGIN, END, Lab, LabError
 from labkit.runtime import REPO
 
 SHORT = 12  # characters, without spaces: a shorter line says too little to be one's own
+CELL_SECONDS = 600  # of the learner's notebook; the book allows as many
 GIVEN = re.compile(r"#|@|(def|class|import|from) |super\(\)\.__init__\(|(return |raise )?[\w.]+$")
 
 
@@ -54,6 +60,87 @@ def _write_whole(file, data):
     unfinished = file.with_name(f".{file.name}.{os.getpid()}.unfinished")
     unfinished.write_bytes(data)
     unfinished.replace(file)
+
+
+# -- What must hold ------------------------------------------------------------------------------------
+
+
+def verify(lab: Lab, found: dict[str, bytes], *, sandboxed: bool = True, train: bool = True, tell=print) -> None:
+    """LabError where the master has less than full marks, the blank has any, or the learner's notebook does not run."""
+    from labkit.grading import grade
+
+    seed, file = lab.manifest.seed, lab.folder / "lab.md"
+    tell("the master's answers: executing")
+    references = grade.references(lab, seed, sandboxed)
+    tell("the master's answers: executing them again, which must give the same values")
+    for task, entry in _scored(lab, lab.solutions, references, sandboxed).items():
+        if entry["points"] != entry["max_points"]:
+            raise LabError(f"{file}: the master's own task {task} is {_reasons(entry)}")
+    tell("the blank: executing it, which must earn nothing")
+    blank = {task: f"{stub}\npass" for task, stub in lab.stubs.items()}  # not as handed out, which earns 0 unseen
+    for task, entry in _scored(lab, blank, references, sandboxed).items():
+        if entry["points"]:
+            right = ", ".join(name for name, value in entry["values"].items() if value["points"])
+            raise LabError(f"{file}: the stub of task {task} earns {entry['points']:g} points, for {right}")
+    tell("the learner's notebook: running it where its zip is unpacked")
+    require_runs(lab, found)
+    if train and lab.manifest.run:
+        tell(f"the instructor's Run: training it, {' '.join(lab.manifest.run.solution) or 'as the recipe is'}")
+        _require_run(lab, sandboxed)
+
+
+def require_runs(lab: Lab, found: dict[str, bytes]) -> None:
+    """LabError where the learner's notebook fails beside what its zip brings, with the packages of this environment."""
+    import nbformat
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellControlSignal, CellExecutionError, DeadKernelError
+
+    name = f"lab-{lab.name}"
+    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "LABKIT_DATA")}
+    with tempfile.TemporaryDirectory(prefix="labkit-release-", ignore_cleanup_errors=True) as folder:
+        with zipfile.ZipFile(io.BytesIO(found[f"{name}-modelarts.zip"])) as packed:
+            packed.extractall(folder)
+        place = Path(folder, name)
+        notebook = nbformat.read(place / f"{name}.ipynb", as_version=4)
+        client = NotebookClient(notebook, timeout=CELL_SECONDS, resources={"metadata": {"path": str(place)}})
+        try:
+            client.execute(env=environment | {"TMPDIR": folder})
+        except CellExecutionError as error:
+            raise LabError(f"{name}.ipynb, cell {_failed(notebook)}: {error.ename}: {error.evalue}") from None
+        except (CellControlSignal, DeadKernelError) as error:
+            raise LabError(f"{name}.ipynb: does not run to its end: {error}") from None
+
+
+def _failed(notebook):
+    ends = [cell for cell in notebook.cells for output in cell.get("outputs", []) if output.output_type == "error"]
+    return ends[-1].id  # of several, those before it were announced by a tag
+
+
+def _scored(lab, answers, references, sandboxed):
+    from labkit.grading import execution, grade
+
+    return grade.score(lab, answers, execution.execute(lab, answers, lab.manifest.seed, sandboxed), references)
+
+
+def _reasons(entry):
+    values = [f"{name}: {value['detail']}" for name, value in entry["values"].items() if value["detail"]]
+    return ", ".join(part for part in (entry["verdict"], entry["detail"], *values) if part)
+
+
+def _require_run(lab, sandboxed):
+    from labkit.grading import handed_in
+
+    wanted = lab.manifest.run
+    with tempfile.TemporaryDirectory(prefix="labkit-release-", ignore_cleanup_errors=True) as folder:
+        place = Path(folder, "run")
+        settings = [word for setting in wanted.solution for word in ("--set", setting)]
+        command = [sys.executable, "-m", "labkit", "train", lab.folder, "--profile", wanted.profile, *settings]
+        done = subprocess.run([*command, "--out", place], check=False)
+        if done.returncode:
+            raise LabError(f"{lab.folder / 'grading.yaml'}: run.solution: its training ended with {done.returncode}")
+        entry = handed_in.examine(lab, place, sandboxed)
+    if entry["points"] != entry["max_points"]:
+        raise LabError(f"{lab.folder / 'grading.yaml'}: run.solution is {_reasons(entry)}")
 
 
 # -- Leaks ---------------------------------------------------------------------------------------------
