@@ -1,0 +1,81 @@
+"""A plugin of pytest that has nbval execute a rebuilt notebook, and reports each cell as it begins and ends."""
+
+import time
+from collections import defaultdict
+from queue import Empty
+
+import pytest
+from nbval.plugin import NbCellError
+
+LONGEST = 300  # characters of an error's message
+
+
+class KernelDied(Exception):
+    """The kernel's process has ended while a cell was executed."""
+
+
+class Report:
+    """Calls `say(cell, None, "")` when a cell begins and `say(cell, outcome, error)` when it has ended.
+
+    A cell that times out or kills the kernel is the last one: what comes after it would be judged by its ruins.
+    """
+
+    def __init__(self, seconds: dict[str, float], say):
+        self.seconds, self.say = seconds, say
+        self.kernel = None
+
+    def pytest_collection_modifyitems(self, items):
+        for item in items:  # markers in a learner's comments
+            item.options = defaultdict(bool, check=False)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self, item):
+        result = yield
+        if item.parent.kernel is not self.kernel:
+            self.kernel = item.parent.kernel
+            self.kernel.get_message = _watchful(self.kernel, self.kernel.get_message)
+        item.config.option.nbval_cell_timeout = self.seconds[item.cell.id]
+        self.say(item.cell.id, None, "")
+        return result
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item, call):
+        report = yield
+        # What the teardown says is left out: on a slow machine a kernel's end may look like a crash.
+        if call.when == "call":
+            outcome, error = _outcome(item, call.excinfo and call.excinfo.value)
+            if outcome in ("timed out", "crashed"):
+                item.session.shouldstop = outcome
+            self.say(item.cell.id, outcome, error)
+        return report
+
+
+def _watchful(kernel, get_message):
+    """nbval's way to wait for a message, but a kernel that has died is noticed within a second."""
+
+    def watchful(stream, timeout=None):
+        deadline = time.monotonic() + timeout
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                return get_message(stream, timeout=max(0, min(left, 0.5)))
+            except Empty:
+                if not kernel.is_alive():
+                    raise KernelDied("the kernel died") from None
+                if left <= 0.5:
+                    raise
+
+    return watchful
+
+
+def _outcome(item, error):
+    if isinstance(error, NbCellError) or error is None:
+        if item.parent.timed_out:  # also where the cell went on after the interrupt and ended well
+            return "timed out", ""
+        raised = next((out for out in item.test_outputs or [] if out.output_type == "error"), None)
+        if raised is None and error is None:
+            return "passed", ""
+        if raised is not None:
+            first = (str(raised.evalue).splitlines() or [""])[0]
+            return "error", f"{raised.ename}: {first}"[:LONGEST].rstrip(": ")
+    return "crashed", ""
