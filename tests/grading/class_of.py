@@ -7,12 +7,13 @@ cells, outputs, cells of one's own. The same call writes the same files.
 """
 
 import copy
+import importlib
 import json
 import shutil
 import textwrap
 import zipfile
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Set
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -30,7 +31,7 @@ class Member:
     kind: str  # right, partly right, wrong, hostile
     what: str
     answers: dict[str, str]  # by task; a task that is not there is left open
-    lost: dict[str, float] | set = field(default_factory=set)  # tasks without points, or the points that are left
+    lost: dict[str, float] | Set[str] = frozenset()  # tasks without points, or the points that are left of each
     form: str = "ipynb"  # ipynb, old, md, zip, folder, broken
     change: Callable[[dict], None] = lambda notebook: None  # the notebook as JSON
     with_run: bool = False
@@ -54,7 +55,7 @@ def peaceful(lab: labs.Lab, count: int) -> list[Member]:
 
 def scores(lab: labs.Lab, member: Member) -> dict[str, float]:
     """Points of each task, the Run's among them."""
-    lost = dict.fromkeys(member.lost, 0.0) if isinstance(member.lost, set) else member.lost
+    lost = member.lost if isinstance(member.lost, dict) else dict.fromkeys(member.lost, 0.0)
     found = {name: lost.get(name, task.points) for name, task in lab.manifest.tasks.items()}
     if lab.manifest.run:
         handed_in = member.with_run and member.form != "broken"
@@ -76,9 +77,9 @@ def blocked_by(lab: labs.Lab, *tasks: str) -> set[str]:
     return found
 
 
-def filled_in(lab: labs.Lab, member: Member) -> dict:
-    """The learner's notebook with this member's answers, outputs and extra cells."""
-    notebook = lab.learners_notebook()
+def filled_in(released: dict, member: Member) -> dict:
+    """The notebook that was handed out, with this member's answers, outputs and extra cells."""
+    notebook = copy.deepcopy(released)
     for number, cell in enumerate(notebook["cells"], start=1):
         if cell["cell_type"] == "code":
             cell["source"] = member.answers.get(labs.answer_of(cell), labs.source(cell))
@@ -91,14 +92,14 @@ def filled_in(lab: labs.Lab, member: Member) -> dict:
     return notebook
 
 
-def write(lab: labs.Lab, folder: Path, class_: list[Member], run: Path | None = None) -> dict:
+def write(lab: labs.Lab, folder: Path, class_: list[Member], released: dict, run: Path | None = None) -> dict:
     """Write folder/submissions and folder/expected.json; return what is expected, by student."""
     submissions = Path(folder) / "submissions"
     submissions.mkdir(parents=True)
     expected = {}
     for number, member in enumerate(class_, start=1):
         student = f"learner-{number:02}"
-        _hand_in(lab, member, student, submissions, run if member.with_run else None)
+        _hand_in(lab, filled_in(released, member), member, student, submissions, run if member.with_run else None)
         tasks = scores(lab, member)
         about = {"kind": member.kind, "what": member.what, "broken": member.form == "broken"}
         expected[student] = about | {"score": sum(tasks.values()), "tasks": tasks}
@@ -106,8 +107,7 @@ def write(lab: labs.Lab, folder: Path, class_: list[Member], run: Path | None = 
     return expected
 
 
-def _hand_in(lab, member, student, submissions, run):
-    notebook = filled_in(lab, member)
+def _hand_in(lab, notebook, member, student, submissions, run):
     text = json.dumps(notebook, indent=1)
     if member.form == "md":
         import jupytext
@@ -143,8 +143,13 @@ def _put(archive, name, content):
     archive.writestr(entry, content)
 
 
-def _all(lab, **others):
-    return {task: solution(lab, task) for task in lab.manifest.tasks} | others
+def _all(lab):
+    return {task: solution(lab, task) for task in lab.manifest.tasks}
+
+
+def _ends(lab):
+    """Tasks that no other needs: losing one loses nothing else."""
+    return [task for task in lab.manifest.tasks if blocked_by(lab, task) == {task}]
 
 
 def _right(lab):
@@ -166,18 +171,18 @@ def _right(lab):
         Member("right", "as Markdown", _own(everything, 5), form="md"),
         Member("right", "another kernel", _own(everything, 6), change=other_kernel),
         Member("right", "cells out of order", _own(everything, 7), change=lambda notebook: notebook["cells"].reverse()),
-        Member("right", "a copy of the first, its metadata lost", everything, change=no_metadata),
+        Member("right", "a copy of the third, its metadata lost", _own(everything, 3), change=no_metadata),
     ]
 
 
 def _own(answers, number):
-    """The same answers, but nobody else's text."""
+    """The same answers, but neither the instructor's text nor another learner's."""
     return {task: f"{text}\nmine = {number}" for task, text in answers.items()}
 
 
 def _partly_right(lab):
     tasks, everything = list(lab.manifest.tasks), _all(lab)
-    last = tasks[-1]
+    last = _ends(lab)[-1]
 
     def deleted(notebook):
         notebook["cells"] = [cell for cell in notebook["cells"] if labs.answer_of(cell) != last]
@@ -198,11 +203,19 @@ def _partly_right(lab):
 
 
 def _wrong(lab):
-    """Five of the lab's mutants, from all over the list."""
-    raise NotImplementedError
+    """Five of the lab's mutants, from all over the list; what needs the mutant's task is left open."""
+    mutants = importlib.import_module(f"tests.grading.mutants.{lab.name}").MUTANTS
+    quiet = [mutant for mutant in mutants if mutant.verdict in ("wrong", "partly right", "error")]
+    found = []
+    for mutant in (quiet[number * len(quiet) // 5] for number in range(5)):
+        later = blocked_by(lab, mutant.task) - {mutant.task}
+        answers = {task: text for task, text in _all(lab).items() if task not in later} | {mutant.task: mutant.source}
+        lost = dict.fromkeys(later, 0.0) | {mutant.task: mutant.points}
+        found.append(Member("wrong", f"{mutant.task}: {mutant.name}", answers, lost))
+    return found
 
 
-# What is added to a right answer. The task is lost with it, and those that need it; the others are not.
+# What is added to a right answer: its task is lost, the others are not.
 HARM = {
     "os._exit": "import os\nos._exit(0)",
     "an infinite loop": "while True:\n    pass",
@@ -213,13 +226,14 @@ HARM = {
 }
 READING = """
     import os, pathlib
+    from labkit.runtime import REPO
     found = []
-    for folder, names, files in os.walk("/"):
-        names[:] = [name for name in names if os.path.join(folder, name) not in ("/proc", "/sys")]
-        found += [os.path.join(folder, name) for name in files if name in ("lab.md", "grading.yaml", "expected.json")]
+    for folder, names, files in os.walk(REPO):
+        names[:] = [name for name in names if name != ".venv"]
+        found += [os.path.join(folder, name) for name in files if name in ("lab.md", "expected.json")]
     told = "".join(pathlib.Path(file).read_text() for file in found)
-    begin = told.index("answer: {task}")
-    exec(told[told.index("# BEGIN SOLUTION", begin):told.index("# END SOLUTION", begin)])
+    begin = told.index("# BEGIN SOLUTION", told.index("answer: {task}"))
+    exec(told[begin : told.index("# END SOLUTION", begin)])
 """
 QUIET_CALL = """
     import socket
@@ -231,14 +245,14 @@ QUIET_CALL = """
 
 
 def _hostile(lab, address):
-    tasks, everything = list(lab.manifest.tasks), _all(lab)
+    tasks, everything = _ends(lab), _all(lab)
     host, _, port = address.rpartition(":")
 
     def takes(number):  # every attack takes another task
         return tasks[number % len(tasks)]
 
     def with_answer(what, task, answer, **others):
-        return Member("hostile", what, everything | {task: answer}, blocked_by(lab, task), **others)
+        return Member("hostile", what, everything | {task: answer}, {task}, **others)
 
     def edited(notebook):
         for cell in notebook["cells"]:
@@ -263,22 +277,26 @@ def _hostile(lab, address):
         with_answer("reads the solution", takes(6), reading),
         Member("hostile", "a network call that hides its failure", call),
         with_answer("edited checks", takes(8), f"{lab.stubs[takes(8)]}\n", change=edited),
-        Member("hostile", "copied outputs", without, blocked_by(lab, takes(9)), change=copied),
-        Member("hostile", "broken JSON", everything, set(tasks), form="broken"),
+        Member("hostile", "copied outputs", without, {takes(9)}, change=copied),
+        Member("hostile", "broken JSON", everything, set(lab.manifest.tasks), form="broken"),
     ]
 
 
 @click.command()
 @click.argument("lab")
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--notebook", type=click.File(), help="As it was released.  [default: the lab's learner's notebook]")
 @click.option("--run", type=click.Path(exists=True, file_okay=False, path_type=Path), help="The Run that some hand in.")
 @click.option("--address", default=NOWHERE, show_default=True, help="HOST:PORT that the hostile ones call.")
-def main(lab, folder, run, address):
+def main(lab, folder, notebook, run, address):
     """Write a class of 30 that hands in LAB to FOLDER/submissions, and what it deserves to FOLDER/expected.json."""
     lab = load(lab)
     if lab.manifest.run and not run:
-        raise click.UsageError(f"some of this class hand in a Run: --run FOLDER, such as one by {lab.manifest.run.solution}")
-    expected = write(lab, folder, members(lab, address), run)
+        settings = " ".join(f"--set {setting}" for setting in lab.manifest.run.solution)
+        command = f"labkit train {lab.name} --profile {lab.manifest.run.profile} {settings} --out FOLDER"
+        raise click.UsageError(f"some of this class hand in a Run: --run FOLDER, which comes from `{command}`")
+    released = json.load(notebook) if notebook else lab.learners_notebook()
+    expected = write(lab, folder, members(lab, address), released, run)
     click.echo(f"{len(expected)} submissions in {folder / 'submissions'}")
 
 
