@@ -1,0 +1,264 @@
+"""What an answer is worth: values that its execution emitted, compared with the master's in the grader's own process.
+
+Points are those of the manifest, for values alone; nothing that a cell prints, raises or leaves out earns any.
+"""
+
+import ast
+import builtins
+import hashlib
+import io
+import tokenize
+from functools import lru_cache
+from pathlib import Path
+
+from labkit.grading import execution as executions
+from labkit.grading.lab import Lab, LabError, answer_of, probe_of, source
+from labkit.grading.values import difference
+
+LOST = {"timed out": "a cell took longer than allowed", "crashed": "the kernel ended in it"}
+STOPPED = {
+    "time": ("timed out", "the time for the whole submission was over before it"),
+    "memory": ("crashed", "the submission used more memory than allowed"),
+    "output": ("crashed", "the submission printed or wrote more than allowed"),
+}
+LONGEST_MESSAGE = 200  # characters
+
+
+def score(lab: Lab, answers: dict[str, str], execution: dict, references: dict) -> dict:
+    """Verdict, points and details of every task of the notebook, in the manifest's order; shows no hidden value.
+
+    answers: source by task, without those that were not handed in; execution: of `execution.execute`; references: the
+    encoded values of the master, executed with the same seed, by task and name.
+    """
+    tasks = {}
+    for task in lab.manifest.tasks:
+        tasks[task] = _score_task(lab, task, answers, execution, references)
+    for task in lab.manifest.tasks:
+        _find_what_blocks(lab, task, tasks)
+    return tasks
+
+
+def _score_task(lab, task, answers, execution, references):
+    described = lab.manifest.tasks[task]
+    cells = execution["cells"]
+    emitted = execution["values"].get(task, {})
+    verdict, detail, lost = _without_values(lab, task, answers, execution)
+    values = {}
+    for name, value in described.values.items():
+        reason = "not counted" if verdict else ""
+        if not reason and any(_outcome(cells, cell) != "passed" for cell in _emitting(lab, task, name)):
+            reason = "its check failed"
+        if not reason and name not in emitted:
+            reason = "missing"
+        if not reason:
+            reason = difference(emitted[name], references[task][name], value.rtol, value.atol)
+        values[name] = {"points": 0.0 if reason else value.points, "max_points": value.points, "detail": reason}
+    right = sum(not value["detail"] for value in values.values())
+    if not verdict:
+        error = lost or _probe_error(lab, task, cells)
+        if right == len(values):
+            verdict, detail = "right", ""
+        elif right:
+            verdict, detail = "partly right", f"{right} of {len(values)} values are right" + (error and f"; {error}")
+        else:
+            verdict, detail = ("error", error) if error else ("wrong", "")
+    return {
+        "title": described.title,
+        "points": total(value["points"] for value in values.values()),
+        "max_points": described.points,
+        "verdict": verdict,
+        "detail": detail,
+        "values": values,
+    }
+
+
+def _without_values(lab, task, answers, execution):
+    """Verdict and detail of a task that earns nothing whatever was emitted; empty where its values count."""
+    cells = execution["cells"]
+    if task not in answers:
+        return "missing", f"the notebook has no cell answer-{task}", ""
+    if normalised(answers[task]) == normalised(lab.stubs[task]):
+        return "not done", "the cell is as it was handed out", ""
+    own = _cells_of(lab, task)
+    outcomes = [_outcome(cells, cell) for cell in own]
+    for verdict, reason in LOST.items():
+        if verdict in outcomes:
+            return verdict, reason, ""
+    if outcomes[0] == "error":
+        return "error", _own_error(cells[own[0]]["error"]), ""
+    if "not run" in outcomes:
+        stopped = execution.get("stopped", "")
+        return (*STOPPED.get(stopped, ("crashed", "a cell before it ended the notebook")), "")
+    return "", "", ""
+
+
+def _find_what_blocks(lab, task, tasks):
+    """A task that failed, and needs one that failed, is blocked by it; what it earned it keeps."""
+    entry = tasks[task]
+    if entry["verdict"] not in ("wrong", "error"):
+        return
+    for other in lab.manifest.tasks[task].needs:
+        verdict = tasks[other]["verdict"]
+        if verdict == "right":
+            continue
+        if verdict == "partly right":
+            entry["detail"] = _joined(entry["detail"], f"it needs {other}, which is partly right")
+        else:
+            first = verdict.removeprefix("blocked by ") if verdict.startswith("blocked by ") else other
+            entry["verdict"] = f"blocked by {first}"
+            entry["detail"] = _joined(entry["detail"], f"it needs {first}: {lab.manifest.tasks[first].title}")
+        return
+
+
+def _joined(*parts):
+    return "; ".join(part for part in parts if part)
+
+
+def _cells_of(lab, task):
+    """Ids of a task's cells, the answer's first."""
+    cells = lab.notebook["cells"]
+    own = [cell["id"] for cell in cells if answer_of(cell) == task]
+    return own + [cell["id"] for cell in cells if probe_of(cell) == task]
+
+
+def _emitting(lab, task, name):
+    """Ids of the task's probes that emit this value; of all of them, where their source does not tell."""
+    probes = {cell["id"]: source(cell) for cell in lab.notebook["cells"] if probe_of(cell) == task}
+    named = {cell: _names_emitted(text) for cell, text in probes.items()}
+    return [cell for cell, names in named.items() if name in names] or list(probes)
+
+
+@lru_cache(maxsize=256)
+def _names_emitted(text):
+    """Names that a probe of the master emits, as far as they stand there as text."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:  # a magic of IPython
+        return frozenset()
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
+    calls = [node for node in calls if isinstance(node.func, ast.Name) and node.func.id == "emit"]
+    return frozenset(node.args[0].value for node in calls if isinstance(node.args[0], ast.Constant))
+
+
+def _outcome(cells, cell):
+    """Anything that is no plain pass is none: a cell without an outcome was not run."""
+    return cells.get(cell, {}).get("outcome", "not run")
+
+
+def _probe_error(lab, task, cells):
+    for cell in _cells_of(lab, task)[1:]:
+        if _outcome(cells, cell) == "error":
+            return f"a hidden check of it raised {_type(cells[cell]['error'])}"
+    return ""
+
+
+def _type(error):
+    """Name of an error's type, where it is one of Python's: a learner's own could be named after what it was given."""
+    name = error.partition(":")[0].strip()
+    return name if isinstance(getattr(builtins, name, None), type) else "an error"
+
+
+def _own_error(error):
+    line = (error.splitlines() or [""])[0].strip()
+    line = "".join(letter for letter in line if letter.isprintable())
+    return f"the cell raised {line[:LONGEST_MESSAGE] or 'an error'}"
+
+
+def total(points) -> float:
+    """Sum of points, without the last digits that decimal fractions leave."""
+    return round(float(sum(points)), 6)
+
+
+def normalised(text: str) -> str:
+    """Source without comments, blank lines and spaces between words: what makes two answers the same."""
+    words = []
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type in (tokenize.INDENT, tokenize.DEDENT):
+                words.append(tokenize.tok_name[token.type])
+            elif token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.ENDMARKER):
+                words.append("\n" if token.type == tokenize.NEWLINE else token.string)
+    except (tokenize.TokenError, SyntaxError, ValueError):  # no Python, or not to its end
+        words = [word for line in text.splitlines() for word in (*line.split(), "\n")]
+    return " ".join(words).strip()
+
+
+def digests(lab: Lab, answers: dict[str, str]) -> dict[str, str]:
+    """SHA-256 of each task's normalised answer, by which identical ones are found; empty where there is none."""
+    found = {}
+    for task, stub in lab.stubs.items():
+        text = normalised(answers.get(task, ""))
+        done = text and text != normalised(stub)
+        found[task] = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() if done else ""
+    return found
+
+
+def references(lab: Lab, seed: int, sandboxed: bool = True) -> dict:
+    """Values of the master, executed with this seed; raises LabError where it does not score 100%."""
+    found = executions.execute(lab, lab.solutions, seed, sandboxed)
+    for task, described in lab.manifest.tasks.items():
+        for cell in _cells_of(lab, task):
+            if _outcome(found["cells"], cell) != "passed":
+                error = found["cells"].get(cell, {}).get("error", "")
+                what = _outcome(found["cells"], cell) + (error and f": {error.splitlines()[0]}")
+                raise LabError(f"{lab.folder / 'lab.md'}, cell {cell}: the master's own answer: {what}")
+        lacking = set(described.values) - set(found["values"].get(task, {}))
+        if lacking:
+            raise LabError(f"{lab.folder / 'lab.md'}: no probe of task {task} emits {sorted(lacking)[0]}")
+    for task, entry in score(lab, lab.solutions, found, found["values"]).items():
+        for name, value in entry["values"].items():
+            if value["detail"]:
+                raise LabError(f"{lab.folder / 'lab.md'}: task {task}, value {name}: {value['detail']}")
+    return found["values"]
+
+
+def nothing(lab: Lab, student: str, problem: str) -> dict:
+    """Result of a submission of which nothing could be graded: 0 points, and why."""
+    tasks = score(lab, {}, {"cells": {}, "values": {}, "stopped": ""}, {})
+    for task in tasks.values():
+        task["detail"] = ""
+    tasks |= _run_entry(lab, None, True)
+    return _result(lab, student, tasks, digests(lab, {}), problem=problem)
+
+
+def grade_one(lab: Lab, student: str, answers: dict[str, str], run: Path | None, references: dict, seed: int,
+              sandboxed: bool = True) -> dict:  # fmt: skip
+    """Result of one submission: its answers executed and compared, and its Run examined."""
+    execution = executions.execute(lab, answers, seed, sandboxed)
+    tasks = score(lab, answers, execution, references) | _run_entry(lab, run, sandboxed)
+    return _result(lab, student, tasks, digests(lab, answers), stopped=execution["stopped"])
+
+
+def _run_entry(lab, run, sandboxed):
+    wanted = lab.manifest.run
+    if wanted is None:
+        return {}
+    if run is not None:
+        from labkit.grading import handed_in
+
+        return {wanted.name: handed_in.examine(lab, run, sandboxed)}
+    values = {
+        name: {"points": 0.0, "max_points": points, "detail": "missing"} for name, points in wanted.points.items()
+    }
+    return {
+        wanted.name: {
+            "title": wanted.title,
+            "points": 0.0,
+            "max_points": total(wanted.points.values()),
+            "verdict": "missing",
+            "detail": "no Run was handed in",
+            "values": values,
+        }
+    }
+
+
+def _result(lab, student, tasks, answers, problem="", stopped=""):
+    return {
+        "student": student,
+        "problem": problem,
+        "stopped": stopped,
+        "score": total(task["points"] for task in tasks.values()),
+        "max_score": total([lab.manifest.max_score]),
+        "tasks": tasks,
+        "answers": answers,
+    }
