@@ -48,7 +48,7 @@ def measure(report, rounds=1, submissions=30, name="cifar10") -> dict:
     found = {LABKIT: [], SAME: [], WHOLE: []}
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
-        expected = class_of.write(lab, folder / "class", class_)
+        expected = class_of.write(lab, folder / "class", class_, lab.learners_notebook())
         wanted = grade.references(lab, lab.manifest.seed, True)
         for number in range(rounds):
             for peer in _rotated(list(found), number):
@@ -168,8 +168,9 @@ def _course(lab, course, source, half):
 
 def _start_nbgrader(what, lab, course):
     command = [sys.executable, "-m", "nbgrader", what, lab.name, f"--course={course}", "--log-level=WARN"]
-    with open(course / f"{what}.log", "wb") as log:
-        return subprocess.Popen(command, cwd=course, stdout=log, stderr=subprocess.STDOUT, env=dict(os.environ))
+    environment = os.environ | {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+    with open(course / f"{what}.log", "wb") as log:  # nbgrader starts `alembic`
+        return subprocess.Popen(command, cwd=course, stdout=log, stderr=subprocess.STDOUT, env=environment)
 
 
 def _require_done(process, course):
