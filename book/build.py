@@ -2,11 +2,12 @@
 
 jupyter-cache re-executes a chapter when its code cells change. Here is what it cannot see: the code that chapters
 import, the recipes and the recorded Runs that they read. When one of those changes, every chapter runs again, several
-at a time; those that measure speed follow, one at a time.
+at a time; those that measure speed follow, one at a time. Of a lab the learner's version is executed and shown.
 A kernel's working directory is its chapter's own folder, as in Jupyter.
 """
 
 import argparse
+import contextlib
 import hashlib
 import importlib.util
 import logging
@@ -22,6 +23,10 @@ from pathlib import Path
 import yaml
 
 REPO = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPO / "book" / "_ext"))
+
+import learners_version  # noqa: E402
+
 BUILD = REPO / "_build"
 COMPLETE = BUILD / ".complete"  # exists only after a build without a warning
 
@@ -107,26 +112,36 @@ def execute(chapters: list[Path]) -> None:
     """Execute chapters into the cache, unless it has them: several at a time, the labs, which take longest, first."""
     from jupyter_cache import get_cache
 
-    cache = get_cache(BUILD / ".jupyter_cache")
-    for chapter in chapters:
-        cache.add_nb_to_project(str(chapter), read_data={"name": "myst_nb_md", "type": "plugin"})
+    get_cache(BUILD / ".jupyter_cache").list_cache_records()  # made once, before several processes use it
     with ProcessPoolExecutor(min(os.cpu_count() or 1, MOST_AT_ONCE)) as pool:
-        list(pool.map(_execute_one, sorted(map(str, chapters), reverse=True)))
+        list(pool.map(_execute_one, sorted(chapters, reverse=True)))
 
 
 def _execute_one(chapter):
     """A chapter that fails is left to Sphinx, which executes it again and says what fails."""
     from jupyter_cache import get_cache
-    from jupyter_cache.executors import load_executor
+    from jupyter_cache.base import CacheBundleIn
+    from jupyter_cache.executors.utils import single_nb_execution
+    from myst_nb.core.read import read_myst_markdown_notebook
+    from nbclient.exceptions import DeadKernelError
 
-    start = time.monotonic()
     seconds = yaml.safe_load((REPO / "_config.yml").read_text(encoding="utf-8"))["execute"]["timeout"]  # a cell
     logging.getLogger("traitlets").setLevel(logging.CRITICAL)  # the traceback comes from Sphinx
-    executor = load_executor("local-serial", get_cache(BUILD / ".jupyter_cache"), logging.getLogger("quiet"))
-    done = executor.run_and_cache(filter_uris=[chapter], timeout=seconds)
-    if done.all():
-        result = "executed" if done.succeeded else "FAILED"
-        print(f"make book: {result} {Path(chapter).relative_to(REPO)}, {time.monotonic() - start:.0f} s", flush=True)
+    cache = get_cache(BUILD / ".jupyter_cache")
+    notebook = read_myst_markdown_notebook(learners_version.text_of(chapter), path=chapter)
+    with contextlib.suppress(KeyError):
+        cache.match_cache_notebook(notebook)
+        return
+    name = chapter.relative_to(REPO)
+    try:
+        done = single_nb_execution(notebook, cwd=str(chapter.parent), timeout=seconds, allow_errors=False)
+    except DeadKernelError as error:
+        print(f"make book: FAILED {name}: {error}", flush=True)
+        return
+    if not done.err:
+        bundle = CacheBundleIn(notebook, str(chapter), data={"execution_seconds": done.time})
+        cache.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
+    print(f"make book: {'FAILED' if done.err else 'executed'} {name}, {done.time:.0f} s", flush=True)
 
 
 def is_notebook(path: Path) -> bool:

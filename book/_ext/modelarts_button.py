@@ -1,21 +1,22 @@
-"""A button on every lab's page that opens the lab in a notebook of ModelArts; and the notebooks that it opens.
+"""On every lab's page: a link to its notebook, a button that opens it on ModelArts; and these notebooks, the learner's.
 
 modelarts_book_url, in _config.yml: where the pages of this book can be reached by everybody, without a "/" at its end.
 While it is empty, the button leads to the chapter that tells how to open a lab there without it.
 """
 
 import base64
-import re
 from pathlib import Path
 from urllib.parse import quote
 
-import jupytext
 import nbformat
 from docutils import nodes
+from learners_version import LAB
+
+from labkit.grading import handout
+from labkit.grading.lab import read
 
 CONSOLE = "https://authoring-modelarts-cnnorth4.huaweicloud.com/console/lab?share-url-b64="
 CHAPTER = "book/4-cloud/notebooks"
-LAB = re.compile(r"labs/([a-z0-9_-]+)/lab")
 FOLDER = "notebooks"  # below the pages
 FIRST = """\
 # This file came alone. The lab needs the project beside it: labkit, its packages, the data.
@@ -38,13 +39,10 @@ def file_name(docname: str) -> str:
 
 
 def notebook(source: Path, book_url: str):
-    """A lab as a notebook that stands alone: it looks for labkit first, and its links lead to the book's pages."""
-    found = jupytext.read(source)
+    """A lab as the learner's notebook, to stand alone: it looks for labkit first; links lead to the book's pages."""
+    found = nbformat.from_dict(handout.notebook(read(source), f"labs/{source.parent.name}", book_url))
     chapter = f"{book_url}/{CHAPTER}.html" if book_url else "the chapter 'Labs in a ModelArts notebook'"
-    for cell in found.cells:
-        if book_url and cell.cell_type == "markdown":
-            cell.source = re.sub(r"\]\((?:\.\./)+(book/[\w/-]+)\.md", rf"]({book_url}/\1.html", cell.source)
-    found.cells.insert(0, nbformat.v4.new_code_cell(FIRST.format(chapter=chapter)))
+    found.cells.insert(0, nbformat.v4.new_code_cell(FIRST.format(chapter=chapter), id="labkit-is-here"))
     return found
 
 
@@ -56,9 +54,12 @@ def _add_button(app, doctree, docname):
         target, text = console_link(f"{url}/{FOLDER}/{file_name(docname)}"), "Open this lab in a ModelArts notebook"
     else:
         target, text = app.builder.get_relative_uri(docname, CHAPTER), "This lab in a ModelArts notebook: how"
+    above = "../" * docname.count("/")
+    html = f'<a class="lab-download" href="{above}{FOLDER}/{file_name(docname)}" download>Download as a notebook</a> · '
+    download = nodes.raw("", html, format="html")
     link = nodes.reference("", text, refuri=target, internal=not url, classes=["modelarts-button"])
     title = next(doctree.findall(nodes.title))
-    title.parent.insert(title.parent.index(title) + 1, nodes.paragraph("", "", link))
+    title.parent.insert(title.parent.index(title) + 1, nodes.paragraph("", "", download, link))
 
 
 def _write_notebooks(app, exception):
@@ -68,7 +69,7 @@ def _write_notebooks(app, exception):
     folder.mkdir(exist_ok=True)
     for docname in filter(LAB.fullmatch, app.env.found_docs):
         found = notebook(Path(app.env.doc2path(docname)), app.config.modelarts_book_url)
-        jupytext.write(found, folder / file_name(docname), fmt="ipynb")
+        nbformat.write(found, folder / file_name(docname))
 
 
 def setup(app):

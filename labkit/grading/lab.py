@@ -119,12 +119,7 @@ class Lab:
 
     def learners_notebook(self) -> dict:
         """The notebook to hand out: stubs for solutions, no probes, no outputs."""
-        notebook = copy.deepcopy(self.notebook)
-        notebook["cells"] = [cell for cell in notebook["cells"] if not probe_of(cell)]
-        for cell in notebook["cells"]:
-            if answer_of(cell):
-                cell["source"] = self.stubs[answer_of(cell)]
-        return notebook
+        return learners(self.notebook)
 
     def graded_notebook(self, answers: dict[str, str], seed: int) -> dict:
         """The notebook to execute: the master's cells with these answers, stubs where there is none, and the probes.
@@ -148,6 +143,16 @@ class Lab:
             kept.append(cell)
         notebook["cells"] = kept
         return notebook
+
+
+def learners(notebook: dict) -> dict:
+    """A master notebook as learners may see it: stubs for solutions, no probes."""
+    notebook = copy.deepcopy(notebook)
+    notebook["cells"] = [cell for cell in notebook["cells"] if not probe_of(cell)]
+    for cell in notebook["cells"]:
+        if answer_of(cell):
+            cell["source"] = without_solution(source(cell))
+    return notebook
 
 
 def source(cell: dict) -> str:
@@ -204,7 +209,7 @@ def load(name: str, folder: Path | None = None) -> Lab:
     for file in ("lab.md", "grading.yaml"):
         if not (folder / file).is_file():
             raise LabError(f"{folder / file}: missing; labs that can be graded: {', '.join(names()) or 'none'}")
-    lab = Lab(name, folder, _manifest(folder / "grading.yaml"), _notebook(folder / "lab.md"))
+    lab = Lab(name, folder, _manifest(folder / "grading.yaml"), read(folder / "lab.md"))
     _require_fit(lab)
     return lab
 
@@ -225,7 +230,8 @@ def _manifest(file):
         raise LabError(f"{file}: {'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}") from None
 
 
-def _notebook(file):
+def read(file: Path) -> dict:
+    """The master notebook in a file, its cells with stable ids; raises LabError. What `load` checks is not checked."""
     import jupytext
     import nbformat
 

@@ -11,6 +11,7 @@ REPO = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPO / "book"))
 
 import build  # noqa: E402
+import learners_version  # noqa: E402 (build adds its folder)
 from build import kernel_environment  # noqa: E402, F401
 
 EXECUTED = REPO / "_build" / "executed"
@@ -43,8 +44,8 @@ def notebooks() -> list[str]:
 
 
 def source(document: str):
-    """The chapter as its author wrote it: a notebook without outputs."""
-    return jupytext.read(REPO / f"{document}.md")
+    """The chapter as its author wrote it, a lab as learners see it: a notebook without outputs."""
+    return jupytext.reads(learners_version.text_of(REPO / f"{document}.md"), fmt="md:myst")
 
 
 def executed(document: str):

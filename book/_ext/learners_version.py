@@ -1,0 +1,40 @@
+"""Labs in the book are the learner's: no solutions and no probes on their pages, or in what can be downloaded there."""
+
+import re
+from pathlib import Path
+
+from labkit.grading.handout import learners_text
+
+LAB = re.compile(r"labs/([a-z0-9_-]+)/lab")
+
+
+def text_of(file: Path) -> str:
+    """A chapter's text as the book executes and shows it. Raises ValueError where markers of a solution do not pair."""
+    text = file.read_text(encoding="utf-8")
+    if not LAB.fullmatch("/".join(file.with_suffix("").parts[-3:])):
+        return text
+    try:
+        return learners_text(text)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
+
+
+def _strip(app, docname, source):
+    if LAB.fullmatch(docname):
+        source[0] = text_of(Path(app.env.doc2path(docname)))
+
+
+def _strip_downloads(app, exception):
+    """Sphinx copies each page's source for its download button, from the file."""
+    if app.builder.format != "html":
+        return
+    for docname in filter(LAB.fullmatch, app.env.found_docs):
+        copy = Path(app.outdir, "_sources", f"{docname}.md")
+        if copy.is_file():  # an error may have come before it
+            copy.write_text(text_of(Path(app.env.doc2path(docname))), encoding="utf-8")
+
+
+def setup(app):
+    app.connect("source-read", _strip)
+    app.connect("build-finished", _strip_downloads)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

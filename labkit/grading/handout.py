@@ -1,0 +1,146 @@
+"""What learners get of a lab: its text for the book, its notebook, and the notebook with all that it needs as a zip."""
+
+import io
+import posixpath
+import re
+import zipfile
+
+from labkit.grading import lab as labs
+from labkit.grading.lab import Lab
+from labkit.runtime import REPO
+
+CODE = ("labkit", "data_scripts")  # folders; their Python files go along
+TOP = ("LICENSE", "constraints.txt", "pyproject.toml", "requirements.txt")
+OF_THE_LAB = {".py", ".sh", ".json", ".jsonl", ".yaml"}  # the recipe, start files, recorded Runs; never lab.md
+MASTERS = {"grading.yaml"}  # it names the settings of the instructor's own Run
+DATE = (1980, 1, 1, 0, 0, 0)  # of each file in the zip: the same lab gives the same bytes
+README = """\
+# {title}
+
+1. Open `{notebook}` in this folder: labkit, the lab's recipe and what makes its data lie beside it.
+2. Where packages are missing, once, in a terminal in this folder (a ModelArts image has a MindSpore of its own): `grep -v '^mindspore==' requirements.txt > needs.txt && python -m pip install -r needs.txt -c constraints.txt && python -m pip install --no-deps -e .`
+3. Hand in `{notebook}` with your answers, and the folder of your Run where a task asks for one.
+"""  # noqa: E501
+
+
+def learners_text(text: str) -> str:
+    """A lab in MyST as learners may see it: no probe cells, no solutions, all else as it is.
+
+    Raises ValueError where the markers of a solution do not pair.
+    """
+    import jupytext
+    from markdown_it import MarkdownIt
+
+    lines = text.split("\n")
+    for token in reversed(MarkdownIt("commonmark").parse(text)):  # from the end: line numbers before it stay
+        if token.type == "fence" and token.level == 0 and token.info.startswith("{code-cell}"):
+            start, end = token.map
+            fence = "\n".join(lines[start:end])
+            (cell,) = jupytext.reads(fence, fmt="md:myst").cells
+            lines[start:end] = [] if labs.probe_of(cell) else labs.without_solution(fence).split("\n")
+    return "\n".join(lines)
+
+
+def notebook(master: dict, place: str, book_url: str = "") -> dict:
+    """The learner's notebook of a master (nbformat 4, as JSON) at `place`, such as labs/cifar10.
+
+    It stands alone: links to other files of the project lead to the book at `book_url`, or are plain text; what only
+    the book can show of MyST is written as Jupyter shows it.
+    """
+    found = labs.learners(master)
+    found["metadata"] = {"kernelspec": found["metadata"]["kernelspec"], "language_info": {"name": "python"}}
+    for cell in found["cells"]:
+        if cell["cell_type"] == "markdown":
+            cell["source"] = _plain_markdown(cell["source"], place, book_url)
+    return found
+
+
+def files(lab: Lab, book_url: str = "") -> dict[str, bytes]:
+    """The three files that are handed out, by name: lab-NAME.ipynb, lab-NAME.md and lab-NAME-modelarts.zip."""
+    import jupytext
+    import nbformat
+
+    name = f"lab-{lab.name}"
+    found = nbformat.from_dict(notebook(lab.notebook, f"labs/{lab.name}", book_url))
+    nbformat.validate(found)
+    as_notebook = f"{nbformat.writes(found)}\n".encode()
+    beside = {
+        f"{name}.ipynb": as_notebook,
+        "README.md": README.format(title=lab.manifest.title, notebook=f"{name}.ipynb").encode(),
+        **_project(lab),
+    }
+    return {
+        f"{name}.ipynb": as_notebook,
+        f"{name}.md": jupytext.writes(found, fmt="md:myst").encode(),
+        f"{name}-modelarts.zip": _zipped(beside, name),
+    }
+
+
+def unzipped(data: bytes) -> dict[str, bytes]:
+    """The files in a zip, by name."""
+    with zipfile.ZipFile(io.BytesIO(data)) as packed:
+        return {name: packed.read(name) for name in packed.namelist()}
+
+
+def _project(lab):
+    """What the notebook needs beside it, by name: labkit, the lab's recipe and records, what makes the data."""
+    found = {file: REPO / file for file in TOP}
+    for folder in CODE:
+        found |= {path.relative_to(REPO).as_posix(): path for path in (REPO / folder).rglob("*.py")}
+    for path in lab.folder.rglob("*"):
+        inside = path.relative_to(lab.folder)
+        hidden = any(part.startswith((".", "__")) or part == "checkpoints" for part in inside.parts)
+        if path.suffix in OF_THE_LAB and path.name not in MASTERS and not hidden:
+            found[f"labs/{lab.name}/{inside.as_posix()}"] = path
+    return {name: path.read_bytes() for name, path in found.items()}
+
+
+def _zipped(contents, folder):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as target:
+        for name in sorted(contents):
+            entry = zipfile.ZipInfo(f"{folder}/{name}", DATE)
+            entry.external_attr = (0o755 if name.endswith(".sh") else 0o644) << 16
+            target.writestr(entry, contents[name], zipfile.ZIP_DEFLATED, compresslevel=9)
+    return packed.getvalue()
+
+
+# -- Markdown for a notebook that stands alone ---------------------------------------------------------
+
+LABEL = re.compile(r"^\([\w-]+\)=\n", re.M)
+LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)\s]+)\)")  # to a file
+ROLE = re.compile(r"\{([a-z:-]+)\}`([^`<]*)(?:<([^`>]*)>)?`")
+DIRECTIVE = re.compile(r"^(`{3,}|:{3,})\{([a-z-]+)\} *(.*)\n((?:.*\n)*?)\1 *$", re.M)
+BOXES = {"admonition", "hint", "important", "note", "tip", "warning"}
+
+
+def _plain_markdown(text, place, book_url):
+    def directive(match):
+        _, name, title, body = match.groups()
+        body = re.sub(r"\A(:[\w-]+:.*\n)+", "", body).strip("\n")  # its options
+        if name == "dropdown":
+            return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"
+        if name == "math":
+            return f"$$\n{body}\n$$"
+        if name in BOXES:
+            lines = [f"**{title or name.capitalize()}**", "", *body.splitlines()]
+            return "\n".join(f"> {line}".rstrip() for line in lines)
+        return match[0]
+
+    def role(match):
+        name, shown, target = match.groups()
+        if name == "math":
+            return f"${shown}$"
+        return shown.strip() if target else f"`{shown.rpartition('/')[2]}`"
+
+    def link(match):
+        image, shown, target = match.groups()
+        file, _, anchor = target.partition("#")
+        if image or not book_url or not file.endswith(".md"):
+            return shown
+        page = posixpath.normpath(f"/{place}/{file.removesuffix('.md')}")
+        return f"[{shown}]({book_url}{page}.html{'#' + anchor if anchor else ''})"
+
+    for pattern, replacement in ((LABEL, ""), (DIRECTIVE, directive), (ROLE, role), (LINK, link)):
+        text = pattern.sub(replacement, text)
+    return text.strip("\n")

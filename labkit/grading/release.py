@@ -1,0 +1,209 @@
+"""Hand out a lab: write what learners get, once nothing of it tells a solution, and the lab grades as it should."""
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+import yaml
+
+from labkit.grading import handout
+from labkit.grading import lab as labs
+from labkit.grading.lab import BEGIN, END, Lab, LabError
+from labkit.runtime import REPO
+
+SHORT = 12  # characters, without spaces: a shorter line says too little to be one's own
+CELL_SECONDS = 600  # of the learner's notebook; the book allows as many
+GIVEN = re.compile(r"#|@|(def|class|import|from) |super\(\)\.__init__\(|(return |raise )?[\w.]+$")
+
+
+def release(lab: Lab, folder: Path, *, sandboxed: bool = True, train: bool = True, tell=print) -> list[Path]:
+    """Write the three files of `handout.files` into `folder` and return them; raises LabError before it writes any.
+
+    A release takes a lab whose output tells no solution, whose learner's notebook runs, whose master has full marks
+    and whose blank has none. `train`: the instructor's Run is trained and examined as well. `tell` gets each stage.
+    """
+    found = handout.files(lab, book_url())
+    tell("looking for solutions in what is handed out")
+    require_no_leak(lab, found)
+    verify(lab, found, sandboxed=sandboxed, train=train, tell=tell)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in found.items():
+        _write_whole(folder / name, data)
+    return [folder / name for name in found]
+
+
+def write_notebook(lab: Lab, file: Path) -> bool:
+    """Write the learner's notebook where there is none, not verified; True if it was written."""
+    if file.exists():
+        return False
+    found = handout.files(lab, book_url())
+    require_no_leak(lab, found)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    _write_whole(file, found[f"lab-{lab.name}.ipynb"])
+    return True
+
+
+def book_url() -> str:
+    """Where everybody can reach the book: `modelarts_book_url` in _config.yml, "" where it has no such place."""
+    file = REPO / "_config.yml"
+    tree = yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return tree.get("sphinx", {}).get("config", {}).get("modelarts_book_url", "")
+
+
+def _write_whole(file, data):
+    unfinished = file.with_name(f".{file.name}.{os.getpid()}.unfinished")
+    unfinished.write_bytes(data)
+    unfinished.replace(file)
+
+
+# -- What must hold ------------------------------------------------------------------------------------
+
+
+def verify(lab: Lab, found: dict[str, bytes], *, sandboxed: bool = True, train: bool = True, tell=print) -> None:
+    """LabError where the master has less than full marks, the blank has any, or the learner's notebook does not run."""
+    from labkit.grading import grade
+
+    seed, file = lab.manifest.seed, lab.folder / "lab.md"
+    tell("the master's answers: executing")
+    references = grade.references(lab, seed, sandboxed)
+    tell("the master's answers: executing them again, which must give the same values")
+    for task, entry in _scored(lab, lab.solutions, references, sandboxed).items():
+        if entry["points"] != entry["max_points"]:
+            raise LabError(f"{file}: the master's own task {task} is {_reasons(entry)}")
+    tell("the blank: executing it, which must earn nothing")
+    blank = {task: f"{stub}\npass" for task, stub in lab.stubs.items()}  # not as handed out, which earns 0 unseen
+    for task, entry in _scored(lab, blank, references, sandboxed).items():
+        if entry["points"]:
+            right = ", ".join(name for name, value in entry["values"].items() if value["points"])
+            raise LabError(f"{file}: the stub of task {task} earns {entry['points']:g} points, for {right}")
+    tell("the learner's notebook: running it where its zip is unpacked")
+    require_runs(lab, found)
+    if train and lab.manifest.run:
+        tell(f"the instructor's Run: training it, {' '.join(lab.manifest.run.solution) or 'as the recipe is'}")
+        _require_run(lab, sandboxed)
+
+
+def require_runs(lab: Lab, found: dict[str, bytes]) -> None:
+    """LabError where the learner's notebook fails beside what its zip brings, with the packages of this environment."""
+    import nbformat
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellControlSignal, CellExecutionError, DeadKernelError
+
+    name = f"lab-{lab.name}"
+    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "LABKIT_DATA")}
+    with tempfile.TemporaryDirectory(prefix="labkit-release-", ignore_cleanup_errors=True) as folder:
+        with zipfile.ZipFile(io.BytesIO(found[f"{name}-modelarts.zip"])) as packed:
+            packed.extractall(folder)
+        place = Path(folder, name)
+        notebook = nbformat.read(place / f"{name}.ipynb", as_version=4)
+        client = NotebookClient(notebook, timeout=CELL_SECONDS, resources={"metadata": {"path": str(place)}})
+        try:
+            client.execute(env=environment | {"TMPDIR": folder})
+        except CellExecutionError as error:
+            raise LabError(f"{name}.ipynb, cell {_failed(notebook)}: {error.ename}: {error.evalue}") from None
+        except (CellControlSignal, DeadKernelError) as error:
+            raise LabError(f"{name}.ipynb: does not run to its end: {error}") from None
+
+
+def _failed(notebook):
+    ends = [cell for cell in notebook.cells for output in cell.get("outputs", []) if output.output_type == "error"]
+    return ends[-1].id  # of several, those before it were announced by a tag
+
+
+def _scored(lab, answers, references, sandboxed):
+    from labkit.grading import execution, grade
+
+    return grade.score(lab, answers, execution.execute(lab, answers, lab.manifest.seed, sandboxed), references)
+
+
+def _reasons(entry):
+    values = [f"{name}: {value['detail']}" for name, value in entry["values"].items() if value["detail"]]
+    return ", ".join(part for part in (entry["verdict"], entry["detail"], *values) if part)
+
+
+def _require_run(lab, sandboxed):
+    from labkit.grading import handed_in
+
+    wanted = lab.manifest.run
+    with tempfile.TemporaryDirectory(prefix="labkit-release-", ignore_cleanup_errors=True) as folder:
+        place = Path(folder, "run")
+        settings = [word for setting in wanted.solution for word in ("--set", setting)]
+        command = [sys.executable, "-m", "labkit", "train", lab.folder, "--profile", wanted.profile, *settings]
+        done = subprocess.run([*command, "--out", place], check=False)
+        if done.returncode:
+            raise LabError(f"{lab.folder / 'grading.yaml'}: run.solution: its training ended with {done.returncode}")
+        entry = handed_in.examine(lab, place, sandboxed)
+    if entry["points"] != entry["max_points"]:
+        raise LabError(f"{lab.folder / 'grading.yaml'}: run.solution is {_reasons(entry)}")
+
+
+# -- Leaks ---------------------------------------------------------------------------------------------
+
+
+def require_no_leak(lab: Lab, found: dict[str, bytes]) -> None:
+    """LabError where a file that is handed out tells a solution or a probe; it names the cell, line or file.
+
+    In the lab's text one line of a solution is too much. Other files are code that learners have anyway: there, all
+    of a solution's lines together are. What a task's stub has itself, and short lines, are no secret.
+    """
+    secrets = _secrets(lab)
+    for name, data in found.items():
+        if name.endswith(".zip"):
+            require_no_leak(lab, {f"{name}, {member}": inside for member, inside in handout.unzipped(data).items()})
+        elif name.endswith(".ipynb"):
+            for cell in json.loads(data)["cells"]:
+                text = f"{labs.source(cell)}\n{json.dumps(cell['metadata'], ensure_ascii=False)}"
+                _require_silent(secrets, f"{name}, cell {cell['id']}", text.splitlines())
+                if "probe" in cell["metadata"] or cell.get("outputs"):
+                    raise LabError(f"{name}, cell {cell['id']}: a probe or an output, which no learner may see")
+        elif name.endswith(".md") and Path(name).stem == f"lab-{lab.name}":
+            for number, line in enumerate(data.decode().splitlines(), start=1):
+                _require_silent(secrets, f"{name}, line {number}", [line])
+        else:
+            lines = {_squeezed(_code(line)) for line in data.decode(errors="replace").splitlines()}
+            for what, wanted in secrets:
+                if wanted and lines >= wanted.keys():
+                    raise LabError(f"{name}: tells {what}: {next(iter(wanted.values()))}")
+
+
+def _secrets(lab):
+    """[("the solution of TASK", {squeezed line: line})], and the same of the probes: what no learner may see."""
+    found = []
+    for task, text in lab.solutions.items():
+        stub = {_squeezed(_code(line)) for line in lab.stubs[task].splitlines()}
+        lines = {_squeezed(_code(line)): line for line in labs.solution_lines(text)}
+        secret = {short: line for short, line in lines.items() if short not in stub}
+        secret = {short: line for short, line in secret.items() if len(short) >= SHORT and not GIVEN.match(_code(line))}
+        found.append((f"the solution of {task}", secret))
+    for cell in lab.notebook["cells"]:
+        if labs.probe_of(cell):
+            emits = [line.strip() for line in labs.source(cell).splitlines() if "emit(" in line]
+            found.append((f"a probe of {labs.probe_of(cell)}", {_squeezed(line): line for line in emits}))
+    return found
+
+
+def _require_silent(secrets, place, lines):
+    for line in lines:
+        if line.strip() in (BEGIN, END):
+            raise LabError(f"{place}: `{line.strip()}` in a cell without `answer:`")
+        squeezed = _squeezed(line)
+        for what, wanted in secrets:
+            for short, told in wanted.items():
+                if short in squeezed:
+                    raise LabError(f"{place}: tells {what}: {told}")
+
+
+def _squeezed(line):
+    """A line without spaces, which may differ."""
+    return "".join(line.split())
+
+
+def _code(line):
+    """A line of Python without the comment behind it."""
+    return re.sub(r"(?<=\S)\s+#.*", "", line.strip())
