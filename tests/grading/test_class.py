@@ -161,7 +161,7 @@ def test_no_process_is_left(course):
     assert course["told"]["left"] == []
 
 
-def test_the_class_is_the_same_each_time(course, tmp_path):
+def test_the_class_is_the_same_each_time(tmp_path):
     lab = class_of.load("tiny")
     for name in ("one", "two"):
         class_of.write(lab, tmp_path / name, class_of.members(lab), lab.learners_notebook())
