@@ -6,6 +6,7 @@ half of the class each. It executes all that a notebook has, labkit leaves out w
 nbgrader grades once without those cells too, and executes the same as labkit.
 """
 
+import importlib.util
 import json
 import os
 import shutil
@@ -41,6 +42,8 @@ def measure(report, rounds=1, submissions=30, name="cifar10") -> dict:
     """Seconds of every peer for the class, by turns; report(line) on the way. Raises SystemExit on a wrong point."""
     from labkit.grading import grade, sandbox
 
+    if not importlib.util.find_spec("nbgrader"):
+        sys.exit("nbgrader is not installed: `make bench` does that where Python is 3.11, for which it asks")
     if sandbox.unavailable():
         sys.exit(f"the sandbox is part of what is measured: {sandbox.unavailable()}")
     lab = class_of.load(name)
