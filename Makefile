@@ -78,7 +78,7 @@ lab: $(SAMPLE_STAMP) ## open a lab in JupyterLab (LAB=cifar10, imagenet or thor)
 	@echo "          Where no browser opens: put /tree/labs/$(LAB)/lab.md behind /lab in the address below, before the ?"
 	@$(BIN)/jupyter lab --notebook-dir=. $$([ "$$(id -u)" != 0 ] || echo --allow-root) $(ARGS) labs/$(LAB)/lab.md
 
-bench: $(BENCH_STAMP) $(SAMPLE_STAMP) ## measure speed beside PyTorch (installs torch)
+bench: $(BENCH_STAMP) $(SAMPLE_STAMP) ## measure speed beside PyTorch, copying, grading (ARGS=grading: one of them; installs the peers)
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
 
 clean: ## remove what the build made (_build, caches)
@@ -128,6 +128,8 @@ $(TORCH_STAMP): requirements-torch.txt $(ENV_STAMP)
 
 $(BENCH_STAMP): requirements-bench.txt $(TORCH_STAMP)
 	@$(PIP) --no-deps -r requirements-bench.txt
+	@rm -rf $(VENV)/etc/jupyter/jupyter_server_config.d/nbgrader.json # JupyterLab does without it
+	@rm -rf $(VENV)/share/jupyter/labextensions/@jupyter/nbgrader
 	@touch $@
 
 $(SAMPLE_STAMP): data_scripts/cifar10.py data_scripts/imagenet.py data_scripts/shared.py labkit/data/files.py \

@@ -3,7 +3,7 @@
 Each peer runs in a process of its own, all at once, and takes its turn while the others wait: what else the machine
 does meets them alike. A ratio is taken within a round; the median of the rounds' ratios is the result.
 The group `parity` measures no speed: how far the networks are from PyTorch's at 224 pixels. The group `copying` puts
-labkit.cloud beside boto3 and s5cmd on an object server of its own.
+labkit.cloud beside boto3 and s5cmd on an object server of its own, the group `grading` labkit grade beside nbgrader.
 Results go to tests/benchmarks/results/NAME.json, which the book's appendix shows.
 """
 
@@ -21,7 +21,7 @@ from labkit import run as runs
 from tests.benchmarks import cases
 
 RESULTS = Path(__file__).with_name("results")
-GROUPS = (*cases.GROUPS, "parity", "copying")
+GROUPS = (*cases.GROUPS, "parity", "copying", "grading")
 
 
 class Peer:
@@ -107,7 +107,9 @@ def _data(name, images):
 )  # fmt: skip
 @click.option("--files", default=1000, show_default=True, type=click.IntRange(1), help="Of the group copying.")
 @click.option("--mebibytes", default=256, show_default=True, type=click.IntRange(1), help="Of its large file.")
-def main(names, rounds, images, files, mebibytes):
+@click.option("--submissions", default=30, show_default=True, type=click.IntRange(2), help="Of the group grading.")
+@click.option("--lab", default="cifar10", show_default=True, help="That they hand in.")
+def main(names, rounds, images, files, mebibytes, submissions, lab):
     """Measure the groups NAMES, all without any, and write their results."""
     RESULTS.mkdir(exist_ok=True)
     provenance = runs.provenance({})  # before results are written over
@@ -131,6 +133,14 @@ def main(names, rounds, images, files, mebibytes):
             for case in result["cases"]:
                 click.echo(copying.table(case))
             provenance["dataset"] = {"name": "random bytes", "sha256": None}
+            keep(name, result)
+            continue
+        if name == "grading":
+            from tests.benchmarks import grading
+
+            result = grading.measure(lambda line: click.echo(line, err=True), rounds, submissions, lab)
+            click.echo(grading.table(result))
+            provenance["dataset"] = {"name": f"a class that hands in the lab {lab}", "sha256": None}
             keep(name, result)
             continue
         result = {"rounds": rounds, "cases": []}
