@@ -169,8 +169,9 @@ def _sealed():
 
 def _free_user():
     """A user id that nobody has: the limit on processes counts all of a user's."""
-    mapped = max(int(line.split()[0]) + int(line.split()[2]) for line in Path("/proc/self/uid_map").read_text().splitlines())
-    lowest, highest = (2**30, 2**31 - 2) if mapped >= 2**31 else (61184, 65519)
+    ranges = [list(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text().splitlines()]
+    many = max(first + count for first, _, count in ranges) >= 2**31  # a container may have 65,536 only
+    lowest, highest = (2**30, 2**31 - 2) if many else (61184, 65519)
     users = set()
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
