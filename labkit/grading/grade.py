@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from labkit.grading import execution as executions
+from labkit.grading import handed_in
 from labkit.grading.lab import Lab, LabError, answer_of, probe_of, source
 from labkit.grading.values import difference
 
@@ -218,39 +219,36 @@ def nothing(lab: Lab, student: str, problem: str) -> dict:
     tasks = score(lab, {}, {"cells": {}, "values": {}, "stopped": ""}, {})
     for task in tasks.values():
         task["detail"] = ""
-    tasks |= _run_entry(lab, None, True)
-    return _result(lab, student, tasks, digests(lab, {}), problem=problem)
+    return _result(lab, student, tasks | _run_entry(lab, (), True), digests(lab, {}), problem=problem)
 
 
-def grade_one(lab: Lab, student: str, answers: dict[str, str], run: Path | None, references: dict, seed: int,
+def grade_one(lab: Lab, student: str, answers: dict[str, str], runs: tuple[Path, ...], references: dict, seed: int,
               sandboxed: bool = True) -> dict:  # fmt: skip
-    """Result of one submission: its answers executed and compared, and its Run examined."""
+    """Result of one submission: its answers executed and compared, and its Run, of which there is one, examined."""
     execution = executions.execute(lab, answers, seed, sandboxed)
-    tasks = score(lab, answers, execution, references) | _run_entry(lab, run, sandboxed)
+    tasks = score(lab, answers, execution, references) | _run_entry(lab, runs, sandboxed)
     return _result(lab, student, tasks, digests(lab, answers), stopped=execution["stopped"])
 
 
-def _run_entry(lab, run, sandboxed):
+def _run_entry(lab, runs, sandboxed):
     wanted = lab.manifest.run
     if wanted is None:
         return {}
-    if run is not None:
-        from labkit.grading import handed_in
-
-        return {wanted.name: handed_in.examine(lab, run, sandboxed)}
+    if len(runs) == 1:
+        return {wanted.name: handed_in.examine(lab, runs[0], sandboxed)}
     values = {
-        name: {"points": 0.0, "max_points": points, "detail": "missing"} for name, points in wanted.points.items()
+        name: {"points": 0.0, "max_points": most, "detail": "missing"} for name, most in wanted.points.items()
     }
-    return {
-        wanted.name: {
-            "title": wanted.title,
-            "points": 0.0,
-            "max_points": total(wanted.points.values()),
-            "verdict": "missing",
-            "detail": "no Run was handed in",
-            "values": values,
-        }
+    several = f"several Runs: {', '.join(sorted(run.name for run in runs)[:5])}; hand in one"
+    entry = {
+        "title": wanted.title,
+        "points": 0.0,
+        "max_points": total(wanted.points.values()),
+        "verdict": "missing",
+        "detail": several if runs else "no Run was handed in",
+        "values": values,
     }
+    return {wanted.name: entry}
 
 
 def _result(lab, student, tasks, answers, problem="", stopped=""):
