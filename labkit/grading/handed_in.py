@@ -126,15 +126,17 @@ def _take(folder, name, target, most):
     except OSError as error:
         link = (folder / name).is_symlink()
         return f"{name}: a link, hand in the file itself" if link else f"{name}: cannot be read ({error.strerror})"
-    with open(handle, "rb") as file:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
-            return f"{name}: not a file"
-        if found.st_size > most:
-            return f"{name}: {found.st_size / 1e6:,.1f} MB, more than the {most / 1e6:g} MB that it may have"
-        target.parent.mkdir(exist_ok=True)
-        with open(target, "wb") as copy:
-            shutil.copyfileobj(file, copy, 1 << 20)
+    found, problem = os.fstat(handle), ""
+    if not stat.S_ISREG(found.st_mode):
+        problem = f"{name}: not a file"
+    elif found.st_size > most:
+        problem = f"{name}: {found.st_size / 1e6:,.1f} MB, more than the {most / 1e6:g} MB that it may have"
+    if problem:
+        os.close(handle)
+        return problem
+    target.parent.mkdir(exist_ok=True)
+    with open(handle, "rb") as file, open(target, "wb") as copy:
+        shutil.copyfileobj(file, copy, 1 << 20)
     target.chmod(0o644)
     return ""
 
