@@ -19,10 +19,9 @@ def release(lab, folder, no_run, no_sandbox):
     \b
     Example:  labkit release cifar10 handout
     """
-    from labkit.grading import lab as labs
     from labkit.grading import release as releasing
 
-    loaded = labs.load(lab)
+    loaded = _load(lab)
     tell = lambda stage: click.echo(f"{stage} ...", err=True)  # noqa: E731
     for file in releasing.release(loaded, folder, sandboxed=not no_sandbox, train=not no_run, tell=tell):
         click.echo(file)
@@ -32,6 +31,14 @@ def release(lab, folder, no_run, no_sandbox):
 @click.argument("lab")
 def grade(lab):
     """Grade what learners handed in for LAB."""
+
+
+def _load(lab):
+    """The lab of this name, or in this folder."""
+    from labkit.grading import lab as labs
+
+    folder = Path(lab).resolve()
+    return labs.load(folder.name, folder) if (folder / "lab.md").is_file() else labs.load(lab)
 
 
 COMMANDS = (release, grade)
