@@ -28,10 +28,9 @@ def release(lab, folder, no_run, no_sandbox):
     \b
     Example:  labkit release cifar10 handout
     """
-    from labkit.grading import lab as labs
     from labkit.grading import release as releasing
 
-    loaded = labs.load(lab)
+    loaded = _load(lab)
     tell = lambda stage: click.echo(f"{stage} ...", err=True)  # noqa: E731
     for file in releasing.release(loaded, folder, sandboxed=not no_sandbox, train=not no_run, tell=tell):
         click.echo(file)
@@ -131,6 +130,14 @@ def _tell(lab, results, out):
         for student, problem in problems:
             click.echo(f"  {student}: {problem}")
     click.echo(f"{out / 'index.html'} shows the class, {out / 'grades.csv'} its points; {out / 'feedback'}: a page each")
+
+
+def _load(lab):
+    """The lab of this name, or in this folder."""
+    from labkit.grading import lab as labs
+
+    folder = Path(lab).resolve()
+    return labs.load(folder.name, folder) if (folder / "lab.md").is_file() else labs.load(lab)
 
 
 COMMANDS = (release, grade)
