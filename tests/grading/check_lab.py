@@ -40,25 +40,14 @@ def mutants_of(lab: Lab) -> list:
     return importlib.import_module(f"tests.grading.mutants.{lab.name}").MUTANTS
 
 
-def all_needs(lab: Lab, task: str) -> set[str]:
-    """The tasks that a task needs, and those that these need."""
-    found, open_ = set(), [task]
-    while open_:
-        for other in lab.manifest.tasks[open_.pop()].needs:
-            if other not in found:
-                found.add(other)
-                open_.append(other)
-    return found
-
-
 def packs(lab: Lab, mutants: list) -> list[list]:
     """Mutants that one submission can hold: of different tasks, none of which needs another."""
     packed = []
     for mutant in mutants:
-        near = all_needs(lab, mutant.task) | {mutant.task}
+        near = lab.manifest.all_needs(mutant.task) | {mutant.task}
         for pack in packed if mutant.verdict not in ALONE else []:
             apart = all(
-                other.verdict not in ALONE and other.task not in near and mutant.task not in all_needs(lab, other.task)
+                other.verdict not in ALONE and other.task not in near and mutant.task not in lab.manifest.all_needs(other.task)
                 for other in pack
             )
             if apart:
@@ -110,7 +99,7 @@ def check(lab: Lab, mutants: list, sandboxed: bool = True, seed: int | None = No
         tasks = score(lab, answers, executed, references)["tasks"]
         seconds = time.monotonic() - start
         changed = {mutant.task for mutant in expected if mutant.name not in ("master", "blank")}
-        free = [task for task in full if task not in changed and not changed & all_needs(lab, task)]
+        free = [task for task in full if task not in changed and not changed & lab.manifest.all_needs(task)]
         others = [task for task in free if changed and tasks[task]["points"] != full[task]]
         for mutant in expected:
             found = (tasks[mutant.task]["verdict"], tasks[mutant.task]["points"])
