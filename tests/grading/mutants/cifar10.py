@@ -34,7 +34,7 @@ SLIPS = [
     slip("input projected", "block", "self.projection(ready)", "self.projection(x)", "partly right", 2),
     slip("shortcut through the ReLU", "block", "x if self.projection", "ready if self.projection", "partly right", 4),
     slip("second ReLU forgotten", "block", "self.relu(self.bn2", "(self.bn2", "wrong", 0),
-    slip("stride not projected", "block", "stride != 1 or in_channels", "in_channels", "error", 4),
+    slip("stride not projected", "block", "stride != 1 or in_channels", "in_channels", "partly right", 4),
     slip("one mean for all", "normalise", "np.asarray(mean)", "np.mean(mean)", "partly right", 2),
     slip("reshaped", "normalise", "own.transpose(0, 3, 1, 2)", "own.reshape(x.shape)", "partly right", 2),
     slip("width before height", "normalise", "(0, 3, 1, 2)", "(0, 3, 2, 1)", "partly right", 2),
