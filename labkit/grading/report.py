@@ -123,7 +123,7 @@ def feedback_names(students: list[str]) -> list[str]:
     """
     taken, names = set(), {}
     for place, student in sorted(enumerate(students), key=lambda pair: pair[1]):
-        name = re.sub(r"[^\w.@+-]", "_", student)[:50].lstrip(".-") or "learner"
+        name = re.sub(r"[^\w.@+-]", "_", student)[:60].lstrip(".-") or "learner"
         if name != student:
             name += "-" + hashlib.sha256(student.encode("utf-8", "backslashreplace")).hexdigest()[:8]
         number, unique = 1, name
