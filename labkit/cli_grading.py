@@ -40,10 +40,10 @@ def release(lab, folder, no_run, no_sandbox):
 @click.argument("lab")
 @click.argument("submissions", type=click.Path(path_type=Path))
 @click.option("-o", "--out", required=True, metavar="DIR", type=click.Path(path_type=Path),
-              help="Folder for all that comes out: a new one, or that of an earlier grading, which goes on.")  # fmt: skip
+              help="Folder for all that comes out: a new one, or an earlier grading's, which goes on.")  # fmt: skip
 @click.option("--jobs", type=click.IntRange(min=1), help="Submissions at a time. Default: one for each core.")
 @click.option("--scheduler", metavar="tcp://HOST:PORT", help="Have the workers of a Dask cluster do it.")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of the probes' random numbers. Default: grading.yaml's.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of the probes' random numbers. Default: the lab's.")
 @click.option("--no-sandbox", is_flag=True, help="Execute what strangers wrote without bubblewrap: see below.")
 def grade(lab, submissions, out, jobs, scheduler, seed, no_sandbox):
     """Grade what learners handed in for LAB, and write grades.csv, grades.json, index.html and feedback pages to DIR.
@@ -129,7 +129,7 @@ def _tell(lab, results, out):
         click.echo(f"{len(problems)} with a problem, and no points for that:")
         for student, problem in problems:
             click.echo(f"  {student}: {problem}")
-    click.echo(f"{out / 'index.html'} shows the class, {out / 'grades.csv'} its points; {out / 'feedback'}: a page each")
+    click.echo(f"points: {out / 'grades.csv'}; the class: {out / 'index.html'}; a page for each: {out / 'feedback'}")
 
 
 def _load(lab):

@@ -80,9 +80,9 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, sc
                 results[student] = earlier[student]["result"]
 
         def keep(student, result):
-            results[student] = result
-            document = {"key": keys[student], "result": result}
-            write_whole(out / "results" / f"{student}.json", json.dumps(document, indent=1, sort_keys=True) + "\n")
+            text = json.dumps({"key": keys[student], "result": result}, indent=1) + "\n"
+            write_whole(out / "results" / f"{student}.json", text)
+            results[student] = json.loads(text)["result"]  # as a later grading finds it
 
         todo = [student for student in found if student not in results]
         for student in [student for student in todo if answers[student].problem]:
@@ -119,7 +119,7 @@ def _run_files(run):
     """What is looked at of a Run: the files' bytes, or their size where it is more than they may have."""
     found = {}
     for name, most in handed_in.TAKEN.items():
-        if (run / name).is_file():
+        if handed_in.is_own_file(run, name):
             size = (run / name).stat().st_size
             found[name] = size if size > most else (run / name).read_bytes()
     return found
@@ -156,7 +156,7 @@ def _digest(one, answers):
     for run in one.runs:
         total.update(json.dumps(run.name).encode())
         for name in handed_in.TAKEN:
-            if (run / name).is_file():
+            if handed_in.is_own_file(run, name):
                 total.update(name.encode())
                 with open(run / name, "rb") as file:
                     while block := file.read(1 << 20):
