@@ -93,6 +93,8 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, sc
                 len(found), len(results)
             ) as tell:
                 references = pool.call(grade.references, lab, seed, sandboxed)
+                if lab.manifest.run and any(found[student].runs for student in todo):
+                    pool.call(handed_in.required_of, lab)  # recipe and data that are missing are no learner's fault
                 tasks = {}
                 for student in todo:
                     one, sources = found[student], answers[student].sources
