@@ -24,7 +24,7 @@ def execute(lab: Lab, answers: dict[str, str], seed: int, sandboxed: bool = True
     """Outcome of each cell and the values that counted probes emitted; raises ExecutionError, SandboxError.
 
     {"cells": {id: {"outcome": passed | error | timed out | crashed | not run, "error"}}, "values": {task: {name: …}},
-    "attempts": int, "stopped": "" | time | memory | output}. Values are those of probes that passed, of answers that passed.
+    "attempts": int, "stopped": "" | time | memory | output}. Values count where probe and answer have plainly passed.
     """
     deadline = time.monotonic() + lab.manifest.total_time
     tasks = {cell["id"]: answer_of(cell) or probe_of(cell) for cell in lab.graded_notebook({}, seed)["cells"]}

@@ -89,6 +89,15 @@ class Manifest(Part):
         notebook = sum(task.points for task in self.tasks.values())
         return notebook + (sum(self.run.points.values()) if self.run else 0)
 
+    def all_needs(self, task: str) -> set[str]:
+        """The tasks that a task needs, and those that these need."""
+        found, left = set(), [task]
+        while left:
+            new = set(self.tasks[left.pop()].needs) - found
+            found |= new
+            left += new
+        return found
+
 
 @dataclass(frozen=True)
 class Lab:
@@ -264,6 +273,9 @@ def _require_fit(lab):
         for other in task.needs:
             if other not in tasks or other == name:
                 raise LabError(f"{lab.folder / 'grading.yaml'}: tasks.{name}.needs: {other} is no other task")
+    for name in lab.manifest.tasks:
+        if name in lab.manifest.all_needs(name):
+            raise LabError(f"{lab.folder / 'grading.yaml'}: tasks.{name}.needs: lead back to {name}")
     for task, text in lab.solutions.items():
         try:
             if without_solution(text) == text.strip("\n"):

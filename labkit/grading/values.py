@@ -60,7 +60,7 @@ def encoded(value, depth: int = 0):
 
 
 def read(folder: Path, most_bytes: int = MOST_BYTES) -> dict[str, dict]:
-    """{task: {name: encoded}} of the files in a folder; ValueError where they are no values, or more than `most_bytes`."""
+    """{task: {name: encoded}} of a folder's files; ValueError where they are no values, or more than `most_bytes`."""
     found, total = {}, 0
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         task, name = re.fullmatch(rf"({NAME})\.({NAME})\.json", entry.name).groups() if _ours(entry.name) else ("", "")

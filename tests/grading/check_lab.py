@@ -1,0 +1,145 @@
+"""Check a lab's grading: its master gets everything, its blank nothing, each mutant what it declares.
+
+python -m tests.grading.check_lab LAB_OR_FOLDER [--no-sandbox] [--only NAME]
+"""
+
+import argparse
+import importlib
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+if __name__ == "__main__":  # run by its path as well
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from labkit.grading import execution, values
+from labkit.grading.lab import Lab, load
+
+ALONE = ("crashed", "timed out")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One wrong answer: its task's verdict and points as declared, and as found."""
+
+    name: str
+    task: str
+    expected: tuple[str, float]
+    found: tuple[str, float]
+    seconds: float  # of the execution, which it may share with others
+    others: str  # tasks that lost points by it, though they do not need its task
+
+    @property
+    def right(self) -> bool:
+        return self.expected == self.found and not self.others
+
+
+def mutants_of(lab: Lab) -> list:
+    """Those of tests/grading/mutants/LAB.py."""
+    return importlib.import_module(f"tests.grading.mutants.{lab.name}").MUTANTS
+
+
+def packs(lab: Lab, mutants: list) -> list[list]:
+    """Mutants that one submission can hold: of different tasks, none of which needs another."""
+    packed = []
+    for mutant in mutants:
+        near = {mutant.task} | lab.manifest.all_needs(mutant.task)
+        near |= {task for task in lab.manifest.tasks if mutant.task in lab.manifest.all_needs(task)}
+        for pack in packed if mutant.verdict not in ALONE else []:
+            if all(other.verdict not in ALONE and other.task not in near for other in pack):
+                pack.append(mutant)
+                break
+        else:
+            packed.append([mutant])
+    return packed
+
+
+def score(lab: Lab, answers: dict, executed: dict, references: dict) -> dict:
+    """{"tasks": {task: {"verdict", "points"}}} of an execution."""
+    tasks = {}
+    for task, its in lab.manifest.tasks.items():
+        emitted = executed["values"].get(task, {})
+        points = sum(
+            value.points
+            for name, value in its.values.items()
+            if name in emitted
+            and not values.difference(emitted[name], references[task][name], value.rtol, value.atol)
+        )
+        outcomes = {found["outcome"] for cell, found in executed["cells"].items() if _task(cell) == task}
+        stub = answers.get(task, lab.stubs[task]).strip() == lab.stubs[task].strip()
+        for verdict in (*ALONE, "not done" if stub else None, "error", "not run"):
+            if verdict in outcomes or (verdict == "not done" and not points):
+                break
+        else:
+            verdict = "right" if points == its.points else "partly right" if points else "wrong"
+        tasks[task] = {"verdict": verdict, "points": points}
+    return {"tasks": tasks}
+
+
+def _task(cell):
+    kind, _, name = cell.partition("-")
+    return name if kind == "answer" else name.rpartition("-")[0] if kind == "probe" else None
+
+
+def check(lab: Lab, mutants: list, sandboxed: bool = True, seed: int | None = None, tell=None) -> list[Row]:
+    """Execute master, blank and mutants; `tell` is called with each row as it is found."""
+    seed = lab.manifest.seed if seed is None else seed
+    full = {task: its.points for task, its in lab.manifest.tasks.items()}
+    rows, references = [], {}
+
+    def submit(answers, expected):
+        nonlocal references
+        start = time.monotonic()
+        executed = execution.execute(lab, answers, seed, sandboxed)
+        references = references or executed["values"]  # the master is the first
+        tasks = score(lab, answers, executed, references)["tasks"]
+        seconds = time.monotonic() - start
+        changed = {mutant.task for mutant in expected if mutant.name not in ("master", "blank")}
+        free = [task for task in full if task not in changed and not changed & lab.manifest.all_needs(task)]
+        others = [task for task in free if changed and tasks[task]["points"] != full[task]]
+        for mutant in expected:
+            found = (tasks[mutant.task]["verdict"], tasks[mutant.task]["points"])
+            declared = (mutant.verdict, mutant.points)
+            rows.append(Row(mutant.name, mutant.task, declared, found, seconds, ", ".join(others)))
+            if tell:
+                tell(rows[-1])
+
+    from tests.grading.mutants import Mutant
+
+    submit(lab.solutions, [Mutant("master", task, "", "right", full[task]) for task in full])
+    submit({}, [Mutant("blank", task, "", "not done", 0) for task in full])
+    for pack in packs(lab, mutants):
+        submit(lab.solutions | {mutant.task: mutant.source for mutant in pack}, pack)
+    return rows
+
+
+def main() -> None:
+    """Print a table; the exit status is 1 where a row is not as declared."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("lab", help="a name of labs/, or a lab's folder")
+    parser.add_argument("--no-sandbox", action="store_true")
+    parser.add_argument("--only", help="mutants with this in their name")
+    given = parser.parse_args()
+    folder = Path(given.lab)
+    lab = load(folder.name, folder) if (folder / "lab.md").is_file() else load(given.lab)
+    mutants = [mutant for mutant in mutants_of(lab) if (given.only or "") in mutant.name]
+    for mutant in mutants:
+        if mutant.task not in lab.manifest.tasks:
+            sys.exit(f"{mutant.name}: {mutant.task} is no task of {lab.name}")
+
+    def tell(row):
+        mark = "  " if row.right else "X "
+        lost = f"   others lost points: {row.others}" if row.others else ""
+        expected, found = (f"{verdict}, {points:g}" for verdict, points in (row.expected, row.found))
+        line = f"{mark}{row.name[:32]:32} {row.task[:20]:20} {expected:20} {found:20} {row.seconds:5.1f} s{lost}"
+        print(line, flush=True)
+
+    print(f"  {'answer':32} {'task':20} {'expected':20} {'found':20} seconds")
+    wrong = [row for row in check(lab, mutants, not given.no_sandbox, tell=tell) if not row.right]
+    print(f"{lab.name}: {len(wrong)} not as declared" if wrong else f"{lab.name}: all as declared")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+"""What the tests of grading share: the tiny lab."""
+
+from pathlib import Path
+
+import pytest
+
+from labkit.grading import sandbox
+from labkit.grading.lab import load
+
+TINY = Path(__file__).parent / "tiny"
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    """The tiny lab, which executes in a second."""
+    return load("tiny", TINY)
+
+
+@pytest.fixture(scope="session")
+def sandboxed():
+    """True; skips where bubblewrap cannot be used. `.ci/run` installs it."""
+    if sandbox.unavailable():
+        pytest.skip(f"no sandbox: {sandbox.unavailable()}")
+    return True

@@ -1,0 +1,14 @@
+"""Wrong answers whose grade is known: `MUTANTS` in mutants/LAB.py, executed by tests/grading/check_lab.py."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One wrong answer to one task, all other answers being the master's, and what the grader must say to it."""
+
+    name: str
+    task: str
+    source: str  # of the whole answer cell
+    verdict: str
+    points: float

@@ -1,0 +1,104 @@
+"""A lab as its instructor has it: what is read, what is handed out, what is executed, and what is refused."""
+
+import shutil
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from labkit.grading import lab as labs
+
+TINY = Path(__file__).parent / "tiny"
+
+
+@pytest.fixture
+def edited(tmp_path):
+    """Function that loads a copy of the tiny lab with a text of one of its files replaced."""
+
+    def edited(file, old, new):
+        folder = tmp_path / "tiny"
+        shutil.copytree(TINY, folder, dirs_exist_ok=True)
+        text = (folder / file).read_text()
+        assert old in text
+        (folder / file).write_text(text.replace(old, new))
+        return labs.load("tiny", folder)
+
+    return edited
+
+
+def test_ids_are_the_tasks(tiny):
+    cells = tiny.notebook["cells"]
+    assert [cell["id"] for cell in cells if labs.answer_of(cell)] == ["answer-steps", "answer-triangle", "answer-total"]
+    assert len({cell["id"] for cell in cells}) == len(cells)
+    assert tiny.notebook["cells"] == labs.load("tiny", TINY).notebook["cells"]
+
+
+def test_points_add_up(tiny):
+    assert tiny.manifest.tasks["triangle"].points == 4
+    assert tiny.manifest.max_score == 8
+
+
+def test_what_is_handed_out_has_neither_solutions_nor_probes(tiny):
+    notebook = tiny.learners_notebook()
+    nbformat.validate(nbformat.from_dict(notebook))
+    text = "\n".join(map(labs.source, notebook["cells"]))
+    assert tiny.stubs["triangle"] == "triangle = None  # def triangle(steps, lr_max): ..."
+    assert tiny.stubs["triangle"] in text
+    for solution in tiny.solutions.values():
+        assert not any(line in text.splitlines() for line in labs.solution_lines(solution))
+    assert "emit(" not in text
+    assert "SOLUTION" not in text
+    assert "probe" not in str([cell["metadata"] for cell in notebook["cells"]])
+    assert "assert steps * batch" in text  # the self-check stays
+
+
+def test_what_is_executed_is_the_masters(tiny):
+    notebook = tiny.graded_notebook({"steps": "steps = 7"}, seed=11)
+    nbformat.validate(nbformat.from_dict(notebook))
+    sources = {cell["id"]: cell["source"] for cell in notebook["cells"]}
+    assert sources["answer-steps"] == "steps = 7"
+    assert sources["answer-total"] == tiny.stubs["total"]
+    assert "emit, seed = emitter('triangle'), 11" in sources["probe-triangle-9"]
+    assert not any("# Check" in text for text in sources.values())
+    assert all(set(cell["metadata"]) <= {"answer", "probe"} for cell in notebook["cells"])
+
+
+def test_the_digest_is_of_what_decides_a_grade(tiny, edited):
+    assert edited("grading.yaml", "points: 3", "points: 3.5").digest != tiny.digest
+    assert edited("grading.yaml", "points: 3", "points: 3").digest == tiny.digest
+    assert edited("lab.md", "whole batches", "batches").digest != tiny.digest
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("grading.yaml", "seed: 7", "sed: 7", "grading.yaml: seed: Field required"),
+        ("grading.yaml", "title: Steps", "title: Steps\n    point: 3", "tasks.steps.point: Extra inputs"),
+        ("grading.yaml", "points: 3", "points: -3", "tasks.triangle.values.rates.points: Input should be greater"),
+        ("grading.yaml", "points: 3", "points: .nan", "tasks.triangle.values.rates.points"),
+        ("grading.yaml", "[triangle]", "[circle]", "tasks.total.needs: circle is no other task"),
+        ("grading.yaml", "[triangle]", "[total]", "tasks.total.needs: total is no other task"),
+        ("grading.yaml", "seed: 7", "seed: [", "not valid YAML"),
+        ("grading.yaml", "steps:\n    title", "stepz:\n    title", "lab.md, cell answer: steps: not in grading.yaml"),
+        ("lab.md", "probe: steps", "probe: total", "task steps of grading.yaml has no probe cell"),
+        ("lab.md", "answer: steps", "answer: total", "cell answer: total: there are two"),
+        ("lab.md", "answer: steps", "answer: Steps", "a name has small letters"),
+        ("lab.md", "// batch\n# END SOLUTION", "// batch", "answer: steps: no `# END SOLUTION`"),
+        ("lab.md", "# BEGIN SOLUTION\nsteps", "steps", "`# END SOLUTION` where the other marker belongs"),
+    ],
+)  # fmt: skip
+def test_a_lab_that_does_not_fit_is_refused_in_one_line(edited, file, old, new, message):
+    with pytest.raises(labs.LabError, match="^[^\n]*$") as refused:
+        edited(file, old, new)
+    assert message in str(refused.value)
+    assert "tiny" in str(refused.value)
+
+
+def test_needs_in_a_circle_are_refused(edited):
+    with pytest.raises(labs.LabError, match="tasks.triangle.needs: lead back to triangle"):
+        edited("grading.yaml", "title: A schedule", "title: A schedule\n    needs: [total]")
+
+
+def test_a_missing_lab_says_which_there_are(tmp_path):
+    with pytest.raises(labs.LabError, match="lab.md: missing; labs that can be graded: "):
+        labs.load("other", tmp_path)
