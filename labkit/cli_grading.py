@@ -65,12 +65,11 @@ def grade(lab, submissions, out, jobs, scheduler, seed, no_sandbox):
               labkit grade cifar10 handed-in/ -o graded --scheduler tcp://10.0.0.5:8786
     """
     from labkit import runtime
-    from labkit.grading import lab as labs
     from labkit.grading import sandbox
 
     if jobs and scheduler:
         raise click.UsageError("--jobs is of this machine, --scheduler asks other ones")
-    loaded = labs.load(Path(lab).resolve().name, Path(lab)) if (Path(lab) / "lab.md").is_file() else labs.load(lab)
+    loaded = _load(lab)
     missing = "" if scheduler or no_sandbox else sandbox.unavailable()
     if missing:
         click.secho(f"WARNING: no sandbox: {missing}", fg="red", bold=True, err=True)
@@ -95,6 +94,14 @@ def grade(lab, submissions, out, jobs, scheduler, seed, no_sandbox):
     if failed:
         click.echo(f"the same command tries {'it' if len(failed) == 1 else 'them'} again", err=True)
         sys.exit(1)
+
+
+def _load(lab):
+    """The lab of this name, or in this folder."""
+    from labkit.grading import lab as labs
+
+    folder = Path(lab).resolve()
+    return labs.load(folder.name, folder) if (folder / "lab.md").is_file() else labs.load(lab)
 
 
 @contextmanager
@@ -130,14 +137,6 @@ def _tell(lab, results, out):
         for student, problem in problems:
             click.echo(f"  {student}: {problem}")
     click.echo(f"points: {out / 'grades.csv'}; the class: {out / 'index.html'}; a page for each: {out / 'feedback'}")
-
-
-def _load(lab):
-    """The lab of this name, or in this folder."""
-    from labkit.grading import lab as labs
-
-    folder = Path(lab).resolve()
-    return labs.load(folder.name, folder) if (folder / "lab.md").is_file() else labs.load(lab)
 
 
 COMMANDS = (release, grade)

@@ -21,7 +21,7 @@ os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.envir
 LITTER = (
     "rank_*", "kernel_meta", "*.ckpt", "*.mindir", "*.onnx", "*.air", "profiler*", "msrun_log", "rewritten_network",
 )  # fmt: skip
-UNWATCHED = {".git", ".venv", "_build", "data", "runs", "__pycache__"}
+UNWATCHED = {".git", ".venv", "_build", "data", "runs", "work", "__pycache__"}
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,9 @@ from pathlib import Path
 import yaml
 
 from labkit.grading import handout, leaks, sandbox
+from labkit.grading import lab as labs
 from labkit.grading.lab import Lab, LabError
-from labkit.runtime import REPO
+from labkit.runtime import REPO, LabkitError
 
 CELL_SECONDS = 600  # of the learner's notebook; the book allows as many
 
@@ -138,3 +139,18 @@ def _require_run(lab, sandboxed):
         entry = handed_in.examine(lab, place, sandboxed)
     if entry["points"] != entry["max_points"]:
         raise LabError(f"{lab.folder / 'grading.yaml'}: run.solution is {_reasons(entry)}")
+
+
+def main(name: str, file: str) -> int:
+    """Write the learner's notebook of a lab where there is none; what `make lab` opens. The exit status."""
+    try:
+        if write_notebook(labs.load(name), Path(file)):
+            print(f"{file}: a new copy of the lab, for your work")
+    except LabkitError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
