@@ -102,7 +102,7 @@ def require_runs(lab: Lab, found: dict[str, bytes]) -> None:
         notebook = nbformat.read(place / f"{name}.ipynb", as_version=4)
         client = NotebookClient(notebook, timeout=CELL_SECONDS, resources={"metadata": {"path": str(place)}})
         try:
-            client.execute(env=environment | {"TMPDIR": folder})
+            client.execute(env=environment | {"TMPDIR": folder, "IPYTHONDIR": f"{folder}/.ipython"})
         except CellExecutionError as error:
             raise LabError(f"{name}.ipynb, cell {_failed(notebook)}: {error.ename}: {error.evalue}") from None
         except (CellControlSignal, DeadKernelError) as error:
