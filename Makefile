@@ -73,10 +73,11 @@ test: $(SAMPLE_STAMP) $(TORCH_STAMP) ## style, units, book, notebooks, pages (AR
 lint: $(ENV_STAMP) ## check the style of all Python files
 	@$(BIN)/ruff check .
 
-lab: $(SAMPLE_STAMP) ## open a lab in JupyterLab (LAB=cifar10, imagenet or thor)
-	@echo "make lab: JupyterLab with labs/$(LAB)/lab.md open as a notebook. Ctrl-C twice ends it."
-	@echo "          Where no browser opens: put /tree/labs/$(LAB)/lab.md behind /lab in the address below, before the ?"
-	@$(BIN)/jupyter lab --notebook-dir=. $$([ "$$(id -u)" != 0 ] || echo --allow-root) $(ARGS) labs/$(LAB)/lab.md
+lab: $(SAMPLE_STAMP) ## open your copy of a lab in JupyterLab (LAB=cifar10, imagenet or thor)
+	@$(BIN)/python -m labkit.grading.release $(LAB) work/lab-$(LAB).ipynb
+	@echo "make lab: JupyterLab with work/lab-$(LAB).ipynb open: yours, no build changes it. Ctrl-C twice ends it."
+	@echo "          Where no browser opens: put /tree/work/lab-$(LAB).ipynb behind /lab in the address below, before the ?"
+	@$(BIN)/jupyter lab --notebook-dir=. $$([ "$$(id -u)" != 0 ] || echo --allow-root) $(ARGS) work/lab-$(LAB).ipynb
 
 bench: $(BENCH_STAMP) $(SAMPLE_STAMP) ## measure speed beside PyTorch, copying, grading (ARGS=grading: one of them; installs the peers)
 	@$(BIN)/python -m tests.benchmarks $(ARGS)

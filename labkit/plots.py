@@ -133,7 +133,7 @@ def confusion_matrix(counts, classes) -> Figure:
 OUTCOMES = {
     "all points": ("#0072B2", "white"),
     "some points": ("#56B4E9", "black"),
-    "no points": ("#D55E00", "white"),
+    "no points": ("#D55E00", "black"),
     "ended early or blocked": ("#F0E442", "black"),
     "not done": ("#BFBFBF", "black"),
 }

@@ -5,21 +5,20 @@ Points are those of the manifest, for values alone; nothing that a cell prints, 
 
 import ast
 import builtins
-import hashlib
-import io
-import tokenize
 from functools import lru_cache
 from pathlib import Path
 
 from labkit.grading import execution as executions
+from labkit.grading import handed_in
+from labkit.grading.duplicates import answer_digest, normalised
 from labkit.grading.lab import Lab, LabError, answer_of, probe_of, source
 from labkit.grading.values import difference
 
-LOST = {"timed out": "a cell took longer than allowed", "crashed": "the kernel ended in it"}
-STOPPED = {
-    "time": ("timed out", "the time for the whole submission was over before it"),
-    "memory": ("crashed", "the submission used more memory than allowed"),
-    "output": ("crashed", "the submission printed or wrote more than allowed"),
+STOPPED = {  # why cells were not run
+    "": ("crashed", "was not run: a cell before it ended the kernel"),
+    "time": ("timed out", "was not run: the time for all cells together was over"),
+    "memory": ("crashed", "was not run: the memory that is allowed was full"),
+    "output": ("crashed", "was not run: there was more output than is allowed"),
 }
 LONGEST_MESSAGE = 200  # characters
 
@@ -40,28 +39,28 @@ def score(lab: Lab, answers: dict[str, str], execution: dict, references: dict) 
 
 def _score_task(lab, task, answers, execution, references):
     described = lab.manifest.tasks[task]
-    cells = execution["cells"]
     emitted = execution["values"].get(task, {})
-    verdict, detail, lost = _without_values(lab, task, answers, execution)
+    verdict, detail = _without_values(lab, task, answers, execution)
+    lost = {} if verdict else _lost_probes(lab, task, execution)
     values = {}
     for name, value in described.values.items():
-        reason = "not counted" if verdict else ""
-        if not reason and any(_outcome(cells, cell) != "passed" for cell in _emitting(lab, task, name)):
+        if verdict:
+            reason = "not counted"
+        elif lost.keys() & _emitting(lab, task, name):
             reason = "its check failed"
-        if not reason and name not in emitted:
+        elif name not in emitted:
             reason = "missing"
-        if not reason:
+        else:
             reason = difference(emitted[name], references[task][name], value.rtol, value.atol)
         values[name] = {"points": 0.0 if reason else value.points, "max_points": value.points, "detail": reason}
     right = sum(not value["detail"] for value in values.values())
     if not verdict:
-        error = lost or _probe_error(lab, task, cells)
+        verdict, detail = next(iter(lost.values()), ("wrong", ""))
         if right == len(values):
             verdict, detail = "right", ""
         elif right:
-            verdict, detail = "partly right", f"{right} of {len(values)} values are right" + (error and f"; {error}")
-        else:
-            verdict, detail = ("error", error) if error else ("wrong", "")
+            verdict = "partly right" if verdict in ("wrong", "error") else verdict
+            detail = _joined(f"{right} of {len(values)} values are right", detail)
     return {
         "title": described.title,
         "points": total(value["points"] for value in values.values()),
@@ -74,22 +73,35 @@ def _score_task(lab, task, answers, execution, references):
 
 def _without_values(lab, task, answers, execution):
     """Verdict and detail of a task that earns nothing whatever was emitted; empty where its values count."""
-    cells = execution["cells"]
     if task not in answers:
-        return "missing", f"the notebook has no cell answer-{task}", ""
+        return "missing", f"the notebook has no cell answer-{task}"
     if normalised(answers[task]) == normalised(lab.stubs[task]):
-        return "not done", "the cell is as it was handed out", ""
-    own = _cells_of(lab, task)
-    outcomes = [_outcome(cells, cell) for cell in own]
-    for verdict, reason in LOST.items():
-        if verdict in outcomes:
-            return verdict, reason, ""
-    if outcomes[0] == "error":
-        return "error", _own_error(cells[own[0]]["error"]), ""
-    if "not run" in outcomes:
-        stopped = execution.get("stopped", "")
-        return (*STOPPED.get(stopped, ("crashed", "a cell before it ended the notebook")), "")
-    return "", "", ""
+        return "not done", "the cell is as it was handed out"
+    return _failure(execution, _cells_of(lab, task)[0])
+
+
+def _lost_probes(lab, task, execution):
+    """Verdict and detail of each of a task's probes that did not pass, by cell; the gravest first."""
+    found = {cell: _failure(execution, cell) for cell in _cells_of(lab, task)[1:]}
+    lost = {cell: (verdict, f"a hidden check of it {detail}") for cell, (verdict, detail) in found.items() if verdict}
+    return dict(sorted(lost.items(), key=lambda item: item[1][0] == "error"))
+
+
+def _failure(execution, cell):
+    """Why a cell did not pass plainly, as verdict and detail, both empty where it did. No outcome at all is none."""
+    found = execution["cells"].get(cell, {"outcome": "not run", "error": ""})
+    match found["outcome"]:
+        case "passed":
+            return "", ""
+        case "error":
+            own = cell.startswith("answer-")
+            return "error", f"raised {_message(found['error']) if own else _type(found['error'])}"
+        case "timed out":
+            return "timed out", "took longer than allowed"
+        case "crashed":
+            return "crashed", "ended the kernel"
+        case _:
+            return STOPPED[execution["stopped"]]
 
 
 def _find_what_blocks(lab, task, tasks):
@@ -140,28 +152,15 @@ def _names_emitted(text):
     return frozenset(node.args[0].value for node in calls if isinstance(node.args[0], ast.Constant))
 
 
-def _outcome(cells, cell):
-    """Anything that is no plain pass is none: a cell without an outcome was not run."""
-    return cells.get(cell, {}).get("outcome", "not run")
-
-
-def _probe_error(lab, task, cells):
-    for cell in _cells_of(lab, task)[1:]:
-        if _outcome(cells, cell) == "error":
-            return f"a hidden check of it raised {_type(cells[cell]['error'])}"
-    return ""
-
-
 def _type(error):
     """Name of an error's type, where it is one of Python's: a learner's own could be named after what it was given."""
     name = error.partition(":")[0].strip()
     return name if isinstance(getattr(builtins, name, None), type) else "an error"
 
 
-def _own_error(error):
-    line = (error.splitlines() or [""])[0].strip()
-    line = "".join(letter for letter in line if letter.isprintable())
-    return f"the cell raised {line[:LONGEST_MESSAGE] or 'an error'}"
+def _message(error):
+    line = next(iter(error.splitlines()), "").strip()
+    return "".join(letter for letter in line if letter.isprintable())[:LONGEST_MESSAGE] or "an error"
 
 
 def total(points) -> float:
@@ -169,46 +168,28 @@ def total(points) -> float:
     return round(float(sum(points)), 6)
 
 
-def normalised(text: str) -> str:
-    """Source without comments, blank lines and spaces between words: what makes two answers the same."""
-    words = []
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type in (tokenize.INDENT, tokenize.DEDENT):
-                words.append(tokenize.tok_name[token.type])
-            elif token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.ENDMARKER):
-                words.append("\n" if token.type == tokenize.NEWLINE else token.string)
-    except (tokenize.TokenError, SyntaxError, ValueError):  # no Python, or not to its end
-        words = [word for line in text.splitlines() for word in (*line.split(), "\n")]
-    return " ".join(words).strip()
-
-
 def digests(lab: Lab, answers: dict[str, str]) -> dict[str, str]:
-    """SHA-256 of each task's normalised answer, by which identical ones are found; empty where there is none."""
-    found = {}
-    for task, stub in lab.stubs.items():
-        text = normalised(answers.get(task, ""))
-        done = text and text != normalised(stub)
-        found[task] = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() if done else ""
-    return found
+    """Digest of each task's answer, by which identical ones are found; empty where there is none to compare."""
+    return {task: answer_digest(answers.get(task, "")) for task in lab.stubs}
 
 
 def references(lab: Lab, seed: int, sandboxed: bool = True) -> dict:
     """Values of the master, executed with this seed; raises LabError where it does not score 100%."""
+    file = lab.folder / "lab.md"
     found = executions.execute(lab, lab.solutions, seed, sandboxed)
     for task, described in lab.manifest.tasks.items():
         for cell in _cells_of(lab, task):
-            if _outcome(found["cells"], cell) != "passed":
-                error = found["cells"].get(cell, {}).get("error", "")
-                what = _outcome(found["cells"], cell) + (error and f": {error.splitlines()[0]}")
-                raise LabError(f"{lab.folder / 'lab.md'}, cell {cell}: the master's own answer: {what}")
-        lacking = set(described.values) - set(found["values"].get(task, {}))
+            verdict, detail = _failure(found, cell)
+            if verdict:
+                error = found["cells"][cell]["error"]
+                raise LabError(f"{file}, cell {cell}: the master itself fails: {_message(error) if error else detail}")
+        lacking = sorted(set(described.values) - set(found["values"].get(task, {})))
         if lacking:
-            raise LabError(f"{lab.folder / 'lab.md'}: no probe of task {task} emits {sorted(lacking)[0]}")
+            raise LabError(f"{file}: no probe of task {task} emits {lacking[0]}")
     for task, entry in score(lab, lab.solutions, found, found["values"]).items():
-        for name, value in entry["values"].items():
-            if value["detail"]:
-                raise LabError(f"{lab.folder / 'lab.md'}: task {task}, value {name}: {value['detail']}")
+        wrong = [f"value {name}: {value['detail']}" for name, value in entry["values"].items() if value["detail"]]
+        if wrong:
+            raise LabError(f"{file}: the master itself fails: task {task}: {entry['detail'] or wrong[0]}")
     return found["values"]
 
 
@@ -217,39 +198,36 @@ def nothing(lab: Lab, student: str, problem: str) -> dict:
     tasks = score(lab, {}, {"cells": {}, "values": {}, "stopped": ""}, {})
     for task in tasks.values():
         task["detail"] = ""
-    tasks |= _run_entry(lab, None, True)
-    return _result(lab, student, tasks, digests(lab, {}), problem=problem)
+    return _result(lab, student, tasks | _run_entry(lab, (), True), digests(lab, {}), problem=problem)
 
 
-def grade_one(lab: Lab, student: str, answers: dict[str, str], run: Path | None, references: dict, seed: int,
+def grade_one(lab: Lab, student: str, answers: dict[str, str], runs: tuple[Path, ...], references: dict, seed: int,
               sandboxed: bool = True) -> dict:  # fmt: skip
-    """Result of one submission: its answers executed and compared, and its Run examined."""
+    """Result of one submission: its answers executed and compared, and its Run, of which there is one, examined."""
     execution = executions.execute(lab, answers, seed, sandboxed)
-    tasks = score(lab, answers, execution, references) | _run_entry(lab, run, sandboxed)
+    tasks = score(lab, answers, execution, references) | _run_entry(lab, runs, sandboxed)
     return _result(lab, student, tasks, digests(lab, answers), stopped=execution["stopped"])
 
 
-def _run_entry(lab, run, sandboxed):
+def _run_entry(lab, runs, sandboxed):
     wanted = lab.manifest.run
     if wanted is None:
         return {}
-    if run is not None:
-        from labkit.grading import handed_in
-
-        return {wanted.name: handed_in.examine(lab, run, sandboxed)}
+    if len(runs) == 1:
+        return {wanted.name: handed_in.examine(lab, runs[0], sandboxed)}
     values = {
-        name: {"points": 0.0, "max_points": points, "detail": "missing"} for name, points in wanted.points.items()
+        name: {"points": 0.0, "max_points": most, "detail": "missing"} for name, most in wanted.points.items()
     }
-    return {
-        wanted.name: {
-            "title": wanted.title,
-            "points": 0.0,
-            "max_points": total(wanted.points.values()),
-            "verdict": "missing",
-            "detail": "no Run was handed in",
-            "values": values,
-        }
+    several = f"several Runs: {', '.join(sorted(run.name for run in runs)[:5])}; hand in one"
+    entry = {
+        "title": wanted.title,
+        "points": 0.0,
+        "max_points": total(wanted.points.values()),
+        "verdict": "missing",
+        "detail": several if runs else "no Run was handed in",
+        "values": values,
     }
+    return {wanted.name: entry}
 
 
 def _result(lab, student, tasks, answers, problem="", stopped=""):

@@ -47,7 +47,7 @@ def examine(lab, folder: Path | None, sandboxed: bool = True) -> dict:
         # Resolved, since a link in the way to it would not be one in the sandbox.
         run = Run(Path(kept).resolve())
         problems = {name: _take(Path(folder), name, run.path / name, most) for name, most in TAKEN.items()}
-        theirs, summary = None, {}
+        theirs, summary, last = None, {}, {}
         try:
             _need(problems, "recipe.yaml")
             theirs = read_recipe(run.path / "recipe.yaml")
@@ -58,7 +58,9 @@ def examine(lab, folder: Path | None, sandboxed: bool = True) -> dict:
             _need(problems, "summary.json", "history.jsonl")
             summary = _object("summary.json", (run.path / "summary.json").read_bytes())
             with open(run.history_file, "rb") as history:
-                facts += _ended_as_it_says(summary, history, theirs)
+                last = _ended_as_it_says(summary, history, theirs)
+            facts = [("epochs", str(last["epochs"])), ("steps", f"{last['steps']:,}")]
+            facts.append(("accuracy, by its summary", f"{last['accuracy']:.2%}"))
             details["complete"] = ""
         except NotThis as problem:
             details["complete"] = str(problem)
@@ -68,10 +70,12 @@ def examine(lab, folder: Path | None, sandboxed: bool = True) -> dict:
             facts.insert(0, ("network", required.network.name))
         try:
             _need(problems, CHECKPOINT)
-            correct, ended = _correct(lab, required, run.checkpoint, labels, sandboxed)
+            correct, step = _correct(lab, required, run.checkpoint, labels, sandboxed)
             reached = correct / len(labels)
             facts.append(("accuracy, tested here", f"{reached:.2%} ({correct:,} of {len(labels):,} images)"))
             details["accuracy"] = "" if reached >= asked.accuracy else f"{reached:.2%}, asked for: {asked.accuracy:.2%}"
+            if last and step != last["steps"]:
+                details["complete"] = f"{CHECKPOINT}: of step {_short(step)}, history.jsonl ends with {last['steps']}"
         except NotThis as problem:
             details["accuracy"], ended = str(problem), getattr(problem, "ended", "")
     return _entry(asked, details, ended, facts)
@@ -99,6 +103,12 @@ def _data(kind, folder, is_sample):
     return sha256, tuple(map(int, labels))
 
 
+def is_own_file(run: Path, name: str) -> bool:
+    """True where a Run has this file itself: no link, nor in one, through which another's would be read."""
+    file = run / name
+    return file.is_file() and not any(place.is_symlink() for place in (file, file.parent))
+
+
 def _entry(asked, details, ended="", facts=()):
     values = {
         name: {"points": 0.0 if details[name] else most, "max_points": most, "detail": details[name]}
@@ -116,7 +126,7 @@ def _entry(asked, details, ended="", facts=()):
 
 def _take(folder, name, target, most):
     """Copy one file of the Run to where nobody changes it, readable for all; what is wrong with it, or ""."""
-    if any((folder / parent).is_symlink() for parent in Path(name).parents):
+    if (folder / name).parent.is_symlink():
         return f"{name}: in a link, not in a folder of the Run"
     try:
         # Not blocking: opening a named pipe would wait for ever.
@@ -169,7 +179,7 @@ def _whole(number):
 
 
 def _ended_as_it_says(summary, history, recipe):
-    """NotThis where the history is not the one of which the summary tells the end; otherwise facts."""
+    """Where the history ends: {steps, epochs, accuracy}; NotThis where the summary tells another end."""
     last = {"steps": 0, "epochs": None, "accuracy": None}
     for number, line in enumerate(history, start=1):
         if number > MOST_LINES:
@@ -192,11 +202,7 @@ def _ended_as_it_says(summary, history, recipe):
             raise NotThis(f"summary.json: {key} is {_short(said)}, history.jsonl ends with {_short(found)}")
     if recipe and recipe.max_steps is None and last["epochs"] != recipe.epochs:
         raise NotThis(f"history.jsonl: ends in epoch {_short(last['epochs'])} of the recipe's {recipe.epochs}")
-    return [
-        ("epochs", _short(last["epochs"])),
-        ("steps", _short(last["steps"])),
-        ("accuracy, by its summary", f"{last['accuracy']:.2%}"),
-    ]
+    return last
 
 
 def read_recipe(file: Path) -> Recipe:
@@ -271,7 +277,7 @@ def with_changes(required: Recipe, theirs: Recipe, may_change: list[str]) -> Rec
 
 
 def _correct(lab, recipe, checkpoint, labels, sandboxed):
-    """How many test images the checkpoint tells right, and how testing ended otherwise; raises NotThis."""
+    """How many test images the checkpoint tells right, and of which step it is; raises NotThis."""
     folder = recipe.data_folder().resolve()
     data = recipe.data.model_copy(update={"folder": str(folder)})
     limits = sandbox.Limits(lab.manifest.run.time_limit, lab.manifest.memory, lab.manifest.processes)
@@ -293,7 +299,7 @@ def _correct(lab, recipe, checkpoint, labels, sandboxed):
     predicted = found.get("predictions")
     if not isinstance(predicted, list) or len(predicted) != len(labels):
         raise NotThis(f"{CHECKPOINT}: gives no prediction for each test image")
-    return sum(_whole(one) and one == label for one, label in zip(predicted, labels)), ""
+    return sum(_whole(one) and one == label for one, label in zip(predicted, labels)), found.get("step")
 
 
 def _stopped(text, ended):

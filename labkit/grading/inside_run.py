@@ -1,7 +1,7 @@
 """What runs in the sandbox for a handed-in Run: recipe and checkpoint in, the predictions of the test images out.
 
-`python -m labkit.grading.inside_run RECIPE CHECKPOINT` prints one line of JSON: {"predictions": [class, ...]} in the
-order of the files, or {"problem": why there are none, "stage": "loading" or "testing"}.
+`python -m labkit.grading.inside_run RECIPE CHECKPOINT` prints one line of JSON: {"predictions": [class, ...], "step":
+that of the checkpoint} in the order of the files, or {"problem": why there are none, "stage": "loading" or "testing"}.
 """
 
 import json
@@ -23,7 +23,7 @@ def predictions(recipe_file: str, checkpoint: str) -> dict:
     runtime.setup(recipe.seed)
     try:
         net = training.create_network(recipe)
-        callbacks.load_weights(Path(checkpoint), net)
+        place = callbacks.load_weights(Path(checkpoint), net)
     except LabkitError as error:
         return {"problem": str(error).replace(f"{checkpoint}: ", "").replace(checkpoint, "it"), "stage": "loading"}
     except Exception as error:
@@ -34,7 +34,7 @@ def predictions(recipe_file: str, checkpoint: str) -> dict:
         return {"problem": f"{type(error).__name__}: {str(error)[:200]}", "stage": "testing"}
     if not np.isfinite(logits).all():
         return {"problem": "the network's outputs are not numbers (NaN or infinite)", "stage": "loading"}
-    return {"predictions": logits.argmax(axis=1).tolist()}
+    return {"predictions": logits.argmax(axis=1).tolist(), "step": place.get("step")}
 
 
 def main() -> None:

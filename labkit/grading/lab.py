@@ -207,13 +207,7 @@ def solution_lines(text: str) -> list[str]:
 
 
 def load(name: str, folder: Path | None = None) -> Lab:
-    """Read labs/NAME, or the lab in `folder`, and check that master and manifest fit; raises LabError.
-
-    A name with a `/` is a folder too.
-    """
-    if folder is None and "/" in name:
-        folder = Path(name)
-        name = folder.resolve().name
+    """Read labs/NAME, or the lab in `folder`, and check that master and manifest fit; raises LabError."""
     folder = Path(folder or REPO / "labs" / name)
     for file in ("lab.md", "grading.yaml"):
         if not (folder / file).is_file():

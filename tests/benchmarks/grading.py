@@ -18,12 +18,14 @@ import time
 from importlib import metadata
 from pathlib import Path
 
+from labkit import runtime
 from labkit.grading import lab as labs
 from tests.grading import class_of
 
 JOBS = 2
 LABKIT, SAME, WHOLE = f"labkit grade --jobs {JOBS}", "nbgrader autograde, the same cells", "nbgrader autograde"
 REFERENCE = SAME
+LONGEST = 600  # seconds a cell, where a notebook's own trainings are executed too
 PROBE = '''\
 ### BEGIN HIDDEN TESTS
 import json
@@ -108,9 +110,10 @@ def _nbgrader(lab, class_, expected, wanted, place, whole):
     """Seconds of the two autograders together; generating the assignment is not timed."""
     courses = [place / f"course-{number}" for number in range(JOBS)]
     source = _source(lab, wanted, whole)
+    limits = [task.time_limit or lab.manifest.time_limit for task in lab.manifest.tasks.values()]
     for number, course in enumerate(courses):
         half = list(zip(expected, class_, strict=True))[number::JOBS]
-        _course(lab, course, source, half)
+        _course(lab, course, source, half, LONGEST if whole else max(limits))
     start = time.perf_counter()
     processes = [_start_nbgrader("autograde", lab, course) for course in courses]
     for process, course in zip(processes, courses, strict=True):
@@ -149,13 +152,12 @@ def _nbgrader_cell(cell, grade=False, solution=False, **points):
     return about | {"locked": not solution} | points
 
 
-def _course(lab, course, source, half):
+def _course(lab, course, source, half, seconds):
     """A folder of nbgrader's with the assignment, and with what these learners handed in."""
     place = course / "source" / lab.name / f"{lab.name}.ipynb"
     place.parent.mkdir(parents=True)
     place.write_text(json.dumps(source))
-    limits = [task.time_limit or lab.manifest.time_limit for task in lab.manifest.tasks.values()]
-    (course / "nbgrader_config.py").write_text(f"get_config().Execute.timeout = {int(max(limits))}\n")
+    (course / "nbgrader_config.py").write_text(f"get_config().Execute.timeout = {int(seconds)}\n")
     _require_done(_start_nbgrader("generate_assignment", lab, course), course)
     released = json.loads((course / "release" / lab.name / f"{lab.name}.ipynb").read_text())
     for student, member in half:
@@ -171,8 +173,10 @@ def _course(lab, course, source, half):
 
 def _start_nbgrader(what, lab, course):
     command = [sys.executable, "-m", "nbgrader", what, lab.name, f"--course={course}", "--log-level=WARN"]
-    environment = os.environ | {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
-    with open(course / f"{what}.log", "wb") as log:  # nbgrader starts `alembic`
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # nbgrader starts `alembic`
+    threads = str(max(1, runtime.cores() // JOBS))  # as labkit's own processes have it
+    environment = {"OMP_NUM_THREADS": threads} | os.environ | {"PATH": path}
+    with open(course / f"{what}.log", "wb") as log:
         return subprocess.Popen(command, cwd=course, stdout=log, stderr=subprocess.STDOUT, env=environment)
 
 

@@ -13,7 +13,7 @@ import shutil
 import textwrap
 import zipfile
 from collections.abc import Callable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -35,6 +35,7 @@ class Member:
     form: str = "ipynb"  # ipynb, old, md, zip, folder, broken
     change: Callable[[dict], None] = lambda notebook: None  # the notebook as JSON
     with_run: bool = False
+    unreadable: bool = False  # nothing of it can be graded
 
 
 def load(name: str) -> labs.Lab:
@@ -48,9 +49,9 @@ def members(lab: labs.Lab, address: str = NOWHERE) -> list[Member]:
 
 
 def peaceful(lab: labs.Lab, count: int) -> list[Member]:
-    """So many that harm nobody, for graders without a sandbox; after twenty they begin again."""
+    """So many that harm nobody and hand in no Run, for other graders; after eighteen they begin again."""
     harmless = [*_right(lab), *_partly_right(lab), *_wrong(lab)]
-    return [harmless[number % len(harmless)] for number in range(count)]
+    return [replace(harmless[number % len(harmless)], with_run=False) for number in range(count)]
 
 
 def scores(lab: labs.Lab, member: Member) -> dict[str, float]:
@@ -58,8 +59,7 @@ def scores(lab: labs.Lab, member: Member) -> dict[str, float]:
     lost = member.lost if isinstance(member.lost, dict) else dict.fromkeys(member.lost, 0.0)
     found = {name: lost.get(name, task.points) for name, task in lab.manifest.tasks.items()}
     if lab.manifest.run:
-        handed_in = member.with_run and member.form != "broken"
-        found[lab.manifest.run.name] = sum(lab.manifest.run.points.values()) if handed_in else 0.0
+        found[lab.manifest.run.name] = sum(lab.manifest.run.points.values()) if member.with_run else 0.0
     return found
 
 
@@ -101,7 +101,7 @@ def write(lab: labs.Lab, folder: Path, class_: list[Member], released: dict, run
         student = f"learner-{number:02}"
         _hand_in(lab, filled_in(released, member), member, student, submissions, run if member.with_run else None)
         tasks = scores(lab, member)
-        about = {"kind": member.kind, "what": member.what, "broken": member.form == "broken"}
+        about = {"kind": member.kind, "what": member.what, "unreadable": member.unreadable}
         expected[student] = about | {"score": sum(tasks.values()), "tasks": tasks}
     (Path(folder) / "expected.json").write_text(json.dumps(expected, indent=1) + "\n", encoding="utf-8")
     return expected
@@ -154,7 +154,7 @@ def _ends(lab):
 
 def _right(lab):
     def other_kernel(notebook):
-        notebook["metadata"]["kernelspec"] = {"name": "ir", "display_name": "R", "language": "R"}
+        notebook["metadata"]["kernelspec"] = {"name": "mine", "display_name": "Mine", "language": "python"}
 
     def no_metadata(notebook):  # ids are all that is left
         for cell in notebook["cells"]:
@@ -195,8 +195,7 @@ def _partly_right(lab):
     return [
         left_open("blank", *tasks),
         left_open("the first alone", *tasks[1:]),
-        left_open("every other, the even ones", *tasks[::2], form="md"),
-        left_open("every other, the odd ones", *tasks[1::2], form="zip", with_run=lab.manifest.run is not None),
+        left_open("every other", *tasks[1::2], form="zip", with_run=lab.manifest.run is not None),
         Member("partly right", "the last one's cell is deleted", everything, blocked_by(lab, last), change=deleted),
         Member("partly right", "a syntax error in the last", syntax_error, blocked_by(lab, last)),
     ]
@@ -264,6 +263,9 @@ def _hostile(lab, address):
             if labs.answer_of(cell) == takes(9):
                 cell["outputs"] = [{"output_type": "stream", "name": "stdout", "text": "ok: all points\n"}]
 
+    def other_language(notebook):
+        notebook["metadata"]["kernelspec"] = {"name": "ir", "display_name": "R", "language": "R"}
+
     found = []
     for number, (what, harm) in enumerate(HARM.items()):
         task = takes(number)
@@ -278,7 +280,8 @@ def _hostile(lab, address):
         Member("hostile", "a network call that hides its failure", call),
         with_answer("edited checks", takes(8), f"{lab.stubs[takes(8)]}\n", change=edited),
         Member("hostile", "copied outputs", without, {takes(9)}, change=copied),
-        Member("hostile", "broken JSON", everything, set(lab.manifest.tasks), form="broken"),
+        Member("hostile", "broken JSON", everything, set(lab.manifest.tasks), "broken", unreadable=True),
+        Member("hostile", "a kernel of R", everything, set(lab.manifest.tasks), change=other_language, unreadable=True),
     ]
 
 

@@ -115,6 +115,16 @@ def test_an_honest_run_has_all_points_by_the_graders_own_test(tiny, trained, san
 
 
 @pytest.mark.slow
+def test_a_checkpoint_of_another_step_is_not_the_end_of_this_training(tiny, run):
+    lines = (run / "history.jsonl").read_text().splitlines()
+    (run / "history.jsonl").write_text("\n".join(lines[:-2] + lines[-1:]))
+    change(run / "summary.json", steps=88)
+    entry = handed_in.examine(tiny, run)
+    assert given(entry) == {"complete": 0, "recipe": 2, "accuracy": 3}
+    assert detail(entry, "complete") == "checkpoints/latest.ckpt: of step 89, history.jsonl ends with 88"
+
+
+@pytest.mark.slow
 def test_too_low_an_accuracy_is_not_helped_by_the_summary(tiny, run):
     change(run / "summary.json", accuracy=1.0)
     lines = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
@@ -183,7 +193,8 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x]\n" + "".join(
     [
         b"", b"epochs: [", b"\xff\xfe\x00bad", b"- 1\n- 2\n", BOMB.encode(), b"[" * 60_000, b"{" * 60_000,
         b"? " * 30_000, b"a: !!python/object/apply:os.system [touch hacked]", b"epochs: 0x" + b"f" * 50_000,
-        b"1: 2\n", b"x" * 70_000, b"lab: 2024-99-99", b"network: {name: [resnet8]}", b"optimizer: {name: {a: b}}", b"? {a: b}\n: c",
+        b"1: 2\n", b"x" * 70_000, b"lab: 2024-99-99", b"network: {name: [resnet8]}",
+        b"optimizer: {name: {a: b}}", b"? {a: b}\n: c",
     ],
 )  # fmt: skip
 def test_a_recipe_that_is_none_costs_its_own_points_only(tiny, untested, text, monkeypatch):
@@ -224,6 +235,7 @@ def test_a_summary_that_is_none(tiny, untested, text, said):
         (lambda lines: ["{"] + lines, "history.jsonl, line 1: not valid JSON"),
         (lambda lines: ["7"] + lines, "history.jsonl, line 1: not a JSON object"),
         (lambda lines: ['{"step": true}'] + lines, "history.jsonl, line 1: step True after step 0"),
+        (lambda lines: [line.replace('"epoch": 1', '"epoch": []') for line in lines], "summary.json: epochs is 1, "),
         (lambda lines: [*lines[:-1], '{"accuracy": 1' + "0" * 400 + "}"], "history.jsonl: ends with accuracy 1000"),
     ],
 )
@@ -248,6 +260,7 @@ def test_links_pipes_folders_and_huge_files_are_not_read(tiny, run, tmp_path):
     (run / "summary.json").unlink()
     os.mkfifo(run / "summary.json")
     entry = handed_in.examine(tiny, run)
+    assert [name for name in handed_in.TAKEN if handed_in.is_own_file(run, name)] == ["history.jsonl"]
     assert {name: value["detail"] for name, value in entry["values"].items()} == {
         "complete": "summary.json: not a file",
         "recipe": "recipe.yaml: a link, hand in the file itself",

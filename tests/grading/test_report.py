@@ -6,6 +6,7 @@ import random
 import re
 import shutil
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from bs4 import BeautifulSoup
@@ -174,13 +175,20 @@ def test_hostile_names_and_details_stay_text(tiny, tmp_path):
     assert len({file.name.casefold() for file in pages}) == len(HOSTILE)
     assert {file.name for file in tmp_path.iterdir()} == {"out"}
     linked = {anchor["href"] for anchor in page(tmp_path / "out" / "index.html").select(".class a")}
-    assert len(linked) == len(HOSTILE)
+    assert linked == {f"feedback/{quote(file.name)}" for file in pages}
     for file in [*pages, tmp_path / "out" / "index.html"]:
         found = page(file)
         assert not found.select("script, main img:not([src='overview.svg']), iframe, object, [onerror]"), file
         assert "\x1b" not in file.read_text(encoding="utf-8")
     text = pages[0].read_text(encoding="utf-8")
     assert "&lt;img src=x onerror=alert(1)&gt; {{ 7 * 7 }}" in text
+
+
+def test_names_of_pages_do_not_depend_on_the_order_of_learners():
+    there, back = report.feedback_names(HOSTILE), report.feedback_names(HOSTILE[::-1])
+    assert there == back[::-1]
+    assert {"Anna.html", "anna-2.html", "王小明.html"} <= set(there)
+    assert all(len(name.encode()) < 256 and "/" not in name and not name.startswith(".") for name in there)
 
 
 def test_a_learners_page_names_nobody_else_and_reaches_nowhere(tiny, tmp_path):
@@ -286,3 +294,65 @@ def test_who_shares_answers_is_flagged_and_who_found_the_plain_one_is_not(tiny):
     learners = [result(name, answers=answers) for name, answers in handed_in.items()]
     assert duplicates.groups(tiny, learners) == [{"students": ["a", "b"], "tasks": ["triangle"]}]
     assert short == ""
+
+
+@pytest.fixture(scope="module")
+def reported(tiny, tmp_path_factory):
+    """A class of 30 with long names, long lines and a Run's facts."""
+    learners = a_class()
+    learners[4]["student"] = "a.very.long.address.of.a.learner@students.university.example.edu"
+    learners[5]["student"] = "王小明"
+    for learner in learners:
+        learner["tasks"]["steps"]["detail"] = "NameError: name 'x' is not defined " + "y" * 200
+        learner["tasks"]["run"]["facts"] = [["network", "resnet8"], ["accuracy, by its summary", "97.22%"]]
+    folder = tmp_path_factory.mktemp("class")
+    report.write(tiny, learners, folder)
+    return folder
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("name", ["index.html", "feedback/learner-04.html"])
+def test_a_page_fits_desktop_and_phone_and_can_be_read_light_and_dark(browser, reported, name, width, scheme):
+    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    browser.get_log("browser")  # forget the page before
+    browser.get((reported / name).as_uri())
+    found = browser.execute_script(
+        """
+        const room = document.documentElement.clientWidth, page = document.documentElement;
+        const narrow = [...document.querySelectorAll('th, dd, td')].filter(e => e.textContent.trim().length > 3)
+          .filter(e => e.getBoundingClientRect().width < 30).map(e => e.textContent);
+        const pictures = [...document.images].map(image => image.naturalWidth > 300);
+        const seen = performance.getEntriesByType('resource').map(entry => entry.name);
+        function parts(colour) { return colour.match(/[\\d.]+/g).map(Number); }
+        function light(colour) {
+          const linear = v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
+          const [r, g, b] = parts(colour).map(v => linear(v / 255));
+          return .2126 * r + .7152 * g + .0722 * b;
+        }
+        function behind(e) {
+          for (; e; e = e.parentElement) {
+            const colour = getComputedStyle(e).backgroundColor;
+            if (parts(colour).length == 3) return colour;
+          }
+          return 'rgb(255, 255, 255)';
+        }
+        const faint = [];
+        for (const e of document.querySelectorAll('body *')) {
+          if (![...e.childNodes].some(n => n.nodeType == 3 && n.textContent.trim())) continue;
+          const [low, high] = [light(getComputedStyle(e).color), light(behind(e))].sort((a, b) => a - b);
+          if ((high + .05) / (low + .05) < 4.5) faint.push(e.tagName + ': ' + e.textContent);
+        }
+        return {sideways: Math.max(page.scrollWidth, document.body.scrollWidth) - room, narrow, pictures, seen, faint,
+                dark: light(getComputedStyle(document.body).backgroundColor) < .1};
+        """
+    )
+    assert found["sideways"] <= 0 and found["narrow"] == [] and found["faint"] == []
+    assert found["dark"] == (scheme == "dark")
+    assert all(found["pictures"]) and len(found["pictures"]) == (name == "index.html")
+    assert all(address.startswith(reported.as_uri()) for address in found["seen"])
+    assert [entry["message"] for entry in browser.get_log("browser")] == []

@@ -1,0 +1,249 @@
+"""What is handed out: a notebook without solutions that runs beside its zip; and what no release takes."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import jupytext
+import nbformat
+import pytest
+from click.testing import CliRunner
+from nbclient import NotebookClient
+
+from labkit.cli import main
+from labkit.grading import handout, lab, leaks, release
+from labkit.grading.lab import LabError
+
+TINY = Path(__file__).parent / "tiny"
+FILES = ["lab-tiny-modelarts.zip", "lab-tiny.ipynb", "lab-tiny.md"]
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """Function: the tiny lab with one text of its master replaced by another."""
+
+    def changed(old, new):
+        folder = shutil.copytree(TINY, tmp_path / "tiny")
+        text = (folder / "lab.md").read_text()
+        assert text.count(old) == 1
+        (folder / "lab.md").write_text(text.replace(old, new))
+        return lab.load("tiny", folder)
+
+    return changed
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory, sandboxed):
+    """The folder that `labkit release` wrote, into which somebody had put other things before."""
+    folder = tmp_path_factory.mktemp("released")
+    (folder / "notes.txt").write_text("mine")
+    (folder / "lab-tiny.ipynb").write_text("an older release")
+    done = CliRunner().invoke(main, ["release", str(TINY), str(folder)])
+    assert done.exit_code == 0, done.output
+    assert "the blank" in done.stderr and "the master" in done.stderr
+    assert done.stdout.split() == [str(folder / name) for name in sorted(FILES, key=lambda name: name[-1:] == "p")]
+    return folder
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+# -- What is written -----------------------------------------------------------------------------------
+
+
+def test_only_its_three_files_are_written(released):
+    assert sorted(contents(released)) == [*FILES, "notes.txt"]
+    assert (released / "notes.txt").read_text() == "mine"
+
+
+def test_the_notebook_has_stubs_and_stable_ids_and_nothing_of_its_instructor(released, tiny):
+    notebook = nbformat.read(released / "lab-tiny.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    answers = {cell.id: cell.source for cell in notebook.cells if "answer" in cell.metadata}
+    assert answers == {f"answer-{task}": stub for task, stub in tiny.stubs.items()}
+    text = (released / "lab-tiny.ipynb").read_text()
+    assert not re.search(r"probe|emit|SOLUTION|1437 // batch", text)
+    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)
+    assert "jupytext" not in notebook.metadata  # which would refuse to save it
+
+
+def test_the_text_is_the_same_notebook(released):
+    notebook = nbformat.read(released / "lab-tiny.ipynb", as_version=4)
+    text = jupytext.read(released / "lab-tiny.md")
+
+    def cells(notebook):
+        return [(cell.cell_type, cell.source, dict(cell.metadata)) for cell in notebook.cells]
+
+    assert cells(text) == cells(notebook)
+
+
+def test_releasing_twice_gives_the_same_bytes(released, tmp_path):
+    """In another process, whose sets have another order."""
+    code = "import sys; from pathlib import Path; from labkit.grading import handout, lab\n"
+    code += "for name, data in handout.files(lab.load('tiny', Path(sys.argv[1]))).items():\n"
+    code += "    Path(sys.argv[2], name).write_bytes(data)"
+    shutil.copytree(TINY, tmp_path / "tiny")  # its files have other dates
+    (tmp_path / "again").mkdir()
+    command = [sys.executable, "-c", code, tmp_path / "tiny", tmp_path / "again"]
+    subprocess.run(command, env=os.environ | {"PYTHONHASHSEED": "7"}, check=True)
+    assert contents(tmp_path / "again") == {name: contents(released)[name] for name in FILES}
+
+
+def test_the_zip_is_all_that_its_notebook_needs(released, tmp_path):
+    """Unpacked, its labkit is the one that is imported, and the notebook runs to its end."""
+    with zipfile.ZipFile(released / "lab-tiny-modelarts.zip") as packed:
+        packed.extractall(tmp_path)
+        assert {entry.date_time for entry in packed.infolist()} == {handout.DATE}
+    place = tmp_path / "lab-tiny"
+    assert (place / "lab-tiny.ipynb").read_bytes() == (released / "lab-tiny.ipynb").read_bytes()
+    assert {"README.md", "requirements.txt", "constraints.txt", "labkit", "data_scripts"} <= set(os.listdir(place))
+    notebook = nbformat.read(place / "lab-tiny.ipynb", as_version=4)
+    notebook.cells.append(nbformat.v4.new_code_cell("import labkit.recipe\nprint(labkit.recipe.__file__)"))
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    NotebookClient(notebook, resources={"metadata": {"path": str(place)}}).execute(env=environment)
+    printed = [output.text.strip() for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert printed == ["steps: not done yet", str(place / "labkit/recipe.py")]
+
+
+def test_the_zip_has_no_master_and_no_manifest(released):
+    with zipfile.ZipFile(released / "lab-tiny-modelarts.zip") as packed:
+        names = packed.namelist()
+    assert not [name for name in names if name.endswith(("lab.md", "grading.yaml", ".pyc"))]
+
+
+def test_an_old_jupyter_drops_ids_and_keeps_whose_answer_a_cell_is(released, tiny):
+    """nbformat 4.4 knows no ids."""
+    notebook = nbformat.read(released / "lab-tiny.ipynb", as_version=4)
+    notebook.nbformat_minor = 4
+    for cell in notebook.cells:
+        del cell["id"]
+    again = nbformat.reads(nbformat.writes(notebook), as_version=4)
+    assert [cell.metadata.answer for cell in again.cells if "answer" in cell.metadata] == list(tiny.stubs)
+
+
+# -- What no release takes -----------------------------------------------------------------------------
+
+
+def refused(lab, tmp_path):
+    """The error of a release that is refused; it has written nothing."""
+    with pytest.raises(LabError) as error:
+        release.release(lab, tmp_path / "out", tell=lambda stage: None)
+    assert not (tmp_path / "out").exists()
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        ("How many whole batches", "`steps = 1437 // batch`: how many batches", "cell cell-003: tells the solution of steps"),
+        ("import numpy as np\n", "import numpy as np\n# steps=1437//batch\n", "cell cell-002: tells the solution of steps"),
+        ("steps = None  # your answer", "steps = None  # steps = 1437 // batch", "cell answer-steps: tells the solution"),
+        ("# Check\n", "ramp = np.arange(steps) / (steps / 2)\n", "cell cell-006: tells the solution of triangle"),
+        ("# Check\n", 'emit("total", total)\n', "cell cell-006: tells a probe of total"),
+        ("# Check\n", "# BEGIN SOLUTION\n# END SOLUTION\n", "cell cell-006: `# BEGIN SOLUTION` in a cell without"),
+        (":tags: [ungraded]", ":hint: steps = 1437 // batch", "cell cell-006: tells the solution of steps"),
+    ],
+    ids=["text", "comment", "stub", "self-check", "probe", "markers", "metadata"],
+)  # fmt: skip
+def test_a_lab_that_tells_a_solution_is_refused(changed, tmp_path, sandboxed, old, new, place):
+    assert place in refused(changed(old, new), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["answers.py", "runs/mine/summary.json"])
+def test_a_file_beside_the_notebook_that_tells_a_solution_is_refused(changed, tmp_path, sandboxed, name):
+    lab = changed("# A tiny lab", "# A tiny lab, again")
+    (lab.folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (lab.folder / name).write_text("batch = 32\nsteps  =  1437 // batch  # 44\n")
+    assert refused(lab, tmp_path) == (
+        f"lab-tiny-modelarts.zip, lab-tiny/labs/tiny/{name}: tells the solution of steps: steps = 1437 // batch"
+    )
+
+
+def test_what_the_stub_has_itself_is_no_secret(changed):
+    """A task to mend a function hands out most of its lines."""
+    stub = "def triangle(steps, lr_max):\n    ramp = np.arange(steps) / (steps / 2)\n    return ramp\n"
+    found = changed("triangle = None  # def triangle(steps, lr_max): ...\n", stub)
+    leaks.require_none(found, handout.files(found))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("steps = 1437 // batch", "steps = 1437 / 0", "cell answer-steps: the master's own answer: error: ZeroDivisionError"),
+        ('emit("total", total)', 'emit("total", np.random.default_rng().random())', "task total is wrong, total: values differ"),
+        ('emit("total", total)', 'emit("other", total)', "no probe of task total emits total"),
+        ("steps = None  # your answer", "steps = 44", "the stub of task steps earns 2 points, for steps"),
+        ('print("steps: not done yet")', "steps + 1", "lab-tiny.ipynb, cell cell-006: TypeError"),
+    ],
+    ids=["fails", "another value each time", "no value", "stub is right", "notebook fails"],
+)  # fmt: skip
+def test_a_lab_that_grades_wrongly_is_refused(changed, tmp_path, sandboxed, old, new, reason):
+    assert reason in refused(changed(old, new), tmp_path)
+
+
+def test_without_a_sandbox_it_says_how_to_do_without(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(release.sandbox, "unavailable", lambda: "bwrap is not installed (package bubblewrap)")
+    assert "bwrap is not installed" in (message := refused(tiny, tmp_path)) and "--no-sandbox" in message
+
+
+@pytest.mark.parametrize("name", lab.names())
+def test_no_lab_of_the_project_tells_a_solution(name):
+    found = lab.load(name)
+    leaks.require_none(found, handout.files(found))
+
+
+# -- The learner's copy, and text for the book ---------------------------------------------------------
+
+
+def test_a_learners_copy_is_never_written_over(tiny, tmp_path):
+    file = tmp_path / "work" / "lab-tiny.ipynb"
+    assert release.write_notebook(tiny, file)
+    assert file.read_bytes() == handout.files(tiny)["lab-tiny.ipynb"]
+    file.write_text("my work")
+    assert not release.write_notebook(tiny, file)
+    assert file.read_text() == "my work" and os.listdir(file.parent) == [file.name]
+
+
+def test_the_books_text_is_the_learners_notebook(tiny):
+    text = (TINY / "lab.md").read_text()
+    shown = handout.learners_text(text)
+    cells = [(cell.source, dict(cell.metadata)) for cell in jupytext.reads(shown, fmt="md:myst").cells]
+    assert cells == [(cell["source"], cell["metadata"]) for cell in tiny.learners_notebook()["cells"]]
+    assert [line for line in shown.splitlines() if line not in text.splitlines()] == []
+
+
+def test_the_books_text_keeps_code_that_is_no_cell():
+    text = "```python\n# BEGIN SOLUTION\n```\n\n````{code-cell}\n---\nprobe: a\n---\n'''```'''\n````\n\n> ```{code-cell}\n> 1\n> ```\n"
+    assert handout.learners_text(text) == text.replace(text[text.index("````{") : text.index("\n\n>") + 1], "")
+
+
+def test_markers_that_do_not_pair_are_told():
+    with pytest.raises(ValueError, match="no `# END SOLUTION`"):
+        handout.learners_text("```{code-cell}\n# BEGIN SOLUTION\nx = 1\n```\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "url", "shown"),
+    [
+        ("[data](../../book/1-cifar10/data.md)", "", "data"),
+        ("[data](../../book/1-cifar10/data.md)", "https://h/c", "[data](https://h/c/book/1-cifar10/data.html)"),
+        ("[data](../../book/a.md#x-y), [b](lab.md)", "https://h", "[data](https://h/book/a.html#x-y), [b](https://h/labs/tiny/lab.html)"),
+        ("[recipe](recipe.yaml) ![a map](../../book/_static/map.svg)", "https://h", "recipe a map"),
+        ("[He](https://arxiv.org/abs/1) [above](#above)", "https://h", "[He](https://arxiv.org/abs/1) [above](#above)"),
+        ("(lab-tiny)=\n# Title", "", "# Title"),
+        ("{ref}`lab-cifar10`, {doc}`data </book/data>`, {doc}`/book/1/net`, {math}`x^2`", "", "`lab-cifar10`, data, `net`, $x^2$"),
+    ],
+)  # fmt: skip
+def test_text_stands_alone(text, url, shown):
+    master = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)])
+    master.metadata.kernelspec = {"name": "python3"}
+    assert handout.notebook(master, "labs/tiny", url)["cells"][0]["source"] == shown
+
+
+def test_the_books_address_comes_from_its_configuration():
+    assert re.fullmatch(r"|https?://.*[^/]", release.book_url())
