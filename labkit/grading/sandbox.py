@@ -53,7 +53,7 @@ class Ended:
 
     status: int
     output: bytes
-    stopped: str  # "", "time", "memory" or "output"
+    stopped: str  # "", "time", "memory", "processes" or "output"
     message: str = ""  # the last line of stderr
 
 
@@ -239,7 +239,7 @@ def _watched(command, stdin, limits, **options):
                 elif now > deadline:
                     stopped = "time"
                 elif now > look:
-                    look, stopped = now + WATCH, _exceeded(process.pid, limits)
+                    look, stopped = now + WATCH, exceeded(process.pid, limits)
                     if process.poll() is not None and not selector.select(0):
                         break  # a process that left its group holds the pipe
     finally:
@@ -254,19 +254,19 @@ def _write(pipe, data):
         pipe.write(data)
 
 
-def _exceeded(pid, limits):
-    """"memory" where the processes have more memory, or are more, than they may."""
+def exceeded(pid: int, limits: Limits) -> str:
+    """"memory" or "processes" where a process and all that it started have as much as they may; otherwise ""."""
     import psutil
 
     most, resident, threads, found = limits.memory_mb * 1_000_000, 0, 0, []
     with suppress(psutil.NoSuchProcess):
-        found = psutil.Process(pid).children(recursive=True)
+        found = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
     for process in found:
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             resident += process.memory_info().rss
             threads += process.num_threads()
-    if threads > 2 * limits.processes:  # the system's own limit does not hold for root without bubblewrap
-        return "memory"
+    if threads >= limits.processes:
+        return "processes"
     return "memory" if resident > most and sum(map(_proportional, found)) > most else ""
 
 
