@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 import labkit
-from labkit import cli_cloud, cli_jobs, cli_parity, cli_submit
+from labkit import cli_cloud, cli_grading, cli_jobs, cli_parity, cli_submit
 from labkit.runtime import LabkitError
 
 
@@ -353,5 +353,6 @@ def doctor(as_json):
     sys.exit(0 if report["ok"] else 1)
 
 
-for command in (*cli_parity.COMMANDS, *cli_cloud.COMMANDS, *cli_submit.COMMANDS, *cli_jobs.COMMANDS):
-    main.add_command(command)
+for group in (cli_parity, cli_cloud, cli_submit, cli_jobs, cli_grading):
+    for command in group.COMMANDS:
+        main.add_command(command)

@@ -80,11 +80,14 @@ def unavailable() -> str:
 
 
 def run(command: list[str], *, files: dict[str, bytes] | None = None, stdin: bytes = b"", limits: Limits,
-        sandboxed: bool = True) -> Ended:  # fmt: skip
-    """Run a command with `files` in its working directory; whatever it started has ended on return. SandboxError."""
+        sandboxed: bool = True, readable: tuple[Path, ...] = ()) -> Ended:  # fmt: skip
+    """Run a command with `files` in its working directory; whatever it started has ended on return. SandboxError.
+
+    readable: files and folders that are seen at their own place besides, too large to be copied; no links.
+    """
     files = dict(files or {}) | _font_list()
     if sandboxed:
-        return _run_in_bubblewrap(command, files, stdin, limits)
+        return _run_in_bubblewrap(command, files, stdin, limits, readable)
     with tempfile.TemporaryDirectory(prefix="labkit-grade-", ignore_cleanup_errors=True) as folder:
         for name, data in files.items():
             file = Path(folder, name)
@@ -94,10 +97,10 @@ def run(command: list[str], *, files: dict[str, bytes] | None = None, stdin: byt
         return _watched(_limited(command, limits), stdin, limits, env=environment, cwd=folder)
 
 
-def _run_in_bubblewrap(command, files, stdin, limits):
+def _run_in_bubblewrap(command, files, stdin, limits, readable=()):
     handles = []
 
-    def readable(data):
+    def held(data):
         handle = os.memfd_create("file")
         handles.append(handle)
         with open(handle, "wb", closefd=False) as file:
@@ -106,19 +109,19 @@ def _run_in_bubblewrap(command, files, stdin, limits):
         return str(handle)
 
     try:
-        inside = ["--seccomp", readable(syscalls.program())] if syscalls.program() else []
+        inside = ["--seccomp", held(syscalls.program())] if syscalls.program() else []
         for name, data in files.items():
             for parent in list(Path(name).parents)[-2::-1]:
                 inside += ["--perms", "0777", "--dir", f"{HOME}/{parent}"]
-            inside += ["--perms", "0666", "--file", readable(data), f"{HOME}/{name}"]
-        command = [*_bubblewrap(), *inside, *_sealed(), *_limited(command, limits)]
+            inside += ["--perms", "0666", "--file", held(data), f"{HOME}/{name}"]
+        command = [*_bubblewrap(readable), *inside, *_sealed(), *_limited(command, limits)]
         return _watched(command, stdin, limits, pass_fds=handles)
     finally:
         for handle in handles:
             os.close(handle)
 
 
-def _bubblewrap():
+def _bubblewrap(readable=()):
     """What is visible: the system, this Python, labkit, the sample data, and of the labs what a learner has too."""
     arguments = ["bwrap", "--die-with-parent", "--as-pid-1", "--new-session", "--unshare-net", "--unshare-pid",
                  "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]  # fmt: skip
@@ -133,7 +136,7 @@ def _bubblewrap():
     for name in SETTINGS:
         arguments += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     bound = {Path(folder) for folder in SYSTEM}
-    for source, place in _project():
+    for source, place in [*_project(), *((path, path) for path in readable)]:
         if any(bound.intersection([place, *place.parents])):
             continue
         bound.add(place)

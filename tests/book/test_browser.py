@@ -1,8 +1,5 @@
 """Pages in a real browser, opened as files and without a network, at desktop and phone width."""
 
-import os
-import shutil
-
 import pytest
 
 EXPECTED = (
@@ -10,38 +7,6 @@ EXPECTED = (
     "/_static/vendor/fontawesome/",  # the theme's preload of its fonts, refused for files; its style sheet loads them
 )
 WIDTHS = {"desktop": 1280, "phone": 390}
-
-
-def _chromium() -> tuple[str | None, str | None]:
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    return browser, shutil.which("chromedriver")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    binary, driver = _chromium()
-    if not (binary and driver):
-        message = "pages not looked at: no Chromium with chromedriver here (Debian: chromium chromium-driver)"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message, pytrace=False)
-        pytest.skip(message)
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = binary
-    for flag in (
-        "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-        "--disable-background-networking", "--disable-component-update", "--disable-sync",
-        "--host-resolver-rules=MAP * ~NOTFOUND",  # what a reader without a network sees
-        f"--user-data-dir={tmp_path_factory.mktemp('profile')}",
-    ):  # fmt: skip
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    chrome = webdriver.Chrome(options=options, service=Service(driver))
-    chrome.set_page_load_timeout(60)
-    yield chrome
-    chrome.quit()
 
 
 @pytest.mark.browser

@@ -1,0 +1,207 @@
+"""Grade a class: an executor does a submission at a time, and each result is kept as soon as it is there.
+
+DIR/results/STUDENT.json has a result and its key: the lab, what was handed in, this labkit and its environment, the
+seed and the sandbox. A result whose key is still the same is not computed again.
+"""
+
+import functools
+import hashlib
+import json
+import shutil
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from labkit import runtime
+from labkit.grading import executors, grade, handed_in, report, submissions
+from labkit.grading.executors import BatchError
+from labkit.grading.lab import Lab
+from labkit.run import write_whole
+
+SCRATCH = ".scratch"  # in DIR: what is unpacked; a grading that was killed leaves it, the next one removes it
+FILES = {"grades.csv", "grades.json", "index.html", "overview.svg"}
+OURS = {"results", "feedback", SCRATCH, *FILES, *(f"{name}.part" for name in FILES)}
+
+
+@dataclass(frozen=True)
+class Work:
+    """All that a process needs to grade one submission; pickled on its way there."""
+
+    lab: Lab
+    student: str
+    answers: dict[str, str]
+    runs: tuple[Path, ...]
+    run_files: dict[str, bytes | int] | None  # of the Run, where the process may be on another machine
+    references: dict
+    seed: int
+    sandboxed: bool
+
+
+def work(task: Work) -> dict:
+    """Result of a submission; what the executor's processes do."""
+    arguments = (task.references, task.seed, task.sandboxed)
+    if task.run_files is None:
+        return grade.grade_one(task.lab, task.student, task.answers, task.runs, *arguments)
+    with tempfile.TemporaryDirectory(prefix="labkit-grade-") as folder:
+        for name, data in task.run_files.items():
+            file = Path(folder, name)
+            file.parent.mkdir(exist_ok=True)
+            with open(file, "wb") as copy:
+                if isinstance(data, bytes):
+                    copy.write(data)
+                else:  # larger than it may be: its size tells that as well
+                    copy.truncate(data)
+        return grade.grade_one(task.lab, task.student, task.answers, (Path(folder),), *arguments)
+
+
+def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, scheduler: str | None = None,
+                seed: int | None = None, sandboxed: bool = True, progress=None) -> tuple[list[dict], dict]:  # fmt: skip
+    """Grade all submissions at `place` into the folder `out`: results, and by student why one could not be graded.
+
+    progress(all, done), if given, is a context manager that gives a function, called with each student who is done.
+    An interrupted call leaves what is done, and the same call goes on. Raises BatchError, SubmissionsError, LabError.
+    """
+    place, out, seed = Path(place), Path(out), lab.manifest.seed if seed is None else seed
+    _require_apart(place, out)
+    earlier = _earlier(lab, out)
+    out.mkdir(parents=True, exist_ok=True)
+    with runtime.locked(out, BatchError(f"{out}: another grading into it is under way")), _scratch(out) as scratch:
+        found = {one.student: one for one in submissions.find(place, scratch)}
+        answers = {student: submissions.read_answers(lab, one) for student, one in found.items()}
+        about, pages = executors.about(lab), report.feedback_names(list(found))
+        about |= {"seed": seed, "sandboxed": sandboxed}
+        keys = {student: {**about, "submission": _digest(one, answers[student])} for student, one in found.items()}
+        _forget(out / "results", {f"{student}.json" for student in found})
+        _forget(out / "feedback", set(pages))
+        results, failed = {}, {}
+        for student in found:
+            if earlier.get(student, {}).get("key") == keys[student]:
+                results[student] = earlier[student]["result"]
+
+        def keep(student, result):
+            text = json.dumps({"key": keys[student], "result": result}, indent=1) + "\n"
+            write_whole(out / "results" / f"{student}.json", text)
+            results[student] = json.loads(text)["result"]  # as a later grading finds it
+
+        todo = [student for student in found if student not in results]
+        for student in [student for student in todo if answers[student].problem]:
+            keep(student, grade.nothing(lab, student, answers[student].problem))
+        todo = [student for student in todo if student not in results]
+        if todo:
+            with _pool(lab, jobs, scheduler, sandboxed, scratch) as pool, (progress or _unseen)(
+                len(found), len(results)
+            ) as tell:
+                references = pool.call(grade.references, lab, seed, sandboxed)
+                if lab.manifest.run and any(found[student].runs for student in todo):
+                    pool.call(handed_in.required_of, lab)  # recipe and data that are missing are no learner's fault
+                tasks = {}
+                for student in todo:
+                    one, sources = found[student], answers[student].sources
+                    tasks[student] = functools.partial(
+                        _work_of, lab, one, sources, references, seed, sandboxed, scheduler is not None
+                    )
+                for student, result, error in pool.results(work, tasks):
+                    if error:
+                        failed[student] = error
+                    else:
+                        keep(student, result)
+                    tell(student)
+        ordered = [results[student] for student in sorted(results)]
+        report.write(lab, ordered, out, seed)
+    return ordered, failed
+
+
+def _work_of(lab, one, sources, references, seed, sandboxed, elsewhere):
+    files = _run_files(one.runs[0]) if elsewhere and len(one.runs) == 1 else None
+    return Work(lab, one.student, sources, one.runs, files, references, seed, sandboxed)
+
+
+def _run_files(run):
+    """What is looked at of a Run: the files' bytes, or their size where it is more than they may have."""
+    found = {}
+    for name, most in handed_in.TAKEN.items():
+        if (run / name).is_file():
+            size = (run / name).stat().st_size
+            found[name] = size if size > most else (run / name).read_bytes()
+    return found
+
+
+def _pool(lab, jobs, scheduler, sandboxed, scratch):
+    return executors.dask(scheduler, lab, sandboxed) if scheduler else executors.local(jobs, scratch)
+
+
+@contextmanager
+def _unseen(total, done):
+    yield lambda student: None
+
+
+@contextmanager
+def _scratch(out):
+    """An empty folder in `out`; what an earlier grading left, as it was killed, is removed."""
+    scratch = out / SCRATCH
+    shutil.rmtree(scratch, ignore_errors=True)
+    for folder in (out, out / "results", out / "feedback"):
+        folder.mkdir(exist_ok=True)
+        for left in folder.glob("*.part"):
+            left.unlink()
+    scratch.mkdir()
+    try:
+        yield scratch.resolve()
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _digest(one, answers):
+    """SHA-256 of what is graded of a submission: its answers' sources, and the files of its Run."""
+    total = hashlib.sha256(json.dumps([answers.sources, answers.problem, len(one.runs)]).encode())
+    for run in one.runs:
+        total.update(json.dumps(run.name).encode())
+        for name in handed_in.TAKEN:
+            if (run / name).is_file():
+                total.update(name.encode())
+                with open(run / name, "rb") as file:
+                    while block := file.read(1 << 20):
+                        total.update(block)
+    return total.hexdigest()
+
+
+def _require_apart(place, out):
+    """BatchError where results would lie among the submissions, or these in the folder of results."""
+    if not place.exists():
+        raise submissions.SubmissionsError(f"{place}: there is no such folder or zip")
+    inner, outer = place.resolve(), out.resolve()
+    if inner == outer or inner in outer.parents or outer in inner.parents:
+        raise BatchError(f"{out}: choose a folder apart from the submissions, {place}")
+
+
+def _earlier(lab, out):
+    """{student: {"key", "result"}} of an earlier grading of this lab into `out`; BatchError for anything else there."""
+    if not out.exists():
+        return {}
+    if not out.is_dir():
+        raise BatchError(f"{out}: not a folder")
+    there = {entry.name for entry in out.iterdir()}
+    strange = sorted(there - OURS) or (sorted(there) if there and "results" not in there else [])
+    if strange:
+        raise BatchError(f"{out}: holds {strange[0]}, which no earlier grading has left; choose another folder")
+    found = {}
+    for file in sorted((out / "results").iterdir()) if there else []:
+        if file.suffix == ".part":
+            continue
+        try:
+            document = json.loads(file.read_text(encoding="utf-8"))
+            name, student = document["key"]["lab"], document["result"]["student"]
+        except (ValueError, KeyError, TypeError, OSError):
+            raise BatchError(f"{file}: not a result of an earlier grading; choose another folder") from None
+        if name != lab.name:
+            raise BatchError(f"{out}: holds a grading of the lab {name}; choose another folder")
+        found[student] = document
+    return found
+
+
+def _forget(folder, names):
+    """Remove what is of learners who have nothing among the submissions any more."""
+    for file in folder.iterdir():
+        if file.name not in names:
+            file.unlink()

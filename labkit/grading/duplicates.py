@@ -1,0 +1,104 @@
+"""Which learners handed in the same answers: something to look at, never a verdict.
+
+What is fair to call the same, and what is not:
+- Comments, blank lines, docstrings, the spacing and the width of the indentation do not make an answer another one.
+- A short answer is no evidence: of `steps = 1437 // batch` there are only so many ways to write it. So a task counts
+  only where the instructor's own solution adds at least ENOUGH tokens to the stub, and an answer only where it has as
+  many.
+- The stub and the instructor's solution are no evidence: the first is everybody's, and who finds the second, the plain
+  way to do it, finds what others find.
+- One answer in common is no evidence either, where the lab has more that count: at least two must be.
+- All must be equal: who took one answer from a forum, as somebody else did, has the others of their own.
+- A Run is none: the same recipe and seed give the same checkpoint to all who train on the same kind of machine.
+"""
+
+import hashlib
+import io
+import tokenize
+from collections import Counter
+from textwrap import dedent
+
+from labkit.grading.lab import BEGIN, END
+
+ENOUGH = 30  # tokens: a function of three or four lines
+_LAYOUT = {tokenize.NEWLINE: "\n", tokenize.INDENT: "{", tokenize.DEDENT: "}"}
+_LEFT_OUT = (tokenize.COMMENT, tokenize.NL, tokenize.ENCODING, tokenize.ENDMARKER)
+
+
+def tokens(source: str) -> list[str]:
+    """What Python reads of a source, without comments and docstrings; its words, where it is no Python."""
+    try:
+        found = [
+            token for token in tokenize.generate_tokens(io.StringIO(source).readline) if token.type not in _LEFT_OUT
+        ]
+    except (tokenize.TokenError, SyntaxError):  # an open bracket, an indentation that fits nowhere
+        return source.split()
+    lines = [[]]
+    for token in found:
+        lines[-1].append(token)
+        if token.type == tokenize.NEWLINE:
+            lines.append([])
+    kept = []
+    for line in lines:
+        layout = [token for token in line if token.type in _LAYOUT]
+        text = [token for token in line if token.type not in _LAYOUT]
+        if text and all(token.type == tokenize.STRING for token in text):  # a docstring, or a string left lying
+            kept += [_LAYOUT[token.type] for token in layout if token.type != tokenize.NEWLINE]
+        else:
+            kept += [_LAYOUT.get(token.type, token.string) for token in line]
+    return kept
+
+
+def normalised(source: str) -> str:
+    """A source with one spacing and no comments: equal for two answers that differ in nothing else."""
+    return " ".join(tokens(source)).strip()
+
+
+def answer_digest(source: str) -> str:
+    """SHA-256 of the normalised source; "" for one of fewer than ENOUGH tokens, which is no evidence."""
+    if len(tokens(source)) < ENOUGH:
+        return ""
+    return hashlib.sha256(normalised(source).encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def _own(text):
+    """What stands between the markers, as a program of its own."""
+    kept, inside = [], False
+    for line in text.splitlines():
+        if line.strip() in (BEGIN, END):
+            inside = line.strip() == BEGIN
+        elif inside:
+            kept.append(line)
+    return dedent("\n".join(kept))
+
+
+def _without_markers(text):
+    return "\n".join(line for line in text.splitlines() if line.strip() not in (BEGIN, END))
+
+
+def counting(lab) -> dict[str, set[str]]:
+    """Tasks whose answers are evidence, each with the digests that are none: of the stub and of the solution."""
+    found = {}
+    for task, text in lab.solutions.items():
+        added = Counter(tokens(_own(text))) - Counter(tokens(lab.stubs[task]))
+        if added.total() >= ENOUGH:
+            known = (text, _without_markers(text), _own(text), lab.stubs[task])
+            found[task] = {answer_digest(source) for source in known}
+    return found
+
+
+def groups(lab, results: list[dict]) -> list[dict]:
+    """Learners who share all answers that count: [{"students": [...], "tasks": [...]}], sorted."""
+    tasks = counting(lab)
+    alike = {}
+    for result in results:
+        given = {task: result.get("answers", {}).get(task, "") for task in sorted(tasks)}
+        evidence = tuple((task, digest) for task, digest in given.items() if digest and digest not in tasks[task])
+        if len(evidence) >= min(2, len(tasks)) and evidence:
+            alike.setdefault(evidence, []).append(result["student"])
+    shared = [
+        {"students": sorted(students), "tasks": [task for task, _ in evidence]}
+        for evidence, students in alike.items()
+        if len(students) > 1
+    ]
+    return sorted(shared, key=lambda group: group["students"])

@@ -1,0 +1,201 @@
+"""Who grades: processes on this machine, or the workers of a Dask cluster; both as executors of concurrent.futures."""
+
+import functools
+import hashlib
+import importlib.metadata
+import multiprocessing
+import os
+import platform
+import signal
+import sys
+import tempfile
+from collections import deque
+from concurrent import futures
+from contextlib import contextmanager
+from pathlib import Path
+
+import labkit
+from labkit import runtime
+from labkit.grading import lab as labs
+from labkit.grading import sandbox
+from labkit.runtime import LabkitError
+
+TRIES = 2  # of a submission at which the grader itself fails
+PATIENCE = 30  # seconds for a scheduler to answer, and for its first worker to come
+
+
+class BatchError(LabkitError):
+    """A class that cannot be graded, for reasons that are not a learner's: one line."""
+
+
+class Pool:
+    """An executor that is started again when it breaks; `width()` submissions are under way at a time."""
+
+    def __init__(self, start, width):
+        self.start, self.width = start, width
+        self.executor = start()
+
+    def call(self, function, *arguments):
+        """What one call gives; raises what it raises, BatchError where its process dies."""
+        try:
+            return self.executor.submit(function, *arguments).result()
+        except (futures.BrokenExecutor, futures.CancelledError):
+            raise BatchError("the process that executes the master has died: is there memory left?") from None
+
+    def results(self, function, tasks: dict):
+        """Yield (student, result, "") or (student, None, why not) as they come; `tasks` make the function's argument.
+
+        A process that dies takes those that were under way with it. Each of them is then done alone, and one that
+        kills its process again has failed.
+        """
+        waiting = deque((student, 1, False) for student in tasks)
+        running = {}
+        while waiting or running:
+            while waiting and self._has_room(running, alone=waiting[0][2]):
+                student, attempt, alone = waiting.popleft()
+                try:
+                    future = self.executor.submit(function, tasks[student]())
+                except futures.BrokenExecutor:  # noticed only now
+                    waiting.appendleft((student, attempt, alone))
+                    break
+                running[future] = student, attempt, alone
+            done = futures.wait(running, return_when=futures.FIRST_COMPLETED).done
+            if not running or any(isinstance(_error(future), futures.BrokenExecutor) for future in done):
+                done = futures.wait(running).done
+                self.executor.shutdown()
+                self.executor = self.start()
+            for future in done:
+                student, attempt, alone = running.pop(future)
+                error = _error(future)
+                if isinstance(error, futures.CancelledError):
+                    raise BatchError("the connection to the scheduler is lost; the same command goes on")
+                if error is None:
+                    yield student, future.result(), ""
+                elif isinstance(error, futures.BrokenExecutor) and not alone:
+                    waiting.appendleft((student, attempt, True))
+                elif isinstance(error, futures.BrokenExecutor) or type(error).__name__ == "KilledWorker":
+                    yield student, None, "its process died each time"
+                elif attempt < TRIES:
+                    waiting.append((student, attempt + 1, alone))
+                else:
+                    kind = "" if isinstance(error, LabkitError) else f"{type(error).__name__}: "
+                    yield student, None, f"{kind}{error}"
+
+    def _has_room(self, running, alone):
+        if alone or any(its for _, _, its in running.values()):
+            return not running
+        return len(running) < self.width()
+
+
+def _error(future):
+    return futures.CancelledError() if future.cancelled() else future.exception()
+
+
+@contextmanager
+def local(jobs: int | None, scratch: Path):
+    """A Pool of processes on this machine, by default one a core, with their temporary files in `scratch`."""
+    jobs = jobs or runtime.cores()
+    threads = max(1, runtime.cores() // jobs)
+    before = set(multiprocessing.active_children())
+
+    def start():
+        return futures.ProcessPoolExecutor(
+            jobs, multiprocessing.get_context("spawn"), _prepare, (os.getpid(), str(scratch), threads)
+        )
+
+    pool = Pool(start, lambda: jobs)
+    try:
+        yield pool
+    except BaseException:
+        pool.executor.shutdown(wait=False, cancel_futures=True)
+        started = set(multiprocessing.active_children()) - before
+        for process in started:
+            process.terminate()
+        for process in started:
+            process.join(10)
+            process.kill()
+        raise
+    pool.executor.shutdown()
+
+
+def _prepare(parent, scratch, threads):
+    """In a new process: end with the one that started it, however that ends; leave nothing of a sandbox behind."""
+    runtime.die_with_parent()
+    if os.getppid() != parent:
+        os._exit(1)
+    signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C reaches all; the first process tells this one
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of what cleans up
+    tempfile.tempdir = scratch
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+
+
+@contextmanager
+def dask(address: str, lab: labs.Lab, sandboxed: bool):
+    """A Pool of the workers of a Dask cluster, which must have the same lab, labkit and packages; raises BatchError."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise BatchError("--scheduler needs Dask, which is not installed: pip install 'distributed>=2024'") from None
+    try:
+        client = Client(address, timeout=PATIENCE, set_as_default=False)
+    except (OSError, TimeoutError, ValueError, TypeError) as error:
+        raise BatchError(f"{address}: no scheduler there ({' '.join(str(error).split())[:200]})") from None
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=PATIENCE)
+        except TimeoutError:
+            raise BatchError(f"{address}: the scheduler has no workers") from None
+        _require_alike(client, lab, sandboxed)
+        yield Pool(lambda: client.get_executor(pure=False), lambda: max(1, 2 * sum(client.nthreads().values())))
+
+
+def _require_alike(client, lab, sandboxed):
+    try:
+        found = client.run(_inspect, lab.name, lab.folder.resolve(), sandboxed)
+    except Exception as error:  # a worker without labkit fails at unpacking the function, in whatever way
+        raise BatchError(f"the workers cannot run this labkit ({type(error).__name__}: {error})") from None
+    here = about(lab)
+    for worker, there in sorted(found.items()):
+        if isinstance(there, str):
+            raise BatchError(f"worker {worker}: {there}")
+        for name in sorted(here):
+            if there.get(name) != here[name]:
+                raise BatchError(f"worker {worker}: {name} is {there.get(name)}, here {here[name]}")
+
+
+def _inspect(name, folder, sandboxed):
+    """On a worker: what it has, or why it cannot grade."""
+    try:
+        found = about(labs.load(name, folder))
+    except LabkitError as error:
+        return str(error)
+    reason = sandbox.unavailable() if sandboxed else ""
+    return f"no sandbox: {reason}" if reason else found
+
+
+def about(lab: labs.Lab) -> dict[str, str]:
+    """What decides results besides submission and seed: the lab's files, labkit's sources, versions."""
+    recipe = lab.folder / "recipe.yaml"
+    found = {"lab": lab.name, "lab's files": _short(lab.digest + (_of_file(recipe) if recipe.is_file() else ""))}
+    found |= {"labkit": f"{labkit.__version__} {_code()}", "python": ".".join(platform.python_version_tuple()[:2])}
+    for package in ("mindspore", "numpy", "nbval"):
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+@functools.lru_cache
+def _code():
+    """Digest of labkit's sources: probes and answers call them."""
+    folder = Path(labkit.__file__).parent
+    return _short("".join(f"{file.relative_to(folder)} {_of_file(file)}" for file in sorted(folder.glob("**/*.py"))))
+
+
+def _of_file(file):
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _short(text):
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,263 @@
+"""What an answer is worth: values that its execution emitted, compared with the master's in the grader's own process.
+
+Points are those of the manifest, for values alone; nothing that a cell prints, raises or leaves out earns any.
+"""
+
+import ast
+import builtins
+import hashlib
+import io
+import tokenize
+from functools import lru_cache
+from pathlib import Path
+
+from labkit.grading import execution as executions
+from labkit.grading import handed_in
+from labkit.grading.lab import Lab, LabError, answer_of, probe_of, source
+from labkit.grading.values import difference
+
+STOPPED = {  # why cells were not run
+    "": ("crashed", "was not run: a cell before it ended the kernel"),
+    "time": ("timed out", "was not run: the time for all cells together was over"),
+    "memory": ("crashed", "was not run: the memory that is allowed was full"),
+    "output": ("crashed", "was not run: there was more output than is allowed"),
+}
+LONGEST_MESSAGE = 200  # characters
+
+
+def score(lab: Lab, answers: dict[str, str], execution: dict, references: dict) -> dict:
+    """Verdict, points and details of every task of the notebook, in the manifest's order; shows no hidden value.
+
+    answers: source by task, without those that were not handed in; execution: of `execution.execute`; references: the
+    encoded values of the master, executed with the same seed, by task and name.
+    """
+    tasks = {}
+    for task in lab.manifest.tasks:
+        tasks[task] = _score_task(lab, task, answers, execution, references)
+    for task in lab.manifest.tasks:
+        _find_what_blocks(lab, task, tasks)
+    return tasks
+
+
+def _score_task(lab, task, answers, execution, references):
+    described = lab.manifest.tasks[task]
+    emitted = execution["values"].get(task, {})
+    verdict, detail = _without_values(lab, task, answers, execution)
+    lost = {} if verdict else _lost_probes(lab, task, execution)
+    values = {}
+    for name, value in described.values.items():
+        if verdict:
+            reason = "not counted"
+        elif lost.keys() & _emitting(lab, task, name):
+            reason = "its check failed"
+        elif name not in emitted:
+            reason = "missing"
+        else:
+            reason = difference(emitted[name], references[task][name], value.rtol, value.atol)
+        values[name] = {"points": 0.0 if reason else value.points, "max_points": value.points, "detail": reason}
+    right = sum(not value["detail"] for value in values.values())
+    if not verdict:
+        verdict, detail = next(iter(lost.values()), ("wrong", ""))
+        if right == len(values):
+            verdict, detail = "right", ""
+        elif right:
+            verdict = "partly right" if verdict in ("wrong", "error") else verdict
+            detail = _joined(f"{right} of {len(values)} values are right", detail)
+    return {
+        "title": described.title,
+        "points": total(value["points"] for value in values.values()),
+        "max_points": described.points,
+        "verdict": verdict,
+        "detail": detail,
+        "values": values,
+    }
+
+
+def _without_values(lab, task, answers, execution):
+    """Verdict and detail of a task that earns nothing whatever was emitted; empty where its values count."""
+    if task not in answers:
+        return "missing", f"the notebook has no cell answer-{task}"
+    if normalised(answers[task]) == normalised(lab.stubs[task]):
+        return "not done", "the cell is as it was handed out"
+    return _failure(execution, _cells_of(lab, task)[0])
+
+
+def _lost_probes(lab, task, execution):
+    """Verdict and detail of each of a task's probes that did not pass, by cell; the gravest first."""
+    found = {cell: _failure(execution, cell) for cell in _cells_of(lab, task)[1:]}
+    lost = {cell: (verdict, f"a hidden check of it {detail}") for cell, (verdict, detail) in found.items() if verdict}
+    return dict(sorted(lost.items(), key=lambda item: item[1][0] == "error"))
+
+
+def _failure(execution, cell):
+    """Why a cell did not pass plainly, as verdict and detail, both empty where it did. No outcome at all is none."""
+    found = execution["cells"].get(cell, {"outcome": "not run", "error": ""})
+    match found["outcome"]:
+        case "passed":
+            return "", ""
+        case "error":
+            own = cell.startswith("answer-")
+            return "error", f"raised {_message(found['error']) if own else _type(found['error'])}"
+        case "timed out":
+            return "timed out", "took longer than allowed"
+        case "crashed":
+            return "crashed", "ended the kernel"
+        case _:
+            return STOPPED[execution["stopped"]]
+
+
+def _find_what_blocks(lab, task, tasks):
+    """A task that failed, and needs one that failed, is blocked by it; what it earned it keeps."""
+    entry = tasks[task]
+    if entry["verdict"] not in ("wrong", "error"):
+        return
+    for other in lab.manifest.tasks[task].needs:
+        verdict = tasks[other]["verdict"]
+        if verdict == "right":
+            continue
+        if verdict == "partly right":
+            entry["detail"] = _joined(entry["detail"], f"it needs {other}, which is partly right")
+        else:
+            first = verdict.removeprefix("blocked by ") if verdict.startswith("blocked by ") else other
+            entry["verdict"] = f"blocked by {first}"
+            entry["detail"] = _joined(entry["detail"], f"it needs {first}: {lab.manifest.tasks[first].title}")
+        return
+
+
+def _joined(*parts):
+    return "; ".join(part for part in parts if part)
+
+
+def _cells_of(lab, task):
+    """Ids of a task's cells, the answer's first."""
+    cells = lab.notebook["cells"]
+    own = [cell["id"] for cell in cells if answer_of(cell) == task]
+    return own + [cell["id"] for cell in cells if probe_of(cell) == task]
+
+
+def _emitting(lab, task, name):
+    """Ids of the task's probes that emit this value; of all of them, where their source does not tell."""
+    probes = {cell["id"]: source(cell) for cell in lab.notebook["cells"] if probe_of(cell) == task}
+    named = {cell: _names_emitted(text) for cell, text in probes.items()}
+    return [cell for cell, names in named.items() if name in names] or list(probes)
+
+
+@lru_cache(maxsize=256)
+def _names_emitted(text):
+    """Names that a probe of the master emits, as far as they stand there as text."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:  # a magic of IPython
+        return frozenset()
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
+    calls = [node for node in calls if isinstance(node.func, ast.Name) and node.func.id == "emit"]
+    return frozenset(node.args[0].value for node in calls if isinstance(node.args[0], ast.Constant))
+
+
+def _type(error):
+    """Name of an error's type, where it is one of Python's: a learner's own could be named after what it was given."""
+    name = error.partition(":")[0].strip()
+    return name if isinstance(getattr(builtins, name, None), type) else "an error"
+
+
+def _message(error):
+    line = next(iter(error.splitlines()), "").strip()
+    return "".join(letter for letter in line if letter.isprintable())[:LONGEST_MESSAGE] or "an error"
+
+
+def total(points) -> float:
+    """Sum of points, without the last digits that decimal fractions leave."""
+    return round(float(sum(points)), 6)
+
+
+def normalised(text: str) -> str:
+    """Source without comments, blank lines and spaces between words: what makes two answers the same."""
+    words = []
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type in (tokenize.INDENT, tokenize.DEDENT):
+                words.append(tokenize.tok_name[token.type])
+            elif token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.ENDMARKER):
+                words.append("\n" if token.type == tokenize.NEWLINE else token.string)
+    except (tokenize.TokenError, SyntaxError, ValueError):  # no Python, or not to its end
+        words = [word for line in text.splitlines() for word in (*line.split(), "\n")]
+    return " ".join(words).strip()
+
+
+def digests(lab: Lab, answers: dict[str, str]) -> dict[str, str]:
+    """SHA-256 of each task's normalised answer, by which identical ones are found; empty where there is none."""
+    found = {}
+    for task, stub in lab.stubs.items():
+        text = normalised(answers.get(task, ""))
+        done = text and text != normalised(stub)
+        found[task] = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() if done else ""
+    return found
+
+
+def references(lab: Lab, seed: int, sandboxed: bool = True) -> dict:
+    """Values of the master, executed with this seed; raises LabError where it does not score 100%."""
+    file = lab.folder / "lab.md"
+    found = executions.execute(lab, lab.solutions, seed, sandboxed)
+    for task, described in lab.manifest.tasks.items():
+        for cell in _cells_of(lab, task):
+            verdict, detail = _failure(found, cell)
+            if verdict:
+                error = found["cells"][cell]["error"]
+                raise LabError(f"{file}, cell {cell}: the master itself fails: {_message(error) if error else detail}")
+        lacking = sorted(set(described.values) - set(found["values"].get(task, {})))
+        if lacking:
+            raise LabError(f"{file}: no probe of task {task} emits {lacking[0]}")
+    for task, entry in score(lab, lab.solutions, found, found["values"]).items():
+        wrong = [f"value {name}: {value['detail']}" for name, value in entry["values"].items() if value["detail"]]
+        if wrong:
+            raise LabError(f"{file}: the master itself fails: task {task}: {entry['detail'] or wrong[0]}")
+    return found["values"]
+
+
+def nothing(lab: Lab, student: str, problem: str) -> dict:
+    """Result of a submission of which nothing could be graded: 0 points, and why."""
+    tasks = score(lab, {}, {"cells": {}, "values": {}, "stopped": ""}, {})
+    for task in tasks.values():
+        task["detail"] = ""
+    return _result(lab, student, tasks | _run_entry(lab, (), True), digests(lab, {}), problem=problem)
+
+
+def grade_one(lab: Lab, student: str, answers: dict[str, str], runs: tuple[Path, ...], references: dict, seed: int,
+              sandboxed: bool = True) -> dict:  # fmt: skip
+    """Result of one submission: its answers executed and compared, and its Run, of which there is one, examined."""
+    execution = executions.execute(lab, answers, seed, sandboxed)
+    tasks = score(lab, answers, execution, references) | _run_entry(lab, runs, sandboxed)
+    return _result(lab, student, tasks, digests(lab, answers), stopped=execution["stopped"])
+
+
+def _run_entry(lab, runs, sandboxed):
+    wanted = lab.manifest.run
+    if wanted is None:
+        return {}
+    if len(runs) == 1:
+        return {wanted.name: handed_in.examine(lab, runs[0], sandboxed)}
+    values = {
+        name: {"points": 0.0, "max_points": most, "detail": "missing"} for name, most in wanted.points.items()
+    }
+    several = f"several Runs: {', '.join(sorted(run.name for run in runs)[:5])}; hand in one"
+    entry = {
+        "title": wanted.title,
+        "points": 0.0,
+        "max_points": total(wanted.points.values()),
+        "verdict": "missing",
+        "detail": several if runs else "no Run was handed in",
+        "values": values,
+    }
+    return {wanted.name: entry}
+
+
+def _result(lab, student, tasks, answers, problem="", stopped=""):
+    return {
+        "student": student,
+        "problem": problem,
+        "stopped": stopped,
+        "score": total(task["points"] for task in tasks.values()),
+        "max_score": total([lab.manifest.max_score]),
+        "tasks": tasks,
+        "answers": answers,
+    }

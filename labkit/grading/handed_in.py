@@ -1,0 +1,302 @@
+"""A handed-in Run: is it complete, is it of the lab's recipe, what does its checkpoint reach on the test images?
+
+Nothing in the folder is believed. Small files are read as data, with limits; the checkpoint is opened in the sandbox
+only, in the network and on the images of the lab's own recipe; its predictions are compared with the labels here.
+"""
+
+import functools
+import json
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+
+import yaml
+
+from labkit import recipe as recipes
+from labkit.grading import sandbox
+from labkit.grading.lab import LabError
+from labkit.recipe import Recipe
+from labkit.run import Run
+from labkit.runtime import LabkitError
+
+CHECKPOINT = "checkpoints/latest.ckpt"
+# Largest size in bytes. ResNet-152 with its optimizer's state has 482 MB, a year of steps 50 MB.
+TAKEN = {"recipe.yaml": 64_000, "summary.json": 1_000_000, "history.jsonl": 64_000_000, CHECKPOINT: 600_000_000}
+MOST_LINES = 2_000_000
+ELSEWHERE = ("data.folder",)  # where the data lies; that it is the same, its sha256 tells
+
+
+class NotThis(Exception):
+    """What is wrong with a part of a Run, in a line for the learner."""
+
+
+def examine(lab, folder: Path | None, sandboxed: bool = True) -> dict:
+    """The task entry of a handed-in Run, with `facts`, pairs of texts for the learner; folder None: there is none.
+
+    Raises LabError, RecipeError or DataError where the lab's own recipe or data cannot be used, never for what is
+    handed in.
+    """
+    asked = lab.manifest.run
+    required, sha256, labels = required_of(lab)
+    if folder is None or Path(folder).is_symlink() or not Path(folder).is_dir():
+        return _entry(asked, dict.fromkeys(asked.points, "missing"), "missing")
+    details, facts, ended = {}, [], ""
+    with tempfile.TemporaryDirectory(prefix="labkit-run-") as kept:
+        # Resolved, since a link in the way to it would not be one in the sandbox.
+        run = Run(Path(kept).resolve())
+        problems = {name: _take(Path(folder), name, run.path / name, most) for name, most in TAKEN.items()}
+        theirs, summary, last = None, {}, {}
+        try:
+            _need(problems, "recipe.yaml")
+            theirs = read_recipe(run.path / "recipe.yaml")
+            details["recipe"] = ""
+        except NotThis as problem:
+            details["recipe"] = str(problem)
+        try:
+            _need(problems, "summary.json", "history.jsonl")
+            summary = _object("summary.json", (run.path / "summary.json").read_bytes())
+            with open(run.history_file, "rb") as history:
+                last = _ended_as_it_says(summary, history, theirs)
+            facts = [("epochs", str(last["epochs"])), ("steps", f"{last['steps']:,}")]
+            facts.append(("accuracy, by its summary", f"{last['accuracy']:.2%}"))
+            details["complete"] = ""
+        except NotThis as problem:
+            details["complete"] = str(problem)
+        if theirs:
+            details["recipe"] = differences(theirs, required, asked) or _other_data(summary, sha256)
+            required = with_changes(required, theirs, asked.may_change)
+            facts.insert(0, ("network", required.network.name))
+        try:
+            _need(problems, CHECKPOINT)
+            correct, step = _correct(lab, required, run.checkpoint, labels, sandboxed)
+            reached = correct / len(labels)
+            facts.append(("accuracy, tested here", f"{reached:.2%} ({correct:,} of {len(labels):,} images)"))
+            details["accuracy"] = "" if reached >= asked.accuracy else f"{reached:.2%}, asked for: {asked.accuracy:.2%}"
+            if last and step != last["steps"]:
+                details["complete"] = f"{CHECKPOINT}: of step {_short(step)}, history.jsonl ends with {last['steps']}"
+        except NotThis as problem:
+            details["accuracy"], ended = str(problem), getattr(problem, "ended", "")
+    return _entry(asked, details, ended, facts)
+
+
+def required_of(lab) -> tuple[Recipe, str, list[int]]:
+    """The recipe that a Run of the lab must have, the sha256 of its data, and the labels of the test images.
+
+    Makes the sample data where it is missing. Raises RecipeError, DataError.
+    """
+    recipe = recipes.load(lab.folder / "recipe.yaml", lab.manifest.run.profile)
+    sha256, labels = _data(recipe.data.format, recipe.data_folder().resolve(), recipe.data.folder.startswith("sample/"))
+    return recipe, sha256, list(labels)
+
+
+@functools.lru_cache
+def _data(kind, folder, is_sample):
+    from labkit.data import cifar10_files, imagenet_files
+
+    files = imagenet_files if kind == "image_folder" else cifar10_files
+    if is_sample and not folder.exists():
+        files.write_sample(folder)
+    sha256 = files.check(folder).sha256
+    _, labels = files.listing(folder, "val") if kind == "image_folder" else files.read(folder, "test")
+    return sha256, tuple(map(int, labels))
+
+
+def _entry(asked, details, ended="", facts=()):
+    values = {
+        name: {"points": 0.0 if details[name] else most, "max_points": most, "detail": details[name]}
+        for name, most in asked.points.items()
+    }
+    points, most = sum(value["points"] for value in values.values()), sum(asked.points.values())
+    verdict = "partly right" if points else ended or "wrong"
+    if not any(details.values()):
+        verdict = "right"
+    return {
+        "title": asked.title, "points": points, "max_points": most, "verdict": verdict, "detail": "",
+        "values": values, "facts": [list(fact) for fact in facts],
+    }  # fmt: skip
+
+
+def _take(folder, name, target, most):
+    """Copy one file of the Run to where nobody changes it, readable for all; what is wrong with it, or ""."""
+    if any((folder / parent).is_symlink() for parent in Path(name).parents):
+        return f"{name}: in a link, not in a folder of the Run"
+    try:
+        # Not blocking: opening a named pipe would wait for ever.
+        handle = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError):
+        return f"{name}: missing"
+    except OSError as error:
+        link = (folder / name).is_symlink()
+        return f"{name}: a link, hand in the file itself" if link else f"{name}: cannot be read ({error.strerror})"
+    found, problem = os.fstat(handle), ""
+    if not stat.S_ISREG(found.st_mode):
+        problem = f"{name}: not a file"
+    elif found.st_size > most:
+        problem = f"{name}: {found.st_size / 1e6:,.1f} MB, more than the {most / 1e6:g} MB that it may have"
+    if problem:
+        os.close(handle)
+        return problem
+    target.parent.mkdir(exist_ok=True)
+    with open(handle, "rb") as file, open(target, "wb") as copy:
+        shutil.copyfileobj(file, copy, 1 << 20)
+    target.chmod(0o644)
+    return ""
+
+
+def _need(problems, *names):
+    for name in names:
+        if problems[name]:
+            raise NotThis(problems[name])
+
+
+def _short(value):
+    """A value of a learner's file in a message: numbers and texts, cut."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return str(value)[:80]
+    return repr(value[:80]) if isinstance(value, str) else f"a {type(value).__name__}"
+
+
+def _object(place, text):
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise NotThis(f"{place}: not valid JSON") from None
+    if not isinstance(found, dict):
+        raise NotThis(f"{place}: not a JSON object")
+    return found
+
+
+def _whole(number):
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
+def _ended_as_it_says(summary, history, recipe):
+    """Where the history ends: {steps, epochs, accuracy}; NotThis where the summary tells another end."""
+    last = {"steps": 0, "epochs": None, "accuracy": None}
+    for number, line in enumerate(history, start=1):
+        if number > MOST_LINES:
+            raise NotThis(f"history.jsonl: more than {MOST_LINES:,} lines")
+        record = _object(f"history.jsonl, line {number}", line)
+        if "step" in record:
+            step = record["step"]
+            if not _whole(step) or step <= last["steps"]:
+                raise NotThis(f"history.jsonl, line {number}: step {_short(step)} after step {last['steps']}")
+            last |= {"steps": step, "epochs": record.get("epoch")}
+        last["accuracy"] = record.get("accuracy", last["accuracy"])
+    if not last["steps"]:
+        raise NotThis("history.jsonl: no step in it")
+    accuracy = last["accuracy"]
+    if not isinstance(accuracy, float) or not 0 <= accuracy <= 1:
+        raise NotThis(f"history.jsonl: ends with accuracy {_short(accuracy)}, not a number from 0 to 1")
+    for key, found in last.items():
+        said = summary.get(key)
+        if not isinstance(said, (int, float)) or said != found:
+            raise NotThis(f"summary.json: {key} is {_short(said)}, history.jsonl ends with {_short(found)}")
+    if recipe and recipe.max_steps is None and last["epochs"] != recipe.epochs:
+        raise NotThis(f"history.jsonl: ends in epoch {_short(last['epochs'])} of the recipe's {recipe.epochs}")
+    return last
+
+
+def read_recipe(file: Path) -> Recipe:
+    """A learner's recipe.yaml, read as data only; raises NotThis."""
+    try:
+        _require_plain(file)
+        return recipes.read_resolved(file)
+    except NotThis:
+        raise
+    except LabkitError as error:
+        raise NotThis(str(error).replace(str(file), "recipe.yaml")[:200]) from None
+    except Exception as error:  # whatever a parser raises at a hostile file is that file's fault
+        raise NotThis(f"recipe.yaml: not a recipe ({type(error).__name__})") from None
+
+
+def _require_plain(file):
+    """NotThis where a YAML file would grow in memory (aliases) or is deeper than any recipe."""
+    depth = 0
+    for event in yaml.parse(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            raise NotThis("recipe.yaml: not a recipe (it has aliases)")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > 8:
+            raise NotThis("recipe.yaml: not a recipe (too deep)")
+
+
+def _within(key, names):
+    return any(key == name or key.startswith(f"{name}.") for name in names)
+
+
+def differences(theirs: Recipe, required: Recipe, asked) -> str:
+    """Keys in which a recipe is not as asked, with both values, in a line; "" where there are none."""
+    his, ours = recipes._flatten(theirs.model_dump()), recipes._flatten(required.model_dump())
+    found = []
+    for key in [*ours, *(key for key in his if key not in ours)]:
+        given, wanted = his.get(key), ours.get(key)
+        if key in asked.at_most and (given is None or given > asked.at_most[key]):
+            found.append(f"{key}: {_short(given)}, at most {asked.at_most[key]:g} is allowed")
+        if given != wanted and not _within(key, [*asked.may_change, *asked.at_most, *ELSEWHERE]):
+            found.append(f"{key}: {_short(given)}, the lab's recipe has {_short(wanted)}")
+    more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
+    return "; ".join(found[:3]) + more
+
+
+def _other_data(summary, sha256):
+    """What is wrong with the data that a Run was trained on, as its provenance has it; ""."""
+    provenance = summary.get("provenance")
+    dataset = provenance.get("dataset") if isinstance(provenance, dict) else None
+    if not isinstance(dataset, dict):
+        return "summary.json: does not tell the data that it was trained on" if summary else ""
+    if dataset.get("sha256") == sha256:
+        return ""
+    return f"data.folder: other data than the lab's ({_short(dataset.get('name'))})"
+
+
+def with_changes(required: Recipe, theirs: Recipe, may_change: list[str]) -> Recipe:
+    """The required recipe with those keys of theirs that may be changed; where the data lies is never theirs."""
+    tree, other = required.model_dump(), theirs.model_dump()
+    for name in may_change:
+        *parents, key = name.split(".")
+        source, target = other, tree
+        for parent in parents:
+            source, target = source.get(parent, {}), target.get(parent, {})
+        if key in source:
+            target[key] = source[key]
+    for key in ("folder", "format"):
+        tree["data"][key] = getattr(required.data, key)
+    try:
+        return Recipe.model_validate(tree)
+    except ValueError:  # parts of two recipes that do not fit together
+        return required
+
+
+def _correct(lab, recipe, checkpoint, labels, sandboxed):
+    """How many test images the checkpoint tells right, and of which step it is; raises NotThis."""
+    folder = recipe.data_folder().resolve()
+    data = recipe.data.model_copy(update={"folder": str(folder)})
+    limits = sandbox.Limits(lab.manifest.run.time_limit, lab.manifest.memory, lab.manifest.processes)
+    ended = sandbox.run(
+        [sandbox.python(), "-m", "labkit.grading.inside_run", "recipe.yaml", str(checkpoint)],
+        files={"recipe.yaml": recipe.model_copy(update={"data": data}).dump().encode()},
+        limits=limits, sandboxed=sandboxed, readable=(checkpoint, folder),
+    )  # fmt: skip
+    if ended.stopped == "time":
+        raise _stopped(f"{CHECKPOINT}: testing it takes longer than {limits.seconds:g} seconds", "timed out")
+    if ended.stopped or ended.status:
+        reason = f"it takes more {ended.stopped} than there is" if ended.stopped else "Python itself ended"
+        raise _stopped(f"{CHECKPOINT}: cannot be tested: {reason}", "crashed")
+    found = _object(CHECKPOINT, ended.output.strip().rpartition(b"\n")[2])
+    if found.get("stage") == "testing" and recipe == required_of(lab)[0]:  # nothing of the learner's is in that
+        raise LabError(f"{lab.folder / 'recipe.yaml'}: the test images cannot be used: {found['problem']}")
+    if found.get("problem"):
+        raise NotThis(f"{CHECKPOINT}: {str(found['problem'])[:200]}")
+    predicted = found.get("predictions")
+    if not isinstance(predicted, list) or len(predicted) != len(labels):
+        raise NotThis(f"{CHECKPOINT}: gives no prediction for each test image")
+    return sum(_whole(one) and one == label for one, label in zip(predicted, labels)), found.get("step")
+
+
+def _stopped(text, ended):
+    problem = NotThis(text)
+    problem.ended = ended
+    return problem

@@ -1,0 +1,267 @@
+"""What a graded class gets: grades.csv, grades.json, feedback/STUDENT.html, index.html with overview.svg.
+
+The same results give the same bytes, in whatever order they come: no file has a time in it.
+"""
+
+import csv
+import hashlib
+import importlib.metadata
+import io
+import json
+import platform
+import re
+import statistics
+from pathlib import Path
+
+import labkit
+from labkit.grading import duplicates, verdicts
+from labkit.run import write_whole
+
+# nbgrader's own, in its order (its export plugin); what labkit does not know stays empty.
+COLUMNS = (
+    "assignment", "duedate", "timestamp", "student_id", "last_name", "first_name", "email", "raw_score",
+    "late_submission_penalty", "score", "max_score",
+)  # fmt: skip
+FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")  # a spreadsheet computes a cell that begins so
+
+
+def write(lab, results: list[dict], folder: Path, seed: int | None = None) -> None:
+    """Write all files of a graded class into `folder`; seed: of the probes, the manifest's where not given.
+
+    A result: {student, problem, stopped, score, max_score, answers: {task: digest}, tasks: {task: {title, points,
+    max_points, verdict, detail, values: {name: {points, max_points, detail}}}}}.
+    """
+    folder = Path(folder)
+    (folder / "feedback").mkdir(parents=True, exist_ok=True)
+    results = sorted(results, key=lambda result: (result["student"], json.dumps(result, sort_keys=True)))
+    pages = feedback_names([result["student"] for result in results])
+    found = environment()
+    write_whole(folder / "grades.csv", grades_csv(lab, results))
+    write_whole(folder / "grades.json", grades_json(lab, results, found, seed))
+    template = _templates()
+    common = {"lab": {"name": lab.name, "title": lab.manifest.title, "digest": lab.digest}, "environment": found}
+    for result, page in zip(results, pages, strict=True):
+        text = template.get_template("feedback.html").render(**common, **_feedback(lab, result))
+        write_whole(folder / "feedback" / page, text)
+    overview = _overview(lab, results, pages)
+    picture, overview["size"] = _picture(overview)
+    write_whole(folder / "overview.svg", picture)
+    write_whole(folder / "index.html", template.get_template("overview.html").render(**common, **overview))
+
+
+def environment() -> dict[str, str]:
+    """What graded: versions and platform; nothing of when."""
+    versions = {}
+    for package in ("mindspore", "numpy", "nbval"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    system = f"{platform.system()} {platform.machine()}"
+    return {"labkit": labkit.__version__, "python": platform.python_version(), **versions, "platform": system}
+
+
+def points(number: float) -> str:
+    """Points as one writes them: 3, 2.5, 0.333; no noise of floating point."""
+    text = f"{number:.3f}".rstrip("0").rstrip(".")
+    return "0" if text in ("-0", "") else text
+
+
+def shown(text) -> str:
+    """A text that any file and page can hold: control characters and halves of surrogate pairs become U+FFFD."""
+    return re.sub("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", "\ufffd", str(text).replace("\r\n", "\n"))
+
+
+def questions(lab) -> dict[str, tuple[str, float]]:
+    """Title and points of each question of the manifest, the Run last."""
+    found = {name: (task.title, task.points) for name, task in lab.manifest.tasks.items()}
+    run = lab.manifest.run
+    return found | ({run.name: (run.title, sum(run.points.values()))} if run else {})
+
+
+def grades_csv(lab, results) -> str:
+    """nbgrader's columns, then one per question; a text that a spreadsheet would compute gets an apostrophe."""
+    table = io.StringIO()
+    rows = csv.writer(table, lineterminator="\n")
+    rows.writerow([*COLUMNS, *questions(lab)])
+    for result in results:
+        known = {
+            "assignment": _cell(lab.name),
+            "student_id": _cell(result["student"]),
+            "raw_score": points(result["score"]),
+            "late_submission_penalty": "0",
+            "score": points(result["score"]),
+            "max_score": points(lab.manifest.max_score),
+        }
+        given = [points(result["tasks"].get(name, {}).get("points", 0)) for name in questions(lab)]
+        rows.writerow([known.get(column, "") for column in COLUMNS] + given)
+    return table.getvalue()
+
+
+def _cell(text):
+    text = shown(text)
+    return f"'{text}" if text.lstrip().startswith(FORMULA) or text[:1] in ("\t", "\n") else text
+
+
+def grades_json(lab, results, found, seed=None) -> str:
+    """All results with what decided them: the lab's digest, the seed, the environment."""
+    tree = {
+        "lab": {"name": lab.name, "title": lab.manifest.title, "digest": lab.digest},
+        "seed": lab.manifest.seed if seed is None else seed,
+        "environment": found,
+        "max_score": lab.manifest.max_score,
+        "results": results,
+    }
+    return json.dumps(tree, indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+def feedback_names(students: list[str]) -> list[str]:
+    """File names of the learners' pages: the learner's name, changed where a file or an address cannot have it.
+
+    Two names never meet in one file, on a file system that tells no capitals from small letters either.
+    """
+    taken, names = set(), []
+    for student in students:
+        name = re.sub(r"[^\w.@+-]", "_", student)[:50].lstrip(".-") or "learner"
+        if name != student:
+            name += "-" + hashlib.sha256(student.encode("utf-8", "backslashreplace")).hexdigest()[:8]
+        number, unique = 1, name
+        while unique.casefold() in taken:
+            number += 1
+            unique = f"{name}-{number}"
+        taken.add(unique.casefold())
+        names.append(f"{unique}.html")
+    return names
+
+
+def _templates():
+    import jinja2
+
+    found = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    found.filters |= {"points": points, "percent": lambda share: f"{100 * share:.1f}"}
+    return found
+
+
+def _task(lab, name, entry):
+    """A question of a result, as the pages show it."""
+    title, most = questions(lab)[name]
+    entry = entry or {"points": 0.0, "verdict": "", "detail": "", "values": {}}
+    values = [
+        {"name": shown(key), "points": value["points"], "max_points": value["max_points"], "said": _said(value)}
+        for key, value in entry["values"].items()
+    ]
+    return {
+        "name": name,
+        "title": title,
+        "points": entry["points"],
+        "max_points": most,
+        "detail": shown(entry["detail"]),
+        "values": values,
+        "facts": [(shown(fact), shown(text)) for fact, text in entry.get("facts", [])],
+        "outcome": verdicts.outcome(entry["verdict"], entry["points"], most),
+        **verdicts.in_words(lab, name, entry["verdict"]),
+    }
+
+
+def _said(value):
+    return shown(value["detail"]) or ("right" if value["points"] >= value["max_points"] else "not right")
+
+
+def _feedback(lab, result):
+    most = lab.manifest.max_score
+    return {
+        "student": shown(result["student"]),
+        "problem": shown(result["problem"]),
+        "stopped": verdicts.stopped(lab, result["stopped"]),
+        "score": result["score"],
+        "max_score": most,
+        "share": min(1.0, result["score"] / most) if most else 0.0,
+        "tasks": [_task(lab, name, result["tasks"].get(name)) for name in questions(lab)],
+    }
+
+
+def _overview(lab, results, pages):
+    names, most = questions(lab), lab.manifest.max_score
+    rows = []
+    for result, page in zip(results, pages, strict=True):
+        tasks = [_task(lab, name, result["tasks"].get(name)) for name in names]
+        rows.append({"student": shown(result["student"]), "page": f"feedback/{page}", "score": result["score"]})
+        rows[-1]["tasks"] = tasks
+    found = []
+    for number, (name, (title, max_points)) in enumerate(names.items()):
+        column = [row["tasks"][number] for row in rows]
+        counts = {outcome: sum(task["outcome"] == outcome for task in column) for outcome in verdicts.OUTCOMES}
+        mean = statistics.fmean([task["points"] for task in column]) if column else 0.0
+        found.append({"name": name, "title": title, "max_points": max_points, "mean": mean, "counts": counts})
+    problems = [
+        (shown(result["student"]), shown(result["problem"]) or verdicts.stopped(lab, result["stopped"]))
+        for result in results
+        if result["problem"] or result["stopped"]
+    ]
+    scores = [result["score"] for result in results] or [0.0]
+    shares = [min(1.0, result["score"] / most) if most else 0.0 for result in results]
+    alike = duplicates.groups(lab, results)
+    for group in alike:
+        group["students"] = [shown(student) for student in group["students"]]
+    middle = f"{points(round(statistics.fmean(scores), 2))} of {points(most)}"
+    return {
+        "rows": rows,
+        "questions": found,
+        "outcomes": verdicts.OUTCOMES,
+        "tiles": [
+            ("learners", len(results)),
+            ("mean score", middle),
+            ("median score", points(statistics.median(scores))),
+            ("with all points", sum(share >= 1 for share in shares)),
+            ("with a problem", len(problems)),
+            ("groups with identical answers", len(alike)),
+        ],
+        "problems": problems,
+        "duplicates": alike,
+        "comparable": sorted(duplicates.counting(lab)),
+        "shares": shares,
+        "alternative": _alternative(found, shares),
+    }
+
+
+def _alternative(found, shares):
+    """The figure in words."""
+    most = max((question["counts"]["all points"] for question in found), default=0)
+    easiest = [question["name"] for question in found if question["counts"]["all points"] == most]
+    least = min((question["counts"]["all points"] for question in found), default=0)
+    hardest = [question["name"] for question in found if question["counts"]["all points"] == least]
+    half = sum(share >= 0.5 for share in shares)
+    return (
+        f"Bars, a question each: how many of {len(shares)} learners got all, some or no points. Most got all points in "
+        f"{', '.join(easiest)} ({most}), fewest in {', '.join(hardest)} ({least}). Histogram of scores: {half} of "
+        f"{len(shares)} learners have half of the points or more."
+    )
+
+
+def _picture(overview):
+    """The figure as SVG, the same bytes each time, and its width and height; its text takes the page's colour."""
+    import matplotlib
+
+    ink = "#123456"  # nobody's colour, to find it again in the SVG
+    settings = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), ink)
+    with matplotlib.rc_context({"svg.hashsalt": "labkit", "svg.fonttype": "path", **settings}):
+        from labkit import plots
+
+        counts = {question["name"]: question["counts"] for question in overview["questions"]}
+        figure = plots.class_overview(counts, overview["shares"])
+        drawn = io.StringIO()
+        # Not cropped: the size is then the figure's own.
+        with matplotlib.rc_context({"savefig.bbox": "standard"}):
+            figure.savefig(drawn, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    text = drawn.getvalue().replace(ink, "currentColor").replace("#e5e5e5", "#80808055")
+    style = "svg{color:#1b1f24}@media(prefers-color-scheme:dark){svg{color:#e6e9ec}}"
+    text = text.replace("<defs>", f"<style>{style}</style>\n <defs>", 1)
+    width, height = figure.get_size_inches()
+    return text, (round(96 * width), round(96 * height))
