@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from labkit.grading import execution
+from labkit.grading.grade import score
 from labkit.grading.lab import load
-from tests.grading.check_lab import score
 
 TASKS = "abcdefgh"
 CELLS = """
@@ -67,7 +67,7 @@ def attacked(lab, references, sandboxed):
     def attacked(answers, **options):
         answers = {task: text.replace("VALUE", f"value_{task}") for task, text in answers.items()}
         executed = execution.execute(lab, lab.solutions | answers, 3, **options)
-        tasks = score(lab, lab.solutions | answers, executed, references)["tasks"]
+        tasks = score(lab, lab.solutions | answers, executed, references)
         found = {task: (tasks[task]["verdict"], tasks[task]["points"]) for task in tasks}
         others = {task: found[task] for task in TASKS if task not in answers}
         assert others == dict.fromkeys(others, ("right", 2))
