@@ -24,7 +24,8 @@ def execute(lab: Lab, answers: dict[str, str], seed: int, sandboxed: bool = True
     """Outcome of each cell and the values that counted probes emitted; raises ExecutionError, SandboxError.
 
     {"cells": {id: {"outcome": passed | error | timed out | crashed | not run, "error"}}, "values": {task: {name: …}},
-    "attempts": int, "stopped": "" | time | memory | output}. Values count where probe and answer have plainly passed.
+    "attempts": int, "stopped": "" | time | memory | processes | output}. Values are those of probes that have plainly
+    passed, of answers that have.
     """
     deadline = time.monotonic() + lab.manifest.total_time
     tasks = {cell["id"]: answer_of(cell) or probe_of(cell) for cell in lab.graded_notebook({}, seed)["cells"]}
@@ -67,15 +68,16 @@ def _attempt(lab, answers, seed, seconds, sandboxed):
     for cell in notebook["cells"]:
         task = manifest.tasks.get(answer_of(cell) or probe_of(cell))
         limits[cell["id"]] = (task and task.time_limit) or manifest.time_limit
-    document = json.dumps({"key": key, "notebook": notebook, "seconds": limits}).encode()
+    document = {"key": key, "notebook": notebook, "seconds": limits,
+                "memory": manifest.memory, "processes": manifest.processes}  # fmt: skip
     ended = sandbox.run(
         [sandbox.python(), "-m", "labkit.grading.inside"],
-        stdin=document,
+        stdin=json.dumps(document).encode(),
         limits=sandbox.Limits(max(seconds, 1), manifest.memory, manifest.processes),
         sandboxed=sandboxed,
     )
     cells = {cell["id"]: {"outcome": "not run", "error": ""} for cell in notebook["cells"]}
-    values, running, complete = {}, None, False
+    values, running, complete, stopped = {}, None, False, ended.stopped
     for line in _lines(ended.output, key):
         if line.get("end"):
             complete = True
@@ -84,6 +86,7 @@ def _attempt(lab, answers, seed, seconds, sandboxed):
         if running:
             continue
         cells[line["cell"]] = {"outcome": line["outcome"], "error": line["error"]}
+        stopped = stopped or line["stopped"]
         task = next(probe_of(cell) for cell in notebook["cells"] if cell["id"] == line["cell"])
         if line["values"]:
             values.setdefault(task, {}).update(line["values"])
@@ -91,7 +94,7 @@ def _attempt(lab, answers, seed, seconds, sandboxed):
         cells[running] = {"outcome": "timed out" if ended.stopped == "time" else "crashed", "error": ""}
     elif not complete and not ended.stopped:
         raise ExecutionError(f"{lab.name}: could not be executed: {ended.message or f'status {ended.status}'}")
-    return cells, values, ended.stopped
+    return cells, values, stopped
 
 
 def _lines(output, key):

@@ -18,6 +18,7 @@ STOPPED = {  # why cells were not run
     "": ("crashed", "was not run: a cell before it ended the kernel"),
     "time": ("timed out", "was not run: the time for all cells together was over"),
     "memory": ("crashed", "was not run: the memory that is allowed was full"),
+    "processes": ("crashed", "was not run: there were as many processes as are allowed"),
     "output": ("crashed", "was not run: there was more output than is allowed"),
 }
 LONGEST_MESSAGE = 200  # characters

@@ -14,13 +14,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from labkit.grading import values
+from labkit.grading import sandbox, values
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
 
 
 def main() -> None:
-    """Execute the notebook that stdin brings: {"key", "notebook", "seconds": {cell: limit}}."""
+    """Execute the notebook that stdin brings: {"key", "notebook", "seconds": {cell: limit}, "memory", "processes"}."""
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_DUMPABLE, 0)  # no other process reads /proc/PID/mem or fd of this one
     signal.signal(signal.SIGINT, lambda *_: None)
@@ -37,6 +37,7 @@ def execute(document: dict, out) -> None:
     """Have nbval execute the notebook; one line a cell's beginning, one its end."""
     key, notebook = document["key"], document["notebook"]
     probes = {cell["id"]: cell["metadata"].get("probe") for cell in notebook["cells"]}
+    limits = sandbox.Limits(0, document["memory"], document["processes"])
     place = Path(tempfile.mkdtemp(dir=Path.cwd()))
     emitted = Path(tempfile.mkdtemp(dir=Path.cwd()))
     os.environ[values.FOLDER] = str(emitted)
@@ -47,7 +48,8 @@ def execute(document: dict, out) -> None:
             left = left[out.write(left) :]
 
     def say(cell, outcome, error):
-        found = {}
+        """The outcome as it was written."""
+        found, stopped = {}, ""
         if outcome is None:
             _empty(emitted)
         elif outcome == "passed" and probes[cell]:
@@ -55,7 +57,12 @@ def execute(document: dict, out) -> None:
                 found = values.read(emitted).get(probes[cell], {})
             except (OSError, ValueError):
                 outcome, error = "error", "ValueError"
-        write(cell=cell, outcome=outcome, error=error, values=found)
+        if outcome in ("passed", "error"):  # what a cell has used up is not to be the next one's fault
+            stopped = sandbox.exceeded(os.getpid(), limits)
+        if stopped:
+            outcome, error, found = "crashed", "", {}
+        write(cell=cell, outcome=outcome, error=error, values=found, stopped=stopped)
+        return outcome
 
     run_pytest(notebook, document["seconds"], say, place)
     write(end=True)

@@ -15,7 +15,7 @@ class KernelDied(Exception):
 
 
 class Report:
-    """Calls `say(cell, None, "")` when a cell begins and `say(cell, outcome, error)` when it has ended.
+    """Calls `say(cell, None, "")` when a cell begins and `say(cell, outcome, error)`, which may correct it, at its end.
 
     A cell that times out or kills the kernel is the last one: what comes after it would be judged by its ruins.
     """
@@ -43,10 +43,9 @@ class Report:
         report = yield
         # What the teardown says is left out: on a slow machine a kernel's end may look like a crash.
         if call.when == "call":
-            outcome, error = _outcome(item, call.excinfo and call.excinfo.value)
+            outcome = self.say(item.cell.id, *_outcome(item, call.excinfo and call.excinfo.value))
             if outcome in ("timed out", "crashed"):
                 item.session.shouldstop = outcome
-            self.say(item.cell.id, outcome, error)
         return report
 
 

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,7 +53,7 @@ class Ended:
 
     status: int
     output: bytes
-    stopped: str  # "", "time", "memory" or "output"
+    stopped: str  # "", "time", "memory", "processes" or "output"
     message: str = ""  # the last line of stderr
 
 
@@ -100,7 +100,7 @@ def run(command: list[str], *, files: dict[str, bytes] | None = None, stdin: byt
 def _run_in_bubblewrap(command, files, stdin, limits, readable=()):
     handles = []
 
-    def in_memory(data):
+    def held(data):
         handle = os.memfd_create("file")
         handles.append(handle)
         with open(handle, "wb", closefd=False) as file:
@@ -109,13 +109,15 @@ def _run_in_bubblewrap(command, files, stdin, limits, readable=()):
         return str(handle)
 
     try:
-        inside = ["--seccomp", in_memory(syscalls.program())] if syscalls.program() else []
+        inside = ["--seccomp", held(syscalls.program())] if syscalls.program() else []
         for name, data in files.items():
             for parent in list(Path(name).parents)[-2::-1]:
                 inside += ["--perms", "0777", "--dir", f"{HOME}/{parent}"]
-            inside += ["--perms", "0666", "--file", in_memory(data), f"{HOME}/{name}"]
-        command = [*_bubblewrap(readable), *inside, *_sealed(), *_limited(command, limits)]
-        return _watched(command, stdin, limits, pass_fds=handles)
+            inside += ["--perms", "0666", "--file", held(data), f"{HOME}/{name}"]
+        user = _free_user() if os.geteuid() == 0 else None
+        command = [*_bubblewrap(readable), *inside, *_sealed(user), *_limited(command, limits)]
+        with _guarded(user):
+            return _watched(command, stdin, limits, pass_fds=handles)
     finally:
         for handle in handles:
             os.close(handle)
@@ -161,15 +163,28 @@ def _project():
     return folders
 
 
-def _sealed():
+@contextmanager
+def _guarded(user):
+    """Have all of a user's processes killed when this one is: bubblewrap may not, once they have another user's id."""
+    if user is None:
+        yield
+        return
+    command = [*_as_user(user), "sh", "-c", "read line || kill -9 -1"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as guard:
+        yield
+        guard.communicate(b"ended\n")
+
+
+def _as_user(user):
+    return ["setpriv", "--reuid", str(user), "--regid", str(user), "--clear-groups", "--no-new-privs"]
+
+
+def _sealed(user):
     """The last arguments of bubblewrap: nothing but /tmp and /dev/shm can be written, and no right is kept."""
     arguments = ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME, "--cap-drop", "ALL"]
-    if os.geteuid() != 0:
+    if user is None:
         return [*arguments, "--"]
-    user = str(_free_user())
-    return [*arguments, "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--",
-            "setpriv", "--reuid", user, "--regid", user, "--clear-groups", "--no-new-privs",
-            "--pdeathsig", "keep"]  # fmt: skip
+    return [*arguments, "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--", *_as_user(user)]
 
 
 def _free_user():
@@ -188,7 +203,8 @@ def _free_user():
 
 def _limited(command, limits):
     disk, data = DISK_MB * 1_000_000, 2 * limits.memory_mb * 1_000_000  # what is reserved is more than what is used
-    return ["prlimit", f"--nproc={limits.processes}", f"--fsize={disk}", f"--data={data}", "--core=0", "--", *command]
+    processes = limits.processes + 1  # `_guarded` is one of the user's
+    return ["prlimit", f"--nproc={processes}", f"--fsize={disk}", f"--data={data}", "--core=0", "--", *command]
 
 
 def _environment(home):
@@ -242,7 +258,7 @@ def _watched(command, stdin, limits, **options):
                 elif now > deadline:
                     stopped = "time"
                 elif now > look:
-                    look, stopped = now + WATCH, _exceeded(process.pid, limits)
+                    look, stopped = now + WATCH, exceeded(process.pid, limits)
                     if process.poll() is not None and not selector.select(0):
                         break  # a process that left its group holds the pipe
     finally:
@@ -257,19 +273,19 @@ def _write(pipe, data):
         pipe.write(data)
 
 
-def _exceeded(pid, limits):
-    """"memory" where the processes have more memory, or are more, than they may."""
+def exceeded(pid: int, limits: Limits) -> str:
+    """"memory" or "processes" where a process and all that it started have as much as they may; otherwise ""."""
     import psutil
 
     most, resident, threads, found = limits.memory_mb * 1_000_000, 0, 0, []
     with suppress(psutil.NoSuchProcess):
-        found = psutil.Process(pid).children(recursive=True)
+        found = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
     for process in found:
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             resident += process.memory_info().rss
             threads += process.num_threads()
-    if threads > 2 * limits.processes:  # the system's own limit does not hold for root without bubblewrap
-        return "memory"
+    if threads >= limits.processes:
+        return "processes"
     return "memory" if resident > most and sum(map(_proportional, found)) > most else ""
 
 

@@ -73,6 +73,7 @@ RUN_WORDS = {
 STOPPED = {
     "time": "All cells together took longer than the {total:g} seconds that there are.",
     "memory": "It took more memory than the {memory} MB that there are.",
+    "processes": "It started more processes and threads than the {processes} that there may be.",
     "output": "It printed more than can be kept.",
 }
 
@@ -97,7 +98,8 @@ def stopped(lab, reason: str) -> str:
     """Why a submission was stopped, in a sentence; "" where it was not."""
     if not reason:
         return ""
-    limits = {"total": lab.manifest.total_time, "memory": lab.manifest.memory}
+    limits = {"total": lab.manifest.total_time, "memory": lab.manifest.memory,
+              "processes": lab.manifest.processes}  # fmt: skip
     return STOPPED.get(reason, "The reason is: {reason}.").format(reason=reason, **limits)
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 if __name__ == "__main__":  # run by its path as well
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from labkit.grading import execution, values
+from labkit.grading import execution
+from labkit.grading.grade import score
 from labkit.grading.lab import Lab, load
 
 ALONE = ("crashed", "timed out")
@@ -55,35 +56,6 @@ def packs(lab: Lab, mutants: list) -> list[list]:
     return packed
 
 
-def score(lab: Lab, answers: dict, executed: dict, references: dict) -> dict:
-    """{"tasks": {task: {"verdict", "points"}}} of an execution."""
-    tasks = {}
-    for task, its in lab.manifest.tasks.items():
-        emitted = executed["values"].get(task, {})
-        points = sum(
-            value.points
-            for name, value in its.values.items()
-            if name in emitted
-            and not values.difference(emitted[name], references[task][name], value.rtol, value.atol)
-        )
-        outcomes = {found["outcome"] for cell, found in executed["cells"].items() if _task(cell) == task}
-        stub = answers.get(task, lab.stubs[task]).strip() == lab.stubs[task].strip()
-        for verdict in (*ALONE, "not done" if stub else None, "error", "not run"):
-            if verdict in outcomes or (verdict == "not done" and not points):
-                break
-        else:
-            verdict = "right" if points == its.points else "partly right" if points else "wrong"
-        if verdict == "error" and points:  # a probe that fails costs its own values only
-            verdict = "partly right"
-        tasks[task] = {"verdict": verdict, "points": points}
-    return {"tasks": tasks}
-
-
-def _task(cell):
-    kind, _, name = cell.partition("-")
-    return name if kind == "answer" else name.rpartition("-")[0] if kind == "probe" else None
-
-
 def check(lab: Lab, mutants: list, sandboxed: bool = True, seed: int | None = None, tell=None) -> list[Row]:
     """Execute master, blank and mutants; `tell` is called with each row as it is found."""
     seed = lab.manifest.seed if seed is None else seed
@@ -95,7 +67,7 @@ def check(lab: Lab, mutants: list, sandboxed: bool = True, seed: int | None = No
         start = time.monotonic()
         executed = execution.execute(lab, answers, seed, sandboxed)
         references = references or executed["values"]  # the master is the first
-        tasks = score(lab, answers, executed, references)["tasks"]
+        tasks = score(lab, answers, executed, references)
         seconds = time.monotonic() - start
         changed = {mutant.task for mutant in expected if mutant.name not in ("master", "blank")}
         free = [task for task in full if task not in changed and not changed & lab.manifest.all_needs(task)]
@@ -110,7 +82,7 @@ def check(lab: Lab, mutants: list, sandboxed: bool = True, seed: int | None = No
     from tests.grading.mutants import Mutant
 
     submit(lab.solutions, [Mutant("master", task, "", "right", full[task]) for task in full])
-    submit({}, [Mutant("blank", task, "", "not done", 0) for task in full])
+    submit(lab.stubs, [Mutant("blank", task, "", "not done", 0) for task in full])
     for pack in packs(lab, mutants):
         submit(lab.solutions | {mutant.task: mutant.source for mutant in pack}, pack)
     return rows

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from labkit.grading import execution
+from labkit.grading.grade import score
 from labkit.grading.lab import load
-from tests.grading.check_lab import score
 
 TASKS = "abcdefgh"
 CELLS = """
@@ -67,7 +67,7 @@ def attacked(lab, references, sandboxed):
     def attacked(answers, **options):
         answers = {task: text.replace("VALUE", f"value_{task}") for task, text in answers.items()}
         executed = execution.execute(lab, lab.solutions | answers, 3, **options)
-        tasks = score(lab, lab.solutions | answers, executed, references)["tasks"]
+        tasks = score(lab, lab.solutions | answers, executed, references)
         found = {task: (tasks[task]["verdict"], tasks[task]["points"]) for task in tasks}
         others = {task: found[task] for task in TASKS if task not in answers}
         assert others == dict.fromkeys(others, ("right", 2))
@@ -154,9 +154,10 @@ def test_nothing_of_the_host_is_seen_or_changed(attacked, repo_root, lab, tmp_pa
     found = attacked({
         "a": f"import os\nVALUE = 42\nfor place in {list(map(str, looks))}:\n"
              "    assert not os.path.exists(place), place",
-        "b": "import os\nseen = [os.path.join(f, n) for f, _, names in os.walk('/') for n in names if not\n"
-             "        f.startswith(('/proc', '/usr')) and n in ('lab.md', 'grading.yaml', 'lab.ipynb', 'conftest.py')\n"
-             "        and 'site-packages' not in f]\nassert not seen, seen\nVALUE = 42",
+        "b": "import os\nseen = []\nfor folder, _, names in os.walk('/'):\n"
+             "    if not folder.startswith(('/proc', '/usr', '/lib')) and 'site-packages' not in folder:\n"
+             "        seen += {'lab.md', 'grading.yaml', 'lab.ipynb', 'conftest.py'}.intersection(names)\n"
+             "assert not seen, seen\nVALUE = 42",
         "c": try_write.format(places=places),
         "d": "import os\nVALUE = 42\nfor secret in ('environ', 'mem', 'fd/0', 'fd/3', 'maps'):\n    try:\n"
              "        open(f'/proc/{os.getppid()}/{secret}', 'rb').read(1)\n    except OSError:\n        continue\n"
@@ -240,18 +241,25 @@ def test_what_never_ends(attacked):
     assert attacked.executed["attempts"] == 4
 
 
-def test_a_memory_bomb(attacked):
-    bomb = "kept = []\nwhile True:\n    kept.append(np.ones(2_000_000))"
+@pytest.mark.parametrize(
+    "bomb",
+    ["kept = []\nwhile True:\n    kept.append(np.ones(2_000_000))", "VALUE = 42\nkept = np.ones(90_000_000)"],
+    ids=["endless", "quick"],
+)
+def test_a_memory_bomb(attacked, bomb):
     assert attacked({"b": bomb}) == {"b": ("crashed", 0)}
     assert attacked.executed["stopped"] == "memory"
 
 
-@pytest.mark.slow
-def test_a_fork_bomb(attacked):
-    bomb = "import os, time\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        time.sleep(0.2)"
-    assert attacked({"b": bomb}) == {"b": ("timed out", 0)}
-
-
-def test_a_thread_bomb(attacked):
-    bomb = "import threading, time\nwhile True:\n    threading.Thread(target=time.sleep, args=(1000,)).start()"
-    assert attacked({"b": bomb}) == {"b": ("error", 0)}
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        "import os, time\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        time.sleep(0.2)",
+        "import os, time\nwhile os.fork():\n    pass\ntime.sleep(1000)",
+        "import threading, time\nwhile True:\n    threading.Thread(target=time.sleep, args=(1000,)).start()",
+    ],
+    ids=["fork", "children", "threads"],
+)
+def test_a_bomb_of_processes(attacked, bomb):
+    assert attacked({"b": bomb}) == {"b": ("crashed", 0)}
+    assert attacked.executed["stopped"] == "processes"

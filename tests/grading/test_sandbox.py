@@ -1,0 +1,189 @@
+"""A command under limits: what stops it, what is left of it, and where bubblewrap cannot be used."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from labkit.grading import sandbox
+from labkit.grading.sandbox import Limits
+
+LIMITS = Limits(seconds=30, memory_mb=300, processes=40, output_mb=1)
+
+
+@pytest.fixture(params=[True, False], ids=["sandbox", "no sandbox"])
+def run(request, tmp_path, monkeypatch):
+    """`sandbox.run` with limits, in bubblewrap and without; no temporary file may be left."""
+    if request.param and sandbox.unavailable():
+        pytest.skip(sandbox.unavailable())
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+
+    def run(*command, limits=LIMITS, **options):
+        return sandbox.run(list(command), limits=limits, sandboxed=request.param, **options)
+
+    yield run
+    assert not list(folder.iterdir())
+
+
+def python(run, code, **options):
+    return run(sandbox.python(), "-c", code, **options)
+
+
+def test_files_output_and_status(run):
+    code = "import sys; print(open('a/b/c.txt').read(), sys.stdin.read()); sys.exit('first\\nlast')"
+    ended = python(run, code, files={"a/b/c.txt": b"file"}, stdin=b"given")
+    assert ended == sandbox.Ended(1, b"file given\n", "", "last")
+
+
+def test_stdin_that_nobody_reads(run):
+    assert run("true", stdin=bytes(5_000_000)).status == 0
+
+
+def test_time(run):
+    start = time.monotonic()
+    ended = run("sleep", "1000", limits=Limits(seconds=1, memory_mb=300))
+    assert ended.stopped == "time"
+    assert ended.status != 0
+    assert time.monotonic() - start < 20
+
+
+def test_memory(run):
+    ended = python(run, "kept = []\nwhile True: kept.append(bytearray(b'x' * 1_000_000))")
+    assert ended.stopped == "memory" or ended.message == "MemoryError"
+
+
+def test_memory_that_processes_share_counts_once(run):
+    code = "import os, time\nkept = bytearray(b'x' * 150_000_000)\nfor _ in range(5):\n    if os.fork() == 0:\n" \
+           "        time.sleep(2); os._exit(0)\nfor _ in range(5): os.wait()\nprint('done')"  # fmt: skip
+    ended = python(run, code)
+    assert (ended.stopped, ended.output) == ("", b"done\n")
+
+
+def test_output(run):
+    assert run("yes").stopped == "output"
+
+
+def test_processes(run):
+    ended = python(run, "import os, time\nwhile True:\n    if os.fork() == 0: time.sleep(98766.5)")
+    assert ended.stopped == "processes" or "BlockingIOError" in ended.message
+    assert not _running("98766.5")
+
+
+def test_a_process_that_leaves_its_group_ends_too(run):
+    code = "import os, sys\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n" \
+           "        os.execvp('sleep', ['sleep', '98766.5'])"  # fmt: skip
+    assert python(run, code).status == 0
+    assert not _running("98766.5")
+
+
+def test_the_environment_is_the_labs_own(run, monkeypatch):
+    monkeypatch.setenv("SECRET_TOKEN", "x")
+    ended = python(run, "import os, labkit; print(os.environ.keys()); print(os.getcwd() == os.environ['HOME'])")
+    assert b"SECRET_TOKEN" not in ended.output
+    assert ended.output.endswith(b"True\n")
+
+
+def test_a_command_that_is_not_there(run):
+    ended = run("not-a-program")
+    assert ended.status != 0
+    assert "not-a-program" in ended.message
+
+
+def test_nothing_outlives_a_grader_that_is_killed(sandboxed):
+    """In the sandbox: without it nobody is left who could end what a killed grader leaves."""
+    command = ["sh", "-c", "sleep 98767.5 & exec sleep 98767.5"]
+    code = f"from labkit.grading import sandbox\nsandbox.run({command}, limits=sandbox.Limits(100, 300))"
+    grader = subprocess.Popen([sys.executable, "-c", code])
+    _wait(lambda: len(_running("98767.5")) >= 2)
+    grader.kill()
+    grader.wait()
+    _wait(lambda: not _running("98767.5"))
+
+
+def test_a_grader_that_is_interrupted_leaves_nothing(run):
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 1.5)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run("sh", "-c", "sleep 98768.5 & exec sleep 98768.5")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    _wait(lambda: not _running("98768.5"))
+
+
+def test_somebody_who_is_not_root(sandboxed, monkeypatch):
+    """The same arguments in a user namespace; where root runs the tests, as nobody, whom root's Python is closed to."""
+    somebody = []
+    if os.geteuid() == 0:
+        somebody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+        monkeypatch.setattr(os, "geteuid", lambda: 65534)
+        monkeypatch.setattr(sandbox, "_project", lambda: [])
+    check = "id -u; for place in / /dev /etc /usr; do touch $place/x 2>/dev/null && echo wrote $place; done; " \
+            "touch /tmp/x /dev/shm/x x && echo own; unshare -U true 2>/dev/null && echo unshared; " \
+            "grep -c : /proc/net/dev; ulimit -u; grep CapEff /proc/self/status"  # fmt: skip
+    arguments = [*sandbox._bubblewrap(), *sandbox._sealed(None), *sandbox._limited(["bash", "-c", check], LIMITS)]
+    found = subprocess.run(somebody + arguments, capture_output=True, text=True, cwd="/")
+    if "No permissions to create" in found.stderr or "Operation not permitted" in found.stderr:
+        pytest.skip(f"no user namespaces here: {found.stderr.strip()}")
+    assert found.stderr == ""
+    user = "65534" if somebody else str(os.geteuid())
+    assert found.stdout.splitlines() == [user, "own", "1", "41", "CapEff:\t0000000000000000"]
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch):
+    """A folder that is PATH, with some programs only; what was found out before is forgotten."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("prlimit", "setpriv", "sh"):
+        (folder / name).symlink_to(shutil.which(name))
+    monkeypatch.setenv("PATH", str(folder))
+    sandbox.unavailable.cache_clear()
+    yield folder
+    sandbox.unavailable.cache_clear()
+
+
+def test_bubblewrap_that_is_missing(programs):
+    assert sandbox.unavailable() == "bwrap is not installed (package bubblewrap)"
+
+
+def test_bubblewrap_that_is_too_old(programs, monkeypatch):
+    _program(programs / "bwrap", "echo bubblewrap 0.4.1")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert "bubblewrap 0.4.1 is too old: 0.8 or newer is needed" in sandbox.unavailable()
+
+
+def test_bubblewrap_that_is_refused(programs):
+    refuse = "{ echo bwrap: not allowed >&2; exit 1; }"
+    _program(programs / "bwrap", f'[ "$1" = --version ] && echo bubblewrap 0.8.0 || {refuse}')
+    assert sandbox.unavailable() == "bwrap: not allowed"
+
+
+def _program(file: Path, text):
+    file.write_text(f"#!/bin/sh\n{text}\n")
+    file.chmod(0o755)
+
+
+def _running(word):
+    return [process for process in psutil.process_iter(["cmdline"]) if word in str(process.info["cmdline"])
+            and process.status() != psutil.STATUS_ZOMBIE and process.pid != os.getpid()]  # fmt: skip
+
+
+def _wait(condition, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
