@@ -151,9 +151,9 @@ def test_a_dask_cluster_writes_the_same_bytes(graded, handed_in_by_all, cluster,
 def test_an_interrupted_batch_goes_on_where_it_was(graded, handed_in_by_all, tmp_path):
     """Ended by each signal after another result; in the end all results are as if nothing had happened."""
     out, kept = tmp_path / "out", {}
-    handed_in = shutil.copytree(handed_in_by_all, tmp_path / "handed-in", ignore=shutil.ignore_patterns("dan*"))
+    place = shutil.copytree(handed_in_by_all, tmp_path / "handed-in", ignore=shutil.ignore_patterns("dan*"))
     for signalled, status in ((signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)):
-        process = started(TINY, handed_in, "-o", "out", "--jobs", 1, cwd=tmp_path)
+        process = started(TINY, place, "-o", "out", "--jobs", 1, cwd=tmp_path)
         deadline = time.monotonic() + 100
         while len(_executed(out)) <= len(kept):
             assert process.poll() is None and time.monotonic() < deadline, process.communicate()
@@ -171,7 +171,7 @@ def test_an_interrupted_batch_goes_on_where_it_was(graded, handed_in_by_all, tmp
         assert kept.items() <= now.items()  # what there was has not been written again
         kept = now
     assert len(kept) >= 3 and not (out / "grades.csv").exists()
-    process = started(TINY, handed_in, "-o", "out", cwd=tmp_path)
+    process = started(TINY, place, "-o", "out", cwd=tmp_path)
     _, errors = process.communicate(timeout=100)
     assert process.returncode == 0, errors
     wanted = tree(graded[0] / "results")
