@@ -73,6 +73,15 @@ def test_full_is_the_guides_setting(lab):
     assert full.all_reduce_fusion == [85, 160]
 
 
+def test_task_has_fulls_settings_on_the_digits(lab):
+    """What the lab's task asks to move; all the rest is the sample's."""
+    task, full, sample = (recipes.load(lab / "recipe.yaml", name) for name in ("task", "full", "sample"))
+    assert (task.schedule, task.loss, task.optimizer) == (full.schedule, full.loss, full.optimizer)
+    for key in ("batch_size", "crop_scale", "flip"):
+        assert getattr(task.data, key) == getattr(full.data, key)
+    assert (task.data.folder, task.network.num_classes) == (sample.data.folder, sample.network.num_classes)
+
+
 def test_fulls_schedule(lab):
     """Up to 0.256 after five epochs, then down a half cosine; nowhere zero but at the very first step."""
     full = recipes.load(lab / "recipe.yaml", "full")
