@@ -83,12 +83,12 @@ def run_pytest(notebook: dict, seconds: dict, say, place: Path) -> None:
 
 
 def _empty(folder):
-    """Take away whatever is in the folder of values: a probe's are those that it has emitted itself."""
-    for entry in list(os.scandir(folder)):
-        if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path)
-        else:
-            os.unlink(entry.path)
+    """Make the folder of values anew, whatever an answer has done to it: a probe's are those that it emits itself."""
+    if folder.is_symlink() or folder.is_file():
+        folder.unlink()
+    elif folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
 
 
 if __name__ == "__main__":

@@ -20,10 +20,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from labkit.grading import syscalls
 from labkit.runtime import REPO, LabkitError, data_root
 
 HOME = "/tmp/home"  # inside: working directory and home
-DISK_MB = 1000  # what the sandbox's temporary folder holds, and the largest file
+DISK_MB = 500  # what the sandbox's temporary folder holds, and the largest file
 WATCH = 0.2  # seconds between two looks at memory and processes
 HIDDEN = ("lab.md", "grading.yaml")  # of a lab's folder: solutions, probes and points
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin")
@@ -95,17 +96,21 @@ def run(command: list[str], *, files: dict[str, bytes] | None = None, stdin: byt
 
 def _run_in_bubblewrap(command, files, stdin, limits):
     handles = []
+
+    def readable(data):
+        handle = os.memfd_create("file")
+        handles.append(handle)
+        with open(handle, "wb", closefd=False) as file:
+            file.write(data)
+        os.lseek(handle, 0, os.SEEK_SET)
+        return str(handle)
+
     try:
-        inside = []
+        inside = ["--seccomp", readable(syscalls.program())] if syscalls.program() else []
         for name, data in files.items():
             for parent in list(Path(name).parents)[-2::-1]:
                 inside += ["--perms", "0777", "--dir", f"{HOME}/{parent}"]
-            handle = os.memfd_create("file")
-            handles.append(handle)
-            with open(handle, "wb", closefd=False) as file:
-                file.write(data)
-            os.lseek(handle, 0, os.SEEK_SET)
-            inside += ["--perms", "0666", "--file", str(handle), f"{HOME}/{name}"]
+            inside += ["--perms", "0666", "--file", readable(data), f"{HOME}/{name}"]
         command = [*_bubblewrap(), *inside, *_sealed(), *_limited(command, limits)]
         return _watched(command, stdin, limits, pass_fds=handles)
     finally:
@@ -179,8 +184,8 @@ def _free_user():
 
 
 def _limited(command, limits):
-    disk = DISK_MB * 1_000_000
-    return ["prlimit", f"--nproc={limits.processes}", f"--fsize={disk}", "--core=0", "--", *command]
+    disk, data = DISK_MB * 1_000_000, 2 * limits.memory_mb * 1_000_000  # what is reserved is more than what is used
+    return ["prlimit", f"--nproc={limits.processes}", f"--fsize={disk}", f"--data={data}", "--core=0", "--", *command]
 
 
 def _environment(home):

@@ -44,13 +44,10 @@ def packs(lab: Lab, mutants: list) -> list[list]:
     """Mutants that one submission can hold: of different tasks, none of which needs another."""
     packed = []
     for mutant in mutants:
-        near = lab.manifest.all_needs(mutant.task) | {mutant.task}
+        near = {mutant.task} | lab.manifest.all_needs(mutant.task)
+        near |= {task for task in lab.manifest.tasks if mutant.task in lab.manifest.all_needs(task)}
         for pack in packed if mutant.verdict not in ALONE else []:
-            apart = all(
-                other.verdict not in ALONE and other.task not in near and mutant.task not in lab.manifest.all_needs(other.task)
-                for other in pack
-            )
-            if apart:
+            if all(other.verdict not in ALONE and other.task not in near for other in pack):
                 pack.append(mutant)
                 break
         else:
