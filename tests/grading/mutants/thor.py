@@ -25,7 +25,8 @@ SLIPS = [
     slip("G: of the mean loss", "factor_g", "(len(d) / loss_scale)", "(1 / loss_scale)", "wrong", 0),
     slip("G: not divided by N", "factor_g", "columns.T / len(d)", "columns.T", "wrong", 0),
     slip("G: loss scale left in", "factor_g", "(len(d) / loss_scale)", "len(d)", "partly right", 2),
-    slip("G: loss scale removed once", "factor_g", "(len(d) / loss_scale)", "len(d) / loss_scale**0.5", "partly right", 2),
+    slip("G: loss scale removed once", "factor_g", "(len(d) / loss_scale)", "len(d) / loss_scale**0.5",
+         "partly right", 2),
     slip("G: T instead of its root", "factor_g", ") ** 0.5", ")", "wrong", 0),
     slip("G: squared in float16", "factor_g", "np.asarray(d, np.float64)", "d", "partly right", 4),
     slip("the undamped factors", "direction", "damping**0.5 * ", "0 * ", "wrong", 0),
@@ -33,17 +34,19 @@ SLIPS = [
     slip("A and G swapped", "direction", "(factor_g, factor_a)", "(factor_a, factor_g)", "error", 0),
     slip("full blocks, then a rest", "direction", "-(-len(factor) // blocks)", "block_size", "partly right", 3),
     slip("no blocks", "direction", "np.where(block[:, None] == block, factor, 0)", "factor", "partly right", 3),
-    slip("blocks of G forgotten", "direction", "block[:, None] == block", "(block[:, None] == block) | (factor is factor_g)",
-         "partly right", 3),
+    slip("blocks of G forgotten", "direction", "block[:, None] == block",
+         "(block[:, None] == block) | (factor is factor_g)", "partly right", 3),
     slip("not in the gradient's shape", "direction", ".T.reshape(gradient.shape)", ".T", "partly right", 4),
     slip("one factor's share", "limit", "1 / damping", "1 / damping**0.5", "wrong", 0),
     slip("inverses on the other sides", "step", "inverse_g @ (gradient / loss_scale) @ inverse_a",
          "inverse_a @ (gradient / loss_scale) @ inverse_g", "wrong", 0),
     slip("loss scale left in", "step", "(gradient / loss_scale)", "gradient", "partly right", 2),
-    slip("loss scale out of the decay too", "step", "weight_decay * weight", "weight_decay * weight / loss_scale", "partly right", 2),
-    slip("decay before the inverses", "step", "(gradient / loss_scale) @ inverse_a", "(gradient / loss_scale + weight_decay * weight)"
-         " @ inverse_a - weight_decay * weight", "partly right", 1),
-    slip("decay beside the momentum", "step", "lr * moved, moved", "lr * moved, moved - weight_decay * weight", "partly right", 1),
+    slip("loss scale out of the decay too", "step", "weight_decay * weight", "weight_decay * weight / loss_scale",
+         "partly right", 2),
+    slip("decay before the inverses", "step", "(gradient / loss_scale) @ inverse_a",
+         "(gradient / loss_scale + weight_decay * weight) @ inverse_a - weight_decay * weight", "partly right", 1),
+    slip("decay beside the momentum", "step", "lr * moved, moved", "lr * moved, moved - weight_decay * weight",
+         "partly right", 1),
     slip("momentum forgotten", "step", "momentum * velocity + ", "", "wrong", 0),
     slip("the average kind of momentum", "step", "+ natural", "+ (1 - momentum) * natural", "wrong", 0),
     slip("seed's plus", "step", "weight - lr", "weight + lr", "wrong", 0),
@@ -56,10 +59,12 @@ SLIPS = [
     slip("the last update's trace", "rule", 'trace if done[-1] == "new" else in_use', "trace", "partly right", 4),
     slip("stopped, and starts again", "rule", "stopped or change", "change", "partly right", 4),
     slip("what was spent", "saved", "return 1 - inverted / sum", "return inverted / sum", "wrong", 0),
-    slip("a layer too few", "saved", "for record in records)\n    return", "for record in records[1:])\n    return", "wrong", 0),
-    slip("every process alike", "defect", "np.asarray(images) / np.sum(images)", "np.full(len(images), 1 / len(images))",
-         "partly right", 2),
-    slip("damping, not its root", "defect", "damping**0.5 * np.eye(len(joint))", "damping * np.eye(len(joint))", "wrong", 0),
+    slip("a layer too few", "saved", "for record in records)\n    return", "for record in records[1:])\n    return",
+         "wrong", 0),
+    slip("every process alike", "defect", "np.asarray(images) / np.sum(images)",
+         "np.full(len(images), 1 / len(images))", "partly right", 2),
+    slip("damping, not its root", "defect", "damping**0.5 * np.eye(len(joint))",
+         "damping * np.eye(len(joint))", "wrong", 0),
     slip("sum of the factors", "defect", " / np.sum(images)", "", "wrong", 0),
 ]  # fmt: skip
 
@@ -89,7 +94,8 @@ def direction_of(gradient, factor_a, factor_g, damping, block_size):
 """, "partly right", 1),
     Mutant("by labkit, whole", "direction", """\
 def direction_of(gradient, factor_a, factor_g, damping, block_size):
-    inverses = [thor.damped_inverse(Tensor(factor[None].astype(np.float32)), damping) for factor in (factor_a, factor_g)]
+    factors = (Tensor(factor[None].astype(np.float32)) for factor in (factor_a, factor_g))
+    inverses = [thor.damped_inverse(factor, damping) for factor in factors]
     return thor.precondition(Tensor(gradient.astype(np.float32)), *inverses).asnumpy()
 """, "partly right", 3),
     Mutant("by labkit's schedule", "updates", """\
@@ -124,8 +130,10 @@ for name in ("assert_allclose", "assert_array_equal", "assert_equal"):
 def shared_inverse(factors, images, damping):
     return np.eye(factors.shape[1])
 """, "wrong", 0),
-    Mutant("checks printed", "step", "thor_step = lambda weight, gradient, velocity, *rest, **options: (weight, velocity)\n"
-           "print('task 6: ok')", "wrong", 0),
+    Mutant("checks printed", "step", """\
+thor_step = lambda weight, gradient, velocity, *rest, **options: (weight, velocity)
+print("task 6: ok")
+""", "wrong", 0),
     Mutant("kernel ended", "saved", "import os\nos._exit(0)", "crashed", 0),
     Mutant("never ends", "limit", "while True:\n    pass", "timed out", 0),
 ]  # fmt: skip
