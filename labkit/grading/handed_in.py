@@ -119,7 +119,8 @@ def _entry(asked, details, ended="", facts=()):
     if not any(details.values()):
         verdict = "right"
     return {
-        "title": asked.title, "points": points, "max_points": most, "verdict": verdict, "detail": "",
+        "title": asked.title, "points": points, "max_points": most, "verdict": verdict,
+        "detail": "no Run was handed in" if verdict == "missing" else "",
         "values": values, "facts": [list(fact) for fact in facts],
     }  # fmt: skip
 

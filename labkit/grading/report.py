@@ -163,12 +163,19 @@ def _task(lab, name, entry):
         "title": title,
         "points": entry["points"],
         "max_points": most,
-        "detail": shown(entry["detail"]),
-        "values": values,
+        "detail": "" if entry["verdict"] == "not done" else shown(entry["detail"]),  # its meaning says it
+        "values": values if _worth_a_table(entry) else [],
         "facts": [(shown(fact), shown(text)) for fact, text in entry.get("facts", [])],
         "outcome": verdicts.outcome(entry["verdict"], entry["points"], most),
         **verdicts.in_words(lab, name, entry["verdict"]),
     }
+
+
+def _worth_a_table(entry):
+    """Whether it says more than the task's own line to show each value of a task."""
+    if entry["verdict"] in ("missing", "not done"):
+        return False
+    return len(entry["values"]) > 1 or entry["verdict"] in ("wrong", "partly right")
 
 
 def _said(value):
