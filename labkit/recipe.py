@@ -272,18 +272,18 @@ def _parse_setting(setting):
 
 def require_same(run_recipe: Recipe, asked: Recipe, path: Path, keys: tuple[str, ...]) -> None:
     """A resumed Run keeps its recipe: RecipeError, naming the first of `keys` that was asked to differ."""
-    kept, wanted = _flatten(run_recipe.model_dump()), _flatten(asked.model_dump())
+    kept, wanted = flatten(run_recipe.model_dump()), flatten(asked.model_dump())
     for key, value in kept.items():
         other = wanted.get(key)  # none where the data has another format
         if value != other and any(key == name or key.startswith(f"{name}.") for name in keys):
             raise RecipeError(f"{path}: a resumed Run keeps its recipe: {key} is {value!r}, not {other!r}")
 
 
-def _flatten(tree, prefix=""):
+def flatten(tree, prefix=""):
     """{"a": {"b": 1}} -> {"a.b": 1}"""
     flat = {}
     for key, value in tree.items():
-        flat |= _flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return flat
 
 

@@ -5,6 +5,7 @@ Points are those of the manifest, for values alone; nothing that a cell prints, 
 
 import ast
 import builtins
+import re
 from functools import lru_cache
 from pathlib import Path
 
@@ -95,8 +96,7 @@ def _failure(execution, cell):
         case "passed":
             return "", ""
         case "error":
-            own = cell.startswith("answer-")
-            return "error", f"raised {_message(found['error']) if own else _type(found['error'])}"
+            return "error", f"raised {_told(found['error'], cell.startswith('answer-'))}"
         case "timed out":
             return "timed out", "took longer than allowed"
         case "crashed":
@@ -153,10 +153,14 @@ def _names_emitted(text):
     return frozenset(node.args[0].value for node in calls if isinstance(node.args[0], ast.Constant))
 
 
-def _type(error):
-    """Name of an error's type, where it is one of Python's: a learner's own could be named after what it was given."""
-    name = error.partition(":")[0].strip()
-    return name if isinstance(getattr(builtins, name, None), type) else "an error"
+def _told(error, own):
+    """Name of an error's type, and in an answer of its line. No message, and no name but Python's own.
+
+    An answer runs behind the probes of the tasks before it, and could put what these have left into its words.
+    """
+    name, line = re.match(r"(\w*)(, line \d+)?", error).groups()
+    known = name if isinstance(getattr(builtins, name, None), type) else "an error"
+    return known + (line or "" if own else "")
 
 
 def _message(error):

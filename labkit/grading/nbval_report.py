@@ -1,5 +1,6 @@
 """A plugin of pytest that has nbval execute a rebuilt notebook, and reports each cell as it begins and ends."""
 
+import re
 import time
 from collections import defaultdict
 from queue import Empty
@@ -67,6 +68,13 @@ def _watchful(kernel, get_message):
     return watchful
 
 
+def _place(traceback):
+    """", line 3" where the traceback tells in which line of the cell it was; ""."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(traceback))
+    found = re.search(r"^ *Cell In\[\d+\], line (\d{1,4})\b", text, re.MULTILINE)
+    return f", line {found[1]}" if found else ""
+
+
 def _outcome(item, error):
     if isinstance(error, NbCellError) or error is None:
         if item.parent.timed_out:  # also where the cell went on after the interrupt and ended well
@@ -76,5 +84,5 @@ def _outcome(item, error):
             return "passed", ""
         if raised is not None:
             first = (str(raised.evalue).splitlines() or [""])[0]
-            return "error", f"{raised.ename}: {first}"[:LONGEST].rstrip(": ")
+            return "error", f"{raised.ename}{_place(raised.traceback)}: {first}"[:LONGEST].rstrip(": ")
     return "crashed", ""
