@@ -108,8 +108,8 @@ def _zipped(contents, folder):
 # -- Markdown for a notebook that stands alone ---------------------------------------------------------
 
 LABEL = re.compile(r"^\([\w-]+\)=\n", re.M)
-LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)\s]+)\)")  # to a file
-ROLE = re.compile(r"\{[a-z:-]+\}`([^`<]*)(?:<([^`>]*)>)?`")
+LINK = re.compile(r"`[^`\n]*`|(!?)\[([^\]]*)\]\((?!\w+:|#)([^)\s]+)\)")  # code, or a link to a file
+ROLE = re.compile(r"\{(?:cite|doc|eq|numref|ref|term)\}`([^`<]*)(?:<([^`>]*)>)?`")
 
 
 def _plain_markdown(text, place, book_url):
@@ -119,6 +119,8 @@ def _plain_markdown(text, place, book_url):
 
     def link(match):
         image, shown, target = match.groups()
+        if target is None:  # code
+            return match[0]
         file, _, anchor = target.partition("#")
         if image or not book_url or not file.endswith(".md"):
             return shown

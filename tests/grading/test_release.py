@@ -237,6 +237,7 @@ def test_markers_that_do_not_pair_are_told():
         ("[recipe](recipe.yaml) ![a map](../../book/_static/map.svg)", "https://h", "recipe a map"),
         ("[He](https://arxiv.org/abs/1) [above](#above)", "https://h", "[He](https://arxiv.org/abs/1) [above](#above)"),
         ("(lab-tiny)=\n# Title", "", "# Title"),
+        ("`runs/{name}` and `x[0](a/b)`", "", "`runs/{name}` and `x[0](a/b)`"),
         ("{ref}`lab-cifar10`, {doc}`data </book/data>`, {doc}`/book/net`", "", "`lab-cifar10`, data, `net`"),
     ],
 )  # fmt: skip
