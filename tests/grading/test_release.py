@@ -174,7 +174,7 @@ def test_what_the_stub_has_itself_is_no_secret(changed):
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("steps = 1437 // batch", "steps = 1437 / 0", "cell answer-steps: the master's own answer: error: Zero"),
+        ("steps = 1437 // batch", "steps = 1437 / 0", "cell answer-steps: the master itself fails: ZeroDivisionError"),
         ('emit("total", total)', 'emit("total", np.random.rand())', "task total is wrong, total: values differ"),
         ('emit("total", total)', 'emit("other", total)', "no probe of task total emits total"),
         ("steps = None  # your answer", "steps = 44", "the stub of task steps earns 2 points, for steps"),
