@@ -80,9 +80,9 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, sc
                 results[student] = earlier[student]["result"]
 
         def keep(student, result):
-            results[student] = result
-            document = {"key": keys[student], "result": result}
-            write_whole(out / "results" / f"{student}.json", json.dumps(document, indent=1, sort_keys=True) + "\n")
+            text = json.dumps({"key": keys[student], "result": result}, indent=1) + "\n"
+            write_whole(out / "results" / f"{student}.json", text)
+            results[student] = json.loads(text)["result"]  # as a later grading finds it
 
         todo = [student for student in found if student not in results]
         for student in [student for student in todo if answers[student].problem]:
@@ -93,6 +93,8 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, sc
                 len(found), len(results)
             ) as tell:
                 references = pool.call(grade.references, lab, seed, sandboxed)
+                if lab.manifest.run and any(found[student].runs for student in todo):
+                    pool.call(handed_in.required_of, lab)  # recipe and data that are missing are no learner's fault
                 tasks = {}
                 for student in todo:
                     one, sources = found[student], answers[student].sources

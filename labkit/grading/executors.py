@@ -71,9 +71,9 @@ class Pool:
                     raise BatchError("the connection to the scheduler is lost; the same command goes on")
                 if error is None:
                     yield student, future.result(), ""
-                elif isinstance(error, futures.BrokenExecutor) and not alone:
+                elif _died(error) and not alone:
                     waiting.appendleft((student, attempt, True))
-                elif isinstance(error, futures.BrokenExecutor) or type(error).__name__ == "KilledWorker":
+                elif _died(error):
                     yield student, None, "its process died each time"
                 elif attempt < TRIES:
                     waiting.append((student, attempt + 1, alone))
@@ -89,6 +89,11 @@ class Pool:
 
 def _error(future):
     return futures.CancelledError() if future.cancelled() else future.exception()
+
+
+def _died(error):
+    """A process has died, though perhaps by what another submission did: Dask blames all that were on its worker."""
+    return isinstance(error, futures.BrokenExecutor) or type(error).__name__ == "KilledWorker"
 
 
 @contextmanager

@@ -100,7 +100,7 @@ def run(command: list[str], *, files: dict[str, bytes] | None = None, stdin: byt
 def _run_in_bubblewrap(command, files, stdin, limits, readable=()):
     handles = []
 
-    def in_memory(data):
+    def held(data):
         handle = os.memfd_create("file")
         handles.append(handle)
         with open(handle, "wb", closefd=False) as file:
@@ -109,11 +109,11 @@ def _run_in_bubblewrap(command, files, stdin, limits, readable=()):
         return str(handle)
 
     try:
-        inside = ["--seccomp", in_memory(syscalls.program())] if syscalls.program() else []
+        inside = ["--seccomp", held(syscalls.program())] if syscalls.program() else []
         for name, data in files.items():
             for parent in list(Path(name).parents)[-2::-1]:
                 inside += ["--perms", "0777", "--dir", f"{HOME}/{parent}"]
-            inside += ["--perms", "0666", "--file", in_memory(data), f"{HOME}/{name}"]
+            inside += ["--perms", "0666", "--file", held(data), f"{HOME}/{name}"]
         command = [*_bubblewrap(readable), *inside, *_sealed(), *_limited(command, limits)]
         return _watched(command, stdin, limits, pass_fds=handles)
     finally:

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
-from labkit import cloud, doctor, training
+from labkit import cloud, doctor, grading, training
 from labkit import recipe as recipes
 from labkit.cli import main
 from labkit.run import RunError, create, open_run
@@ -22,11 +22,12 @@ LABKIT = [sys.executable, "-c", "from labkit.cli import main; main(prog_name='la
 # Prints the modules that were imported, last of all on stderr.
 WATCH = "import sys, atexit; atexit.register(lambda: print(sorted(sys.modules), file=sys.stderr)); "
 COMMANDS = ("train", "launch", "eval", "export", "plot", "compare", "doctor", "parity", "clinic", "convert", "obs",
-            "submit", "jobs", "rank-table")  # fmt: skip
-# Without MindSpore and numpy at import time, so that answers come at once: these, and all of labkit.cloud.
-QUICK = ["recipe", "run", "runtime", "cli", "cli_parity", "cli_cloud", "cli_jobs", "cli_submit", "doctor", "jobs",
-         "launch", "rank_tables"]  # fmt: skip
+            "submit", "jobs", "rank-table", "grade")  # fmt: skip
+# Without MindSpore and numpy at import time, so that answers come at once: these, labkit.cloud and labkit.grading.
+QUICK = ["recipe", "run", "runtime", "cli", "cli_parity", "cli_cloud", "cli_grading", "cli_jobs", "cli_submit",
+         "doctor", "jobs", "launch", "rank_tables"]  # fmt: skip
 QUICK += [f"cloud.{module.name}" for module in pkgutil.iter_modules(cloud.__path__)]
+QUICK += [f"grading.{module.name}" for module in pkgutil.iter_modules(grading.__path__)]
 
 
 @pytest.fixture(scope="module")

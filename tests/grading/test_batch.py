@@ -1,0 +1,413 @@
+"""`labkit grade` on a class of the tiny lab: by processes, by a real Dask cluster, interrupted, resumed, refused."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import psutil
+import pytest
+from click.testing import CliRunner
+
+from labkit.cli import main
+from labkit.grading import batch, executors, handed_in, sandbox
+from labkit.grading.batch import BatchError, grade_batch
+from labkit.grading.lab import load
+
+TINY = Path(__file__).parent / "tiny"
+REPO = TINY.parents[2]
+LABKIT = [sys.executable, "-c", "from labkit.cli import main; main(prog_name='labkit')"]
+# It leaves by the back door, and takes along all that it may.
+HOSTILE = """
+import os, signal
+for victim in (-1, os.getppid()):
+    try:
+        os.kill(victim, signal.SIGKILL)
+    except OSError:
+        pass
+os._exit(0)
+"""
+WRONG = "def triangle(steps, lr_max):\n    return np.full(steps, lr_max, np.float32)"
+POINTS = {"ann": 8.0, "bob": 0.0, "cyd": 3.0, "dan": 2.0, "eve": 0.0, "fay": 8.0}
+
+
+def command(*arguments):
+    return [*LABKIT, "grade", *map(str, arguments)]
+
+
+def started(*arguments, cwd):
+    environment = {**os.environ, "PYTHONPATH": str(REPO), "TMPDIR": str(cwd)}
+    return subprocess.Popen(
+        command(*arguments), cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def tree(folder):
+    """Bytes of all files below a folder, by path."""
+    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+
+
+def notebook(lab, **answers):
+    made = lab.learners_notebook()
+    for cell in made["cells"]:
+        cell["source"] = answers.get(cell["metadata"].get("answer"), cell["source"])
+    return json.dumps(made)
+
+
+@pytest.fixture(scope="module")
+def handed_in_by_all(tiny, tmp_path_factory):
+    """Submissions of six learners: right, blank, wrong, hostile, broken, and right in a zip."""
+    folder = tmp_path_factory.mktemp("class") / "handed-in"
+    folder.mkdir()
+    right = tiny.solutions
+    (folder / "ann.ipynb").write_text(notebook(tiny, **right))
+    (folder / "bob.ipynb").write_text(notebook(tiny))
+    (folder / "cyd").mkdir()
+    (folder / "cyd" / "lab.ipynb").write_text(notebook(tiny, **right | {"triangle": WRONG}))
+    (folder / "dan.ipynb").write_text(notebook(tiny, **right | {"triangle": HOSTILE}))
+    (folder / "eve.ipynb").write_text(notebook(tiny, **right)[:-9])
+    with zipfile.ZipFile(folder / "fay.zip", "w") as archive:
+        archive.writestr("lab.ipynb", notebook(tiny, **right))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def graded(handed_in_by_all, sandboxed, tmp_path_factory):
+    """The class, graded by two processes: folder of results, what was printed, what else was in the working folder."""
+    place = tmp_path_factory.mktemp("graded")
+    before = tree(handed_in_by_all)
+    process = started(TINY, handed_in_by_all, "-o", "out", "--jobs", 2, cwd=place)
+    output, errors = process.communicate(timeout=200)
+    assert process.returncode == 0, errors
+    assert tree(handed_in_by_all) == before
+    return place / "out", output, errors
+
+
+@pytest.mark.slow
+def test_a_class_is_graded(graded):
+    out, output, errors = graded
+    results = {file.stem: json.loads(file.read_text())["result"] for file in (out / "results").iterdir()}
+    assert {student: result["score"] for student, result in results.items()} == POINTS
+    assert all(result["max_score"] == 8 for result in results.values())
+    verdicts = {student: [task["verdict"] for task in result["tasks"].values()] for student, result in results.items()}
+    assert verdicts["dan"] == ["right", "crashed", "blocked by triangle"]
+    assert verdicts["cyd"] == ["right", "partly right", "wrong"]
+    assert verdicts["bob"] == ["not done"] * 3
+    assert results["eve"]["problem"].startswith("eve.ipynb: damaged")
+    assert "6 graded, A tiny lab" in output and "eve: eve.ipynb: damaged" in output and str(Path("out")) in output
+    assert "ann" in errors and "6/6" in errors
+
+
+@pytest.mark.slow
+def test_nothing_is_written_beside_the_folder_and_no_scratch_is_left(graded):
+    out = graded[0]
+    assert {entry.name for entry in out.parent.iterdir()} == {"out"}  # TMPDIR and working folder
+    assert {entry.name for entry in out.iterdir()} == batch.OURS - {batch.SCRATCH} - {f"{n}.part" for n in batch.FILES}
+    assert {file.name for file in (out / "feedback").iterdir()} == {f"{student}.html" for student in POINTS}
+
+
+@pytest.mark.slow
+def test_no_time_and_no_machine_stands_in_what_is_written(graded):
+    today = time.strftime("%Y-%m-%d").encode()
+    for name, data in tree(graded[0]).items():
+        assert today not in data and str(graded[0]).encode() not in data and b"handed-in" not in data, name
+
+
+@pytest.mark.slow
+def test_grading_again_computes_nothing_and_changes_nothing(graded, handed_in_by_all):
+    out = graded[0]
+    before, times = tree(out), {file: file.stat().st_mtime_ns for file in (out / "results").iterdir()}
+    started_at = time.monotonic()
+    process = started(TINY, handed_in_by_all, "-o", "out", cwd=out.parent)
+    output, errors = process.communicate(timeout=100)
+    assert process.returncode == 0, errors
+    assert output == graded[1]
+    assert tree(out) == before and times == {file: file.stat().st_mtime_ns for file in times}
+    assert "the master" not in errors, time.monotonic() - started_at
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+        yield cluster
+
+
+@pytest.mark.slow
+def test_a_dask_cluster_writes_the_same_bytes(graded, handed_in_by_all, cluster, tmp_path):
+    process = started(TINY, handed_in_by_all, "-o", "out", "--scheduler", cluster.scheduler_address, cwd=tmp_path)
+    _, errors = process.communicate(timeout=200)
+    assert process.returncode == 0, errors
+    assert tree(tmp_path / "out") == tree(graded[0])
+
+
+@pytest.mark.slow
+def test_an_interrupted_batch_goes_on_where_it_was(graded, handed_in_by_all, tmp_path):
+    """Ended by each signal after another result; in the end all results are as if nothing had happened."""
+    out, kept = tmp_path / "out", {}
+    place = shutil.copytree(handed_in_by_all, tmp_path / "handed-in", ignore=shutil.ignore_patterns("dan*"))
+    for signalled, status in ((signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)):
+        process = started(TINY, place, "-o", "out", "--jobs", 1, cwd=tmp_path)
+        deadline = time.monotonic() + 100
+        while len(_executed(out)) <= len(kept):
+            assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+            time.sleep(0.02)
+        below = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signalled)
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == status, errors
+        assert "Traceback" not in errors
+        assert signalled == signal.SIGKILL or "Go on with: labkit grade" in errors
+        assert not psutil.wait_procs(below, timeout=10)[1]
+        assert (out / batch.SCRATCH).exists() == (signalled == signal.SIGKILL)
+        assert {entry.name for entry in tmp_path.iterdir()} == {"handed-in", "out"}
+        now = _executed(out)
+        assert kept.items() <= now.items()  # what there was has not been written again
+        kept = now
+    assert len(kept) >= 3 and not (out / "grades.csv").exists()
+    process = started(TINY, place, "-o", "out", cwd=tmp_path)
+    _, errors = process.communicate(timeout=100)
+    assert process.returncode == 0, errors
+    wanted = tree(graded[0] / "results")
+    assert tree(out / "results") == {name: data for name, data in wanted.items() if name != "dan.json"}
+    assert len(tree(out / "feedback")) == 5 and (out / "grades.csv").read_text().count("\n") == 6
+
+
+def _executed(out):
+    """Times of the results that took a process; the broken notebook takes none."""
+    return {file.name: file.stat().st_mtime_ns for file in out.glob("results/*.json") if file.name != "eve.json"}
+
+
+def _sometimes(task):
+    """Work of a stranger: {"name", "folder", "what"}."""
+    file = Path(task["folder"], task["name"])
+    tries = int(file.read_text()) + 1 if file.exists() else 1
+    file.write_text(str(tries))
+    if task["what"] == "dies" or (task["what"] == "dies once" and tries == 1):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if task["what"] == "fails" or (task["what"] == "fails once" and tries == 1):
+        raise ValueError("this is a bug")
+    time.sleep(0.2)
+    return task["name"]
+
+
+KINDS = {"a": "", "b": "dies once", "c": "fails", "d": "", "e": "dies", "f": "fails once", "g": "", "h": ""}
+
+
+def _all(pool, tmp_path):
+    tasks = {name: lambda name=name, what=what: {"name": name, "folder": str(tmp_path), "what": what}
+             for name, what in KINDS.items()}  # fmt: skip
+    found = list(pool.results(_sometimes, tasks))
+    assert sorted(student for student, _, _ in found) == sorted(KINDS)
+    failed = {student: error for student, _, error in found if error}
+    assert {student: result for student, result, error in found if not error} == {name: name for name in "abdfgh"}
+    assert failed == {"c": "ValueError: this is a bug", "e": "its process died each time"}
+
+
+def test_a_process_that_dies_costs_its_own_row_only(tmp_path):
+    with executors.local(2, tmp_path) as pool:
+        _all(pool, tmp_path)
+    assert (tmp_path / "c").read_text() in ("2", "3")  # once more, where another has taken its process along
+
+
+@pytest.mark.slow
+def test_a_worker_of_dask_that_dies_costs_its_own_row_only(tmp_path, tiny, cluster):
+    cluster.scheduler.allowed_failures = 1
+    with executors.dask(cluster.scheduler_address, tiny, sandboxed=False) as pool:
+        _all(pool, tmp_path)
+
+
+def test_a_cluster_that_is_not_there_or_differs_is_told(tmp_path, tiny, cluster, monkeypatch):
+    def refused(reason, address=cluster.scheduler_address):
+        with pytest.raises(BatchError, match=reason) as error, executors.dask(address, lab, sandboxed=False):
+            pass
+        assert "\n" not in str(error.value)
+
+    folder = shutil.copytree(TINY, tmp_path / "tiny")
+    lab = load("tiny", folder)
+    assert lab.digest  # read before the file goes
+    monkeypatch.setattr(executors, "PATIENCE", 2)
+    refused("tcp://127.0.0.1:9: no scheduler there", "tcp://127.0.0.1:9")
+    monkeypatch.setattr(executors, "_code", lambda: "0123456789abcdef")
+    refused(r"worker tcp://.*: labkit is .*, here .* 0123456789abcdef")
+    (folder / "lab.md").unlink()
+    refused(r"worker tcp://.*lab\.md: missing")
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    refused("pip install 'distributed")
+
+
+@pytest.fixture
+def broken(tmp_path):
+    """Submissions that take no process: a folder, to be changed."""
+    folder = tmp_path / "handed-in"
+    folder.mkdir()
+    (folder / "ann.ipynb").write_text("{")
+    (folder / "bob.ipynb").write_text('{"cells": []}')
+    return folder
+
+
+def test_learners_who_are_gone_leave_nothing_and_others_are_looked_at_again(tiny, broken, tmp_path):
+    out = tmp_path / "out"
+    results, failed = grade_batch(tiny, broken, out)
+    assert [result["student"] for result in results] == ["ann", "bob"] and not failed
+    times = {file.name: file.stat().st_mtime_ns for file in (out / "results").iterdir()}
+    (broken / "bob.ipynb").unlink()
+    (broken / "cyd.ipynb").write_text("[")
+    grade_batch(tiny, broken, out)
+    assert {file.name for file in (out / "results").iterdir()} == {"ann.json", "cyd.json"}
+    assert {file.name for file in (out / "feedback").iterdir()} == {"ann.html", "cyd.html"}
+    assert (out / "results" / "ann.json").stat().st_mtime_ns == times["ann.json"]
+    (broken / "ann.ipynb").write_text("[]")
+    (result, _), _ = grade_batch(tiny, broken, out)
+    assert "not a notebook" in result["problem"]
+
+
+@pytest.mark.parametrize("changed", ["seed", "sandboxed", "labkit", "lab"])
+def test_what_decides_a_result_makes_a_new_one(tiny, broken, tmp_path, monkeypatch, changed):
+    out, options, lab = tmp_path / "out", {}, tiny
+    grade_batch(tiny, broken, out)
+    times = {file: file.stat().st_mtime_ns for file in (out / "results").iterdir()}
+    if changed == "labkit":
+        monkeypatch.setattr(executors, "_code", lambda: "another")
+    elif changed == "lab":
+        folder = shutil.copytree(TINY, tmp_path / "tiny")
+        (folder / "lab.md").write_text((folder / "lab.md").read_text() + "\nMore.\n")
+        lab = load("tiny", folder)
+    else:
+        options = {changed: False if changed == "sandboxed" else 8}
+    grade_batch(lab, broken, out, **options)
+    assert all(file.stat().st_mtime_ns != before for file, before in times.items())
+
+
+def test_a_folder_that_is_not_an_earlier_grading_is_refused(tiny, broken, tmp_path):
+    def refused(out, reason, lab=tiny):
+        before = tree(out) if out.is_dir() else None
+        with pytest.raises(BatchError, match=reason) as error:
+            grade_batch(lab, broken, out)
+        assert "\n" not in str(error.value)
+        assert before is None or tree(out) == before
+
+    other = tmp_path / "thesis"
+    other.mkdir()
+    (other / "chapter.tex").write_text("x")
+    refused(other, "holds chapter.tex")
+    (other / "chapter.tex").unlink()
+    (other / "index.html").write_text("my home page")
+    refused(other, "holds index.html")
+    (other / "index.html").unlink()
+    (other / "results").mkdir()
+    (other / "results" / "run.json").write_text("{}")
+    refused(other, "run.json: not a result of an earlier grading")
+    refused(broken, "apart from the submissions")
+    refused(broken / "out", "apart from the submissions")
+    refused(tmp_path, "apart from the submissions")
+    (tmp_path / "file").write_text("x")
+    refused(tmp_path / "file", "not a folder")
+    grade_batch(tiny, broken, tmp_path / "out")
+    folder = shutil.copytree(TINY, tmp_path / "small")
+    refused(tmp_path / "out", "holds a grading of the lab tiny", load("small", folder))
+
+
+def test_what_a_killed_grading_left_is_cleared(tiny, broken, tmp_path):
+    out = tmp_path / "out"
+    grade_batch(tiny, broken, out)
+    before = tree(out)
+    (out / batch.SCRATCH / "00001").mkdir(parents=True)
+    for name in ("grades.csv.part", "results/ann.json.part", "feedback/ann.html.part", ".scratch/00001/x"):
+        (out / name).write_text("half")
+    grade_batch(tiny, broken, out)
+    assert tree(out) == before
+
+
+def test_two_at_once_are_refused(tiny, broken, tmp_path):
+    from labkit import runtime
+
+    out = tmp_path / "out"
+    grade_batch(tiny, broken, out)
+    with runtime.locked(out, RuntimeError()), pytest.raises(BatchError, match="another grading into it is under way"):
+        grade_batch(tiny, broken, out)
+
+
+def invoke(*arguments):
+    done = CliRunner().invoke(main, ["grade", *map(str, arguments)])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done
+
+
+def test_without_a_sandbox_nothing_is_graded_unless_told(broken, tmp_path, monkeypatch):
+    monkeypatch.setattr(sandbox, "unavailable", lambda: "bwrap is not installed (package bubblewrap)")
+    done = invoke(TINY, broken, "-o", tmp_path / "out")
+    assert done.exit_code == 1 and "WARNING: no sandbox: bwrap is not installed" in done.stderr
+    assert "install bubblewrap" in done.stderr and not (tmp_path / "out").exists()
+    done = invoke(TINY, broken, "-o", tmp_path / "out", "--no-sandbox")
+    assert done.exit_code == 0 and "WARNING: without a sandbox" in done.stderr
+    assert "2 with a problem" in done.stdout
+
+
+def test_wrong_usage_is_one_line(broken, tmp_path):
+    out = tmp_path / "out"
+    for arguments, said in [
+        (("nolab", broken, "-o", out), "lab.md: missing"),
+        ((TINY, tmp_path / "none", "-o", out), "none: there is no such folder or zip"),
+        ((TINY, broken, "-o", out, "--jobs", "2", "--scheduler", "tcp://x"), "--jobs is of this machine"),
+    ]:
+        done = invoke(*arguments)
+        assert done.exit_code and said in done.stderr.splitlines()[-1], done.stderr
+        assert not out.exists()
+
+
+@pytest.mark.slow
+def test_without_the_sandbox_the_same_is_graded(graded, handed_in_by_all, tmp_path):
+    place = tmp_path / "handed-in"
+    place.mkdir()
+    shutil.copy(handed_in_by_all / "ann.ipynb", place)
+    process = started(TINY, place, "-o", "out", "--no-sandbox", cwd=tmp_path)
+    _, errors = process.communicate(timeout=100)
+    assert process.returncode == 0 and "WARNING: without a sandbox" in errors, errors
+    results = [json.loads((folder / "results" / "ann.json").read_text()) for folder in (tmp_path / "out", graded[0])]
+    assert results[0]["result"] == results[1]["result"] and results[0]["key"] != results[1]["key"]
+
+
+RUN = """
+run:
+  title: A trained network
+  profile: sample
+  may_change: [epochs]
+  accuracy: 0.5
+  points: {complete: 1, recipe: 2, accuracy: 3}
+  solution: []
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("sample_data")
+def test_a_run_that_is_sent_to_a_worker_is_examined_as_it_was(tmp_path, sandboxed, monkeypatch):
+    """A recipe is there, a history that is too large, and no checkpoint."""
+    folder = shutil.copytree(TINY, tmp_path / "tiny")
+    shutil.copy(REPO / "labs" / "cifar10" / "recipe.yaml", folder)
+    with open(folder / "grading.yaml", "a", encoding="utf-8") as manifest:
+        manifest.write(RUN)
+    lab = load("tiny", folder)
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "recipe.yaml").write_text("epochs: nine")
+    (run / "summary.json").write_text("{}")
+    with open(run / "history.jsonl", "wb") as history:
+        history.truncate(handed_in.TAKEN["history.jsonl"] + 1)
+    (run / "other").write_text("not sent")
+    files = batch._run_files(run)
+    assert set(files) == {"recipe.yaml", "summary.json", "history.jsonl"} and isinstance(files["history.jsonl"], int)
+    execution = {"cells": {}, "values": {}, "stopped": ""}
+    monkeypatch.setattr("labkit.grading.execution.execute", lambda *_: execution)  # the notebook is not what is asked
+    results = [batch.work(batch.Work(lab, "ann", {}, (run,), sent, {}, 7, True)) for sent in (None, files)]
+    assert results[0] == results[1]
+    details = {name: value["detail"] for name, value in results[0]["tasks"]["run"]["values"].items()}
+    assert "MB" in details["complete"] and "missing" in details["accuracy"] and details["recipe"]
+    several = batch.work(batch.Work(lab, "ann", {}, (run, folder), None, {}, 7, True))["tasks"]["run"]
+    assert several["verdict"] == "missing" and several["detail"] == "several Runs: run, tiny; hand in one"
