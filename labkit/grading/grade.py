@@ -5,14 +5,12 @@ Points are those of the manifest, for values alone; nothing that a cell prints, 
 
 import ast
 import builtins
-import hashlib
-import io
-import tokenize
 from functools import lru_cache
 from pathlib import Path
 
 from labkit.grading import execution as executions
 from labkit.grading import handed_in
+from labkit.grading.duplicates import answer_digest, normalised
 from labkit.grading.lab import Lab, LabError, answer_of, probe_of, source
 from labkit.grading.values import difference
 
@@ -170,28 +168,9 @@ def total(points) -> float:
     return round(float(sum(points)), 6)
 
 
-def normalised(text: str) -> str:
-    """Source without comments, blank lines and spaces between words: what makes two answers the same."""
-    words = []
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type in (tokenize.INDENT, tokenize.DEDENT):
-                words.append(tokenize.tok_name[token.type])
-            elif token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.ENDMARKER):
-                words.append("\n" if token.type == tokenize.NEWLINE else token.string)
-    except (tokenize.TokenError, SyntaxError, ValueError):  # no Python, or not to its end
-        words = [word for line in text.splitlines() for word in (*line.split(), "\n")]
-    return " ".join(words).strip()
-
-
 def digests(lab: Lab, answers: dict[str, str]) -> dict[str, str]:
-    """SHA-256 of each task's normalised answer, by which identical ones are found; empty where there is none."""
-    found = {}
-    for task, stub in lab.stubs.items():
-        text = normalised(answers.get(task, ""))
-        done = text and text != normalised(stub)
-        found[task] = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() if done else ""
-    return found
+    """Digest of each task's answer, by which identical ones are found; empty where there is none to compare."""
+    return {task: answer_digest(answers.get(task, "")) for task in lab.stubs}
 
 
 def references(lab: Lab, seed: int, sandboxed: bool = True) -> dict:

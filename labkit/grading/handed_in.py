@@ -103,6 +103,12 @@ def _data(kind, folder, is_sample):
     return sha256, tuple(map(int, labels))
 
 
+def is_own_file(run: Path, name: str) -> bool:
+    """True where a Run has this file itself: no link, nor in one, through which another's would be read."""
+    file = run / name
+    return file.is_file() and not any(place.is_symlink() for place in (file, file.parent))
+
+
 def _entry(asked, details, ended="", facts=()):
     values = {
         name: {"points": 0.0 if details[name] else most, "max_points": most, "detail": details[name]}
@@ -113,14 +119,15 @@ def _entry(asked, details, ended="", facts=()):
     if not any(details.values()):
         verdict = "right"
     return {
-        "title": asked.title, "points": points, "max_points": most, "verdict": verdict, "detail": "",
+        "title": asked.title, "points": points, "max_points": most, "verdict": verdict,
+        "detail": "no Run was handed in" if verdict == "missing" else "",
         "values": values, "facts": [list(fact) for fact in facts],
     }  # fmt: skip
 
 
 def _take(folder, name, target, most):
     """Copy one file of the Run to where nobody changes it, readable for all; what is wrong with it, or ""."""
-    if any((folder / parent).is_symlink() for parent in Path(name).parents):
+    if (folder / name).parent.is_symlink():
         return f"{name}: in a link, not in a folder of the Run"
     try:
         # Not blocking: opening a named pipe would wait for ever.

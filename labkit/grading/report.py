@@ -118,11 +118,12 @@ def grades_json(lab, results, found, seed=None) -> str:
 def feedback_names(students: list[str]) -> list[str]:
     """File names of the learners' pages: the learner's name, changed where a file or an address cannot have it.
 
-    Two names never meet in one file, on a file system that tells no capitals from small letters either.
+    Two names never meet in one file, on a file system that tells no capitals from small letters either; which of
+    them keeps its own does not depend on their order.
     """
-    taken, names = set(), []
-    for student in students:
-        name = re.sub(r"[^\w.@+-]", "_", student)[:50].lstrip(".-") or "learner"
+    taken, names = set(), {}
+    for place, student in sorted(enumerate(students), key=lambda pair: pair[1]):
+        name = re.sub(r"[^\w.@+-]", "_", student)[:60].lstrip(".-") or "learner"
         if name != student:
             name += "-" + hashlib.sha256(student.encode("utf-8", "backslashreplace")).hexdigest()[:8]
         number, unique = 1, name
@@ -130,8 +131,8 @@ def feedback_names(students: list[str]) -> list[str]:
             number += 1
             unique = f"{name}-{number}"
         taken.add(unique.casefold())
-        names.append(f"{unique}.html")
-    return names
+        names[place] = f"{unique}.html"
+    return [names[place] for place in range(len(students))]
 
 
 def _templates():
@@ -162,12 +163,19 @@ def _task(lab, name, entry):
         "title": title,
         "points": entry["points"],
         "max_points": most,
-        "detail": shown(entry["detail"]),
-        "values": values,
+        "detail": "" if entry["verdict"] == "not done" else shown(entry["detail"]),  # its meaning says it
+        "values": values if _worth_a_table(entry) else [],
         "facts": [(shown(fact), shown(text)) for fact, text in entry.get("facts", [])],
         "outcome": verdicts.outcome(entry["verdict"], entry["points"], most),
         **verdicts.in_words(lab, name, entry["verdict"]),
     }
+
+
+def _worth_a_table(entry):
+    """Whether it says more than the task's own line to show each value of a task."""
+    if entry["verdict"] in ("missing", "not done"):
+        return False
+    return len(entry["values"]) > 1 or entry["verdict"] in ("wrong", "partly right")
 
 
 def _said(value):

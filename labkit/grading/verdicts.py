@@ -66,7 +66,7 @@ RUN_WORDS = {
     ),
     "missing": (
         "none",
-        "There is no Run in what you handed in.",
+        "No Run was graded.",
         "put the whole folder of the Run beside your notebook: recipe, history, summary and checkpoint.",
     ),
 }

@@ -260,6 +260,7 @@ def test_links_pipes_folders_and_huge_files_are_not_read(tiny, run, tmp_path):
     (run / "summary.json").unlink()
     os.mkfifo(run / "summary.json")
     entry = handed_in.examine(tiny, run)
+    assert [name for name in handed_in.TAKEN if handed_in.is_own_file(run, name)] == ["history.jsonl"]
     assert {name: value["detail"] for name, value in entry["values"].items()} == {
         "complete": "summary.json: not a file",
         "recipe": "recipe.yaml: a link, hand in the file itself",

@@ -184,6 +184,13 @@ def test_hostile_names_and_details_stay_text(tiny, tmp_path):
     assert "&lt;img src=x onerror=alert(1)&gt; {{ 7 * 7 }}" in text
 
 
+def test_names_of_pages_do_not_depend_on_the_order_of_learners():
+    there, back = report.feedback_names(HOSTILE), report.feedback_names(HOSTILE[::-1])
+    assert there == back[::-1]
+    assert {"Anna.html", "anna-2.html", "王小明.html"} <= set(there)
+    assert all(len(name.encode()) < 256 and "/" not in name and not name.startswith(".") for name in there)
+
+
 def test_a_learners_page_names_nobody_else_and_reaches_nowhere(tiny, tmp_path):
     learners = a_class()
     report.write(tiny, learners, tmp_path)

@@ -189,7 +189,8 @@ def test_any_text_has_a_digest(tiny):
         found = grade.digests(tiny, {"steps": text})
         assert set(found) == {"steps", "triangle", "total"} and found["triangle"] == ""
     assert grade.digests(tiny, tiny.stubs) == dict.fromkeys(tiny.stubs, "")
-    assert len(set(grade.digests(tiny, tiny.solutions).values())) == 3
+    long = {task for task, digest in grade.digests(tiny, tiny.solutions).items() if digest}
+    assert long == {"triangle"}  # others are too short to be evidence
 
 
 def test_nothing_graded_is_a_whole_row(tiny):
