@@ -44,8 +44,8 @@ def learners_text(text: str) -> str:
 def notebook(master: dict, place: str, book_url: str = "") -> dict:
     """The learner's notebook of a master (nbformat 4, as JSON) at `place`, such as labs/cifar10.
 
-    It stands alone: links to other files of the project lead to the book at `book_url`, or are plain text; what only
-    the book can show of MyST is written as Jupyter shows it.
+    It stands alone: links to other files of the project lead to the book at `book_url`, or are plain text, as
+    references by name are, which only the book resolves.
     """
     found = labs.learners(master)
     found["metadata"] = {"kernelspec": found["metadata"]["kernelspec"], "language_info": {"name": "python"}}
@@ -108,39 +108,25 @@ def _zipped(contents, folder):
 # -- Markdown for a notebook that stands alone ---------------------------------------------------------
 
 LABEL = re.compile(r"^\([\w-]+\)=\n", re.M)
-LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)\s]+)\)")  # to a file
-ROLE = re.compile(r"\{([a-z:-]+)\}`([^`<]*)(?:<([^`>]*)>)?`")
-DIRECTIVE = re.compile(r"^(`{3,}|:{3,})\{([a-z-]+)\} *(.*)\n((?:.*\n)*?)\1 *$", re.M)
-BOXES = {"admonition", "hint", "important", "note", "tip", "warning"}
+LINK = re.compile(r"`[^`\n]*`|(!?)\[([^\]]*)\]\((?!\w+:|#)([^)\s]+)\)")  # code, or a link to a file
+ROLE = re.compile(r"\{(?:cite|doc|eq|numref|ref|term)\}`([^`<]*)(?:<([^`>]*)>)?`")
 
 
 def _plain_markdown(text, place, book_url):
-    def directive(match):
-        _, name, title, body = match.groups()
-        body = re.sub(r"\A(:[\w-]+:.*\n)+", "", body).strip("\n")  # its options
-        if name == "dropdown":
-            return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"
-        if name == "math":
-            return f"$$\n{body}\n$$"
-        if name in BOXES:
-            lines = [f"**{title or name.capitalize()}**", "", *body.splitlines()]
-            return "\n".join(f"> {line}".rstrip() for line in lines)
-        return match[0]
-
     def role(match):
-        name, shown, target = match.groups()
-        if name == "math":
-            return f"${shown}$"
+        shown, target = match.groups()
         return shown.strip() if target else f"`{shown.rpartition('/')[2]}`"
 
     def link(match):
         image, shown, target = match.groups()
+        if target is None:  # code
+            return match[0]
         file, _, anchor = target.partition("#")
         if image or not book_url or not file.endswith(".md"):
             return shown
         page = posixpath.normpath(f"/{place}/{file.removesuffix('.md')}")
         return f"[{shown}]({book_url}{page}.html{'#' + anchor if anchor else ''})"
 
-    for pattern, replacement in ((LABEL, ""), (DIRECTIVE, directive), (ROLE, role), (LINK, link)):
+    for pattern, replacement in ((LABEL, ""), (ROLE, role), (LINK, link)):
         text = pattern.sub(replacement, text)
     return text.strip("\n")
