@@ -90,6 +90,8 @@ def verify(lab: Lab, found: dict[str, bytes], *, sandboxed: bool = True, train: 
 def require_runs(lab: Lab, found: dict[str, bytes]) -> None:
     """LabError where the learner's notebook fails beside what its zip brings, with the packages of this environment."""
     import nbformat
+    from jupyter_client.kernelspec import KernelSpecManager
+    from jupyter_client.manager import AsyncKernelManager
     from nbclient import NotebookClient
     from nbclient.exceptions import CellControlSignal, CellExecutionError, DeadKernelError
 
@@ -100,9 +102,13 @@ def require_runs(lab: Lab, found: dict[str, bytes]) -> None:
             packed.extractall(folder)
         place = Path(folder, name)
         notebook = nbformat.read(place / f"{name}.ipynb", as_version=4)
-        client = NotebookClient(notebook, timeout=CELL_SECONDS, resources={"metadata": {"path": str(place)}})
+        # This environment's kernel; looking for others would leave a folder in the home.
+        kernels = KernelSpecManager(kernel_dirs=[str(Path(sys.prefix, "share/jupyter/kernels"))])
+        kernel = AsyncKernelManager(kernel_spec_manager=kernels)
+        resources = {"metadata": {"path": str(place)}}
+        client = NotebookClient(notebook, km=kernel, timeout=CELL_SECONDS, resources=resources)
         try:
-            client.execute(env=environment | {"TMPDIR": folder, "IPYTHONDIR": f"{folder}/.ipython"})
+            client.execute(cleanup_kc=True, env=environment | {"TMPDIR": folder, "IPYTHONDIR": f"{folder}/.ipython"})
         except CellExecutionError as error:
             raise LabError(f"{name}.ipynb, cell {_failed(notebook)}: {error.ename}: {error.evalue}") from None
         except (CellControlSignal, DeadKernelError) as error:
