@@ -1,0 +1,135 @@
+"""What an execution tells of each cell, and whose values count."""
+
+import os
+import shutil
+
+import pytest
+
+from labkit.grading import execution, sandbox
+from labkit.grading.lab import load
+from tests.grading.check_lab import check, mutants_of
+from tests.grading.conftest import TINY
+
+PASSED = {"outcome": "passed", "error": ""}
+
+
+@pytest.fixture(params=[True, False], ids=["sandbox", "no sandbox"])
+def executed(request):
+    """Function that executes a lab with these answers, the others the master's."""
+    if request.param and sandbox.unavailable():
+        pytest.skip(sandbox.unavailable())
+
+    def executed(lab, **answers):
+        return execution.execute(lab, lab.solutions | answers, seed=7, sandboxed=request.param)
+
+    return executed
+
+
+@pytest.fixture
+def edited(tmp_path):
+    """Function that gives the tiny lab another text in the place of one."""
+
+    def edited(file, old, new):
+        folder = tmp_path / "tiny"
+        if not folder.exists():
+            shutil.copytree(TINY, folder)
+        text = (folder / file).read_text()
+        assert old in text
+        (folder / file).write_text(text.replace(old, new, 1))
+        return load("tiny", folder)
+
+    return edited
+
+
+def test_the_master_passes_and_is_the_same_again(tiny, executed):
+    found = executed(tiny)
+    assert set(map(str, found["cells"].values())) == {str(PASSED)}
+    assert list(found["cells"]) == [cell["id"] for cell in tiny.graded_notebook({}, 7)["cells"]]
+    assert (found["attempts"], found["stopped"]) == (1, "")
+    assert found["values"]["steps"] == {"steps": 44}
+    assert found == executed(tiny)
+
+
+def test_errors_are_told_in_a_line(tiny, executed):
+    found = executed(
+        tiny, steps="steps = batch_size", triangle="raise ValueError('first\\nsecond')", total="total = 1 +"
+    )
+    errors = {cell: found["cells"][f"answer-{cell}"]["error"] for cell in tiny.solutions}
+    assert errors["steps"] == "NameError: name 'batch_size' is not defined"
+    assert errors["triangle"] == "ValueError: first"
+    assert errors["total"].startswith("SyntaxError: invalid syntax")
+    assert found["cells"]["cell-002"] == PASSED
+    assert found["values"] == {}
+
+
+def test_an_answer_that_failed_after_its_value_was_there_counts_for_nothing(tiny, executed):
+    found = executed(tiny, steps="steps = 44\nassert False")
+    assert found["cells"]["probe-steps-5"] == PASSED
+    assert "steps" not in found["values"] and found["values"]["total"]
+
+
+def test_a_kernel_that_dies_costs_its_task(tiny, executed):
+    found = executed(tiny, triangle="import os\nos._exit(1)")
+    assert found["attempts"] == 2
+    assert found["cells"]["answer-triangle"]["outcome"] == "crashed"
+    assert found["cells"]["probe-triangle-9"]["outcome"] == "not run"
+    assert found["cells"]["answer-steps"] == PASSED
+    assert found["values"] == {"steps": {"steps": 44}}
+
+
+def test_a_probe_that_never_ends_costs_its_task(edited, executed):
+    lab = edited("grading.yaml", "title: A schedule", "title: A schedule\n    time_limit: 2")
+    found = executed(lab, triangle="import time\ntriangle = lambda *given: time.sleep(1000)", total="total = 50.0")
+    assert found["attempts"] == 2
+    assert found["cells"]["answer-triangle"] == PASSED
+    assert found["cells"]["probe-triangle-9"]["outcome"] == "timed out"
+    assert found["values"] == {"steps": {"steps": 44}, "total": {"total": 50.0}}
+
+
+def test_a_cell_of_the_masters_that_dies_is_the_fault_of_the_answer_before_it(edited, executed):
+    shared = "```{code-cell} python3\nimport os\nif steps == 45:\n    os._exit(1)\n```\n\n"
+    lab = edited("lab.md", "**Task 2.**", shared + "**Task 2.**")
+    found = executed(lab, steps="steps = 45")
+    assert found["attempts"] == 2
+    assert found["cells"]["cell-007"] == PASSED  # in the second attempt
+    assert set(found["values"]) == {"steps", "triangle", "total"}  # what it emitted before that was only wrong
+    assert found["values"]["steps"] == {"steps": 45}
+
+
+def test_the_time_for_all_cells(edited, executed):
+    lab = edited("grading.yaml", "total_time: 60", "total_time: 8")
+    found = executed(lab, triangle="import time\ntime.sleep(1000)")
+    assert found["stopped"] == "time"
+    assert found["cells"]["answer-triangle"]["outcome"] == "timed out"
+    assert found["cells"]["probe-total-12"]["outcome"] == "not run"
+    assert found["values"] == {"steps": {"steps": 44}}
+
+
+def test_memory_is_freed_with_the_task(tiny, executed):
+    found = executed(tiny, steps="kept = []\nwhile True:\n    kept.append(np.ones(2_000_000))")
+    assert (found["stopped"], found["attempts"]) == ("memory", 2)
+    assert found["cells"]["answer-steps"]["outcome"] == "crashed"
+    assert set(found["values"]) == {"triangle", "total"}
+
+
+def test_a_broken_environment_is_not_the_learners_fault(tiny, monkeypatch):
+    monkeypatch.setattr(sandbox, "python", lambda: "/usr/bin/false")
+    with pytest.raises(execution.ExecutionError, match="^tiny: could not be executed: "):
+        execution.execute(tiny, tiny.solutions, 7, sandboxed=False)
+
+
+def test_nothing_is_left_behind(tiny, executed, tmp_path, monkeypatch):
+    import tempfile
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = set(os.listdir("/dev/shm"))
+    executed(tiny)
+    assert not list(tmp_path.iterdir())
+    assert set(os.listdir("/dev/shm")) == before
+
+
+@pytest.mark.slow
+def test_wrong_answers_get_what_they_declare(tiny, sandboxed):
+    rows = check(tiny, mutants_of(tiny))
+    assert [row for row in rows if not row.right] == []
+    assert len(rows) == 6 + len(mutants_of(tiny))
