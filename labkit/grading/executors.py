@@ -38,7 +38,7 @@ class Pool:
     def call(self, function, *arguments):
         """What one call gives; raises what it raises, BatchError where its process dies."""
         try:
-            return self.executor.submit(function, *arguments).result()
+            return self.executor.submit(_told_to_end, function, *arguments).result()
         except (futures.BrokenExecutor, futures.CancelledError):
             raise BatchError("the process that executes the master has died: is there memory left?") from None
 
@@ -46,7 +46,7 @@ class Pool:
         """Yield (student, result, "") or (student, None, why not) as they come; `tasks` make the function's argument.
 
         A process that dies takes those that were under way with it. Each of them is then done alone, and one that
-        kills its process again has failed.
+        kills its process there, twice, has failed.
         """
         waiting = deque((student, 1, False) for student in tasks)
         running = {}
@@ -54,7 +54,7 @@ class Pool:
             while waiting and self._has_room(running, alone=waiting[0][2]):
                 student, attempt, alone = waiting.popleft()
                 try:
-                    future = self.executor.submit(function, tasks[student]())
+                    future = self.executor.submit(_told_to_end, function, tasks[student]())
                 except futures.BrokenExecutor:  # noticed only now
                     waiting.appendleft((student, attempt, alone))
                     break
@@ -73,13 +73,10 @@ class Pool:
                     yield student, future.result(), ""
                 elif _died(error) and not alone:
                     waiting.appendleft((student, attempt, True))
-                elif _died(error):
-                    yield student, None, "its process died each time"
                 elif attempt < TRIES:
                     waiting.append((student, attempt + 1, alone))
                 else:
-                    kind = "" if isinstance(error, LabkitError) else f"{type(error).__name__}: "
-                    yield student, None, f"{kind}{error}"
+                    yield student, None, _reason(error)
 
     def _has_room(self, running, alone):
         if alone or any(its for _, _, its in running.values()):
@@ -94,6 +91,12 @@ def _error(future):
 def _died(error):
     """A process has died, though perhaps by what another submission did: Dask blames all that were on its worker."""
     return isinstance(error, futures.BrokenExecutor) or type(error).__name__ == "KilledWorker"
+
+
+def _reason(error):
+    if _died(error):
+        return "its process died each time"
+    return str(error) if isinstance(error, LabkitError) else f"{type(error).__name__}: {error}"
 
 
 @contextmanager
@@ -121,6 +124,14 @@ def local(jobs: int | None, scratch: Path):
             process.kill()
         raise
     pool.executor.shutdown()
+
+
+def _told_to_end(function, *arguments):
+    """Call the function; a process that is told to end meanwhile does so, and takes nothing more from the queue."""
+    try:
+        return function(*arguments)
+    except SystemExit:  # of `_prepare`; what cleans up is done
+        os._exit(143)
 
 
 def _prepare(parent, scratch, threads):
