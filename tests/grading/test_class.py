@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from labkit.grading import sandbox
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.grading import class_of
@@ -23,10 +21,7 @@ LAB = "tests/grading/tiny"
 PORT = "47113"  # of the server that the hostile ones call
 UNWATCHED = {".git", ".venv", "_build", "data", "runs", "__pycache__", ".pytest_cache", ".ruff_cache"}
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(sandbox.unavailable()), reason=f"this class needs its sandbox: {sandbox.unavailable()}"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("sandboxed")]
 
 
 def listing(*folders):

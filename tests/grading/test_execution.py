@@ -16,8 +16,8 @@ PASSED = {"outcome": "passed", "error": ""}
 @pytest.fixture(params=[True, False], ids=["sandbox", "no sandbox"])
 def executed(request):
     """Function that executes a lab with these answers, the others the master's."""
-    if request.param and sandbox.unavailable():
-        pytest.skip(sandbox.unavailable())
+    if request.param:
+        request.getfixturevalue("sandboxed")
 
     def executed(lab, **answers):
         return execution.execute(lab, lab.solutions | answers, seed=7, sandboxed=request.param)
