@@ -12,7 +12,6 @@ from labkit.grading import sandbox
 from labkit.grading.lab import Lab, answer_of, probe_of
 from labkit.runtime import LabkitError
 
-START = 60.0  # seconds for pytest and a kernel to start, beyond the cells' own
 STOPS = ("timed out", "crashed")
 
 
