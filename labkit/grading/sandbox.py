@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +73,8 @@ def unavailable() -> str:
     version = subprocess.run(["bwrap", "--version"], capture_output=True, text=True).stdout
     if os.geteuid() != 0 and tuple(map(int, re.findall(r"\d+", version)[:2])) < (0, 8):
         return f"{version.strip()} is too old: 0.8 or newer is needed where one is not root"
+    if seen := exposed([REPO]):
+        return seen
     try:
         ended = run([python(), "-c", "import labkit"], limits=Limits(seconds=30, memory_mb=500))
     except SandboxError as error:
@@ -149,6 +152,17 @@ def _bubblewrap(readable=()):
     for key, value in _environment(HOME).items():
         arguments += ["--setenv", key, value]
     return arguments
+
+
+def exposed(paths: Iterable[Path]) -> str:
+    """"" where no sandbox sees any of these folders, otherwise a line that names one, and where it lies."""
+    bound = [Path(folder) for folder in SYSTEM] + [source for source, _ in _project()]
+    for path in paths:
+        real = Path(path).resolve()
+        for seen in bound:
+            if real.is_relative_to(seen.resolve()):
+                return f"{path}: lies in {seen}, which every sandbox sees: choose another place"
+    return ""
 
 
 def _project():

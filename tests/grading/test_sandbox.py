@@ -182,6 +182,18 @@ def _running(word):
             and process.status() != psutil.STATUS_ZOMBIE and process.pid != os.getpid()]  # fmt: skip
 
 
+def test_what_every_sandbox_sees_is_no_place_for_a_lab(repo_root, tmp_path, monkeypatch):
+    (tmp_path / "link").symlink_to("/usr/share")
+    assert sandbox.exposed([repo_root, repo_root / "labs" / "cifar10", tmp_path]) == ""
+    places = [Path("/usr/src/app"), tmp_path / "link" / "handed-in", Path(sys.prefix) / "labs", repo_root / "labkit"]
+    for place in places:
+        assert sandbox.exposed([tmp_path, place]).startswith(f"{place}: lies in ")
+    monkeypatch.setattr(sandbox, "REPO", Path("/usr/src/app"))
+    sandbox.unavailable.cache_clear()
+    assert sandbox.unavailable().startswith("/usr/src/app: lies in /usr, which every sandbox sees")
+    sandbox.unavailable.cache_clear()
+
+
 def _wait(condition, seconds=20):
     deadline = time.monotonic() + seconds
     while not condition():
