@@ -4,6 +4,7 @@ import io
 import posixpath
 import re
 import zipfile
+from pathlib import Path
 
 from labkit.grading import lab as labs
 from labkit.grading.lab import Lab
@@ -11,8 +12,10 @@ from labkit.runtime import REPO
 
 CODE = ("labkit", "data_scripts")  # folders; their Python files go along
 TOP = ("LICENSE", "constraints.txt", "pyproject.toml", "requirements.txt")
-OF_THE_LAB = {".py", ".sh", ".json", ".jsonl", ".yaml"}  # the recipe, start files, recorded Runs; never lab.md
-MASTERS = {"grading.yaml"}  # it names the settings of the instructor's own Run
+# Of the lab's folder, what learners have too: recipe, start files, recorded Runs. All else is the instructor's: master
+# and manifest, whatever an editor keeps of them, what was handed in, grades.
+OF_THE_LAB = ("recipe.yaml", "job.yaml", "*.py", "runs/**/*", "parity/**/*", "scripts/**/*")
+KINDS = {".py", ".sh", ".json", ".jsonl", ".yaml"}
 DATE = (1980, 1, 1, 0, 0, 0)  # of each file in the zip: the same lab gives the same bytes
 README = """\
 # {title}
@@ -76,6 +79,16 @@ def files(lab: Lab, book_url: str = "") -> dict[str, bytes]:
     }
 
 
+def of_the_lab(folder: Path) -> list[Path]:
+    """The files of a lab's folder that learners have too."""
+    found = sorted({path for pattern in OF_THE_LAB for path in folder.glob(pattern) if path.suffix in KINDS})
+    return [path for path in found if path.is_file() and not any(map(_left_out, path.relative_to(folder).parts))]
+
+
+def _left_out(part):
+    return part.startswith((".", "__")) or part == "checkpoints"
+
+
 def unzipped(data: bytes) -> dict[str, bytes]:
     """The files in a zip, by name."""
     with zipfile.ZipFile(io.BytesIO(data)) as packed:
@@ -87,11 +100,7 @@ def _project(lab):
     found = {file: REPO / file for file in TOP}
     for folder in CODE:
         found |= {path.relative_to(REPO).as_posix(): path for path in (REPO / folder).rglob("*.py")}
-    for path in lab.folder.rglob("*"):
-        inside = path.relative_to(lab.folder)
-        hidden = any(part.startswith((".", "__")) or part == "checkpoints" for part in inside.parts)
-        if path.suffix in OF_THE_LAB and path.name not in MASTERS and not hidden:
-            found[f"labs/{lab.name}/{inside.as_posix()}"] = path
+    found |= {f"labs/{lab.name}/{path.relative_to(lab.folder).as_posix()}": path for path in of_the_lab(lab.folder)}
     return {name: path.read_bytes() for name, path in found.items()}
 
 

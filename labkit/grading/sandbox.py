@@ -21,13 +21,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.grading import syscalls
+from labkit.grading import handout, syscalls
 from labkit.runtime import REPO, LabkitError, data_root
 
 HOME = "/tmp/home"  # inside: working directory and home
 DISK_MB = 500  # what the sandbox's temporary folder holds, and the largest file
 WATCH = 0.2  # seconds between two looks at memory and processes
-HIDDEN = ("lab.md", "grading.yaml")  # of a lab's folder: solutions, probes and points
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin")
 SETTINGS = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "fonts", "localtime", "passwd", "group",
             "nsswitch.conf", "hosts")  # fmt: skip
@@ -140,12 +139,15 @@ def _bubblewrap(readable=()):
     arguments += ["--perms", "0755", "--dir", "/etc"]
     for name in SETTINGS:
         arguments += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-    bound = {Path(folder) for folder in SYSTEM}
+    bound, made = {Path(folder) for folder in SYSTEM}, set()
     for source, place in [*_project(), *((path, path) for path in readable)]:
         if any(bound.intersection([place, *place.parents])):
             continue
         bound.add(place)
         for parent in list(place.parents)[-2::-1]:  # bubblewrap's own would be closed to another user
+            if parent in made:
+                continue
+            made.add(parent)
             arguments += ["--perms", "0755", "--dir", str(parent)]
         arguments += ["--ro-bind", str(source), str(place)]
     arguments += ["--clearenv"]
@@ -171,9 +173,8 @@ def _project():
     folders = [(base.resolve(), base), (base.resolve(), base.resolve())]
     folders += [(folder, folder) for folder in (Path(sys.prefix).resolve(), REPO / "labkit")]
     folders += [(folder, folder) for folder in [data_root().resolve() / "sample"] if folder.is_dir()]
-    for file in sorted((REPO / "labs").glob("*/*")):
-        if file.name not in HIDDEN and file.suffix != ".ipynb" and not file.name.startswith((".", "__")):
-            folders.append((file, file))
+    for lab in sorted((REPO / "labs").glob("*/")):
+        folders += [(file, file) for file in handout.of_the_lab(lab)]
     return folders
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from labkit.grading import sandbox
+from labkit.grading import handout, sandbox
 from labkit.grading.sandbox import Limits
 
 LIMITS = Limits(seconds=30, memory_mb=300, processes=40, output_mb=1)
@@ -192,6 +192,24 @@ def test_what_every_sandbox_sees_is_no_place_for_a_lab(repo_root, tmp_path, monk
     sandbox.unavailable.cache_clear()
     assert sandbox.unavailable().startswith("/usr/src/app: lies in /usr, which every sandbox sees")
     sandbox.unavailable.cache_clear()
+
+
+def test_of_a_lab_it_sees_what_learners_have(sandboxed, repo_root, tmp_path, monkeypatch):
+    shutil.copytree(repo_root / "labkit", tmp_path / "labkit", ignore=shutil.ignore_patterns("__pycache__"))
+    lab = tmp_path / "labs" / "tiny"
+    learners = {"recipe.yaml", "train.py", "runs/mine/history.jsonl", "parity/a/report.json", "scripts/run_eval.sh"}
+    instructors = {"lab.md", "lab.md.bak", "lab.md~", "lab-old.md", "grading.yaml", "grading.old.yaml", "lab.ipynb",
+                   "handed-in/ann/lab.ipynb", "handed-in/ann/recipe.yaml", "graded/grades.json", "runs/lab.md.bak",
+                   ".lab.md.swp", "runs/mine/checkpoints/note.json", ".ipynb_checkpoints/train.py"}  # fmt: skip
+    for name in learners | instructors:
+        (lab / name).parent.mkdir(parents=True, exist_ok=True)
+        (lab / name).write_text("x")
+    monkeypatch.setattr(sandbox, "REPO", tmp_path)
+    code = f"import os\nfor folder, _, names in os.walk({str(lab)!r}):\n" \
+           "    for name in names: print(os.path.join(folder, name))"  # fmt: skip
+    ended = sandbox.run([sandbox.python(), "-c", code], limits=LIMITS)
+    assert {str(Path(line).relative_to(lab)) for line in ended.output.decode().splitlines()} == learners
+    assert {str(file.relative_to(lab)) for file in handout.of_the_lab(lab)} == learners
 
 
 def _wait(condition, seconds=20):
