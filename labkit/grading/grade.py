@@ -79,7 +79,7 @@ def _without_values(lab, task, answers, execution):
         return "missing", f"the notebook has no cell answer-{task}"
     if normalised(answers[task]) == normalised(lab.stubs[task]):
         return "not done", "the cell is as it was handed out"
-    return _failure(execution, _cells_of(lab, task)[0])
+    return _failure(execution, _cells_of(lab, task)[0], answers[task])
 
 
 def _lost_probes(lab, task, execution):
@@ -89,14 +89,17 @@ def _lost_probes(lab, task, execution):
     return dict(sorted(lost.items(), key=lambda item: item[1][0] == "error"))
 
 
-def _failure(execution, cell):
-    """Why a cell did not pass plainly, as verdict and detail, both empty where it did. No outcome at all is none."""
+def _failure(execution, cell, answer=""):
+    """Why a cell did not pass plainly, as verdict and detail, both empty where it did. No outcome at all is none.
+
+    answer: its source, where that is the learner's.
+    """
     found = execution["cells"].get(cell, {"outcome": "not run", "error": ""})
     match found["outcome"]:
         case "passed":
             return "", ""
         case "error":
-            return "error", f"raised {_told(found['error'], cell.startswith('answer-'))}"
+            return "error", f"raised {_told(found['error'], answer)}"
         case "timed out":
             return "timed out", "took longer than allowed"
         case "crashed":
@@ -153,14 +156,15 @@ def _names_emitted(text):
     return frozenset(node.args[0].value for node in calls if isinstance(node.args[0], ast.Constant))
 
 
-def _told(error, own):
+def _told(error, answer):
     """Name of an error's type, and in an answer of its line. No message, and no name but Python's own.
 
-    An answer runs behind the probes of the tasks before it, and could put what these have left into its words.
+    An answer runs behind the probes of the tasks before it, and could put what these have left into its words, or
+    into a number that is none of its lines.
     """
-    name, line = re.match(r"(\w*)(, line \d+)?", error).groups()
+    name, line = re.match(r"(\w*)(?:, line (\d+))?", error).groups()
     known = name if isinstance(getattr(builtins, name, None), type) else "an error"
-    return known + (line or "" if own else "")
+    return f"{known}, line {line}" if line and 1 <= int(line) <= len(answer.splitlines()) else known
 
 
 def _message(error):

@@ -158,10 +158,14 @@ def test_details_tell_nothing_hidden(scored):
 
 def test_of_the_learners_own_error_type_and_line_are_told(scored):
     """Its message could hold what a probe of a task before it has left in the kernel."""
-    detail = scored(answer_steps="NameError, line 3: name 'bacth' is not defined\nand")["steps"]["detail"]
+    three = {"steps": "a = 1\nb = 2\nc = bacth"}
+    detail = scored(three, answer_steps="NameError, line 3: name 'bacth' is not defined\nand")["steps"]["detail"]
     assert detail == "raised NameError, line 3"
-    assert scored(answer_steps="Seed4711, line 2: 4711")["steps"]["detail"] == "raised an error, line 2"
-    assert scored(answer_steps="\x1b[31mx")["steps"]["detail"] == "raised an error"
+    assert scored(three, answer_steps="Seed4711, line 2: 4711")["steps"]["detail"] == "raised an error, line 2"
+    assert scored(three, answer_steps="\x1b[31mx")["steps"]["detail"] == "raised an error"
+    for forged in (0, 4, 4711):
+        detail = scored(three, answer_steps=f"NameError, line {forged}: x")["steps"]["detail"]
+        assert detail == "raised NameError"
 
 
 def test_points_are_added_without_last_digits():
