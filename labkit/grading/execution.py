@@ -5,8 +5,10 @@ answer, so that the other tasks are judged as if it had never been there.
 """
 
 import json
+import re
 import secrets
 import time
+from pathlib import Path
 
 from labkit.grading import sandbox
 from labkit.grading.lab import Lab, answer_of, probe_of
@@ -36,6 +38,8 @@ def execute(lab: Lab, answers: dict[str, str], seed: int, sandboxed: bool = True
         cells, values, why = _attempt(lab, given, seed, deadline - time.monotonic(), sandboxed)
         stopped = stopped or why
         last = next((cell for cell in cells if cells[cell]["outcome"] in STOPS), None)
+        if fault := _fault(tasks, cells, given) if not (lost and why == "time") else "":
+            raise ExecutionError(f"{lab.name}: could not be executed: {fault}")
         task = last and _to_blame(tasks, last, given)
         if not task:
             break
@@ -59,6 +63,22 @@ def _to_blame(tasks, last, given):
     return next((tasks[cell] for cell in reversed(before) if tasks[cell] in given), None)
 
 
+def _fault(tasks, cells, given):
+    """What went wrong before an answer was executed: the machine is too slow, or the lab itself fails. "" if nothing.
+
+    What only raises behind a stub, in the place of an answer that is missing, may do so because of it.
+    """
+    behind = False
+    for cell, task in tasks.items():
+        outcome = cells[cell]["outcome"]
+        if task in given:
+            return f"cell {cell}: not reached" if outcome == "not run" else ""
+        if outcome in STOPS or (outcome == "error" and not behind):
+            return f"cell {cell}: {cells[cell]['error'] or outcome}"
+        behind = behind or task is not None
+    return ""
+
+
 def _attempt(lab, answers, seed, seconds, sandboxed):
     """One execution: cells, values, and the limit that stopped it."""
     manifest, notebook = lab.manifest, lab.graded_notebook(answers, seed)
@@ -69,6 +89,7 @@ def _attempt(lab, answers, seed, seconds, sandboxed):
         limits[cell["id"]] = (task and task.time_limit) or manifest.time_limit
     document = {"key": key, "notebook": notebook, "seconds": limits,
                 "memory": manifest.memory, "processes": manifest.processes}  # fmt: skip
+    killed = _killed_for_memory()
     ended = sandbox.run(
         [sandbox.python(), "-m", "labkit.grading.inside"],
         stdin=json.dumps(document).encode(),
@@ -76,10 +97,10 @@ def _attempt(lab, answers, seed, seconds, sandboxed):
         sandboxed=sandboxed,
     )
     cells = {cell["id"]: {"outcome": "not run", "error": ""} for cell in notebook["cells"]}
-    values, running, complete, stopped = {}, None, False, ended.stopped
+    values, running, complete, stopped, failed = {}, None, False, ended.stopped, ""
     for line in _lines(ended.output, key):
-        if line.get("end"):
-            complete = True
+        if "cell" not in line:
+            complete, failed = complete or "complete" in line, failed or line.get("failed", "")
             continue
         running = line["cell"] if line["outcome"] is None else None
         if running:
@@ -91,9 +112,19 @@ def _attempt(lab, answers, seed, seconds, sandboxed):
             values.setdefault(task, {}).update(line["values"])
     if running:
         cells[running] = {"outcome": "timed out" if ended.stopped == "time" else "crashed", "error": ""}
-    elif not complete and not ended.stopped:
-        raise ExecutionError(f"{lab.name}: could not be executed: {ended.message or f'status {ended.status}'}")
+    elif failed or not (complete or ended.stopped):
+        reason = failed or ended.message or f"status {ended.status}"
+        raise ExecutionError(f"{lab.name}: could not be executed: {reason}")
+    crashed = any(cell["outcome"] == "crashed" for cell in cells.values())
+    if crashed and not stopped and _killed_for_memory() > killed:
+        raise ExecutionError(f"{lab.name}: could not be executed: this machine ran out of memory")
     return cells, values, stopped
+
+
+def _killed_for_memory():
+    """How many processes the system has killed because it had no memory left; whose, it does not tell."""
+    found = re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(), re.MULTILINE)
+    return int(found[1]) if found else 0
 
 
 def _lines(output, key):

@@ -8,7 +8,6 @@ its memory and its files closed to others, and leaves no notebook on the disk.
 import ctypes
 import json
 import os
-import shutil
 import signal
 import sys
 import tempfile
@@ -33,42 +32,67 @@ def main() -> None:
     execute(document, out)
 
 
-def execute(document: dict, out) -> None:
-    """Have nbval execute the notebook; one line a cell's beginning, one its end."""
-    key, notebook = document["key"], document["notebook"]
-    probes = {cell["id"]: cell["metadata"].get("probe") for cell in notebook["cells"]}
-    limits = sandbox.Limits(0, document["memory"], document["processes"])
-    place = Path(tempfile.mkdtemp(dir=Path.cwd()))
-    emitted = Path(tempfile.mkdtemp(dir=Path.cwd()))
-    os.environ[values.FOLDER] = str(emitted)
+class Cells:
+    """What is written of the notebook's cells."""
 
-    def write(**line):
-        left = memoryview(json.dumps({"key": key, **line}).encode() + b"\n")
-        while left:
-            left = left[out.write(left) :]
+    def __init__(self, document: dict, out):
+        self.key, self.out, self.home = document["key"], out, Path.cwd()
+        self.probes = {cell["id"]: cell["metadata"].get("probe") for cell in document["notebook"]["cells"]}
+        self.limits = sandbox.Limits(0, document["memory"], document["processes"])
+        self.emitted = self.home
 
-    def say(cell, outcome, error):
+    def begin(self, cell: str) -> str:
+        """A cell begins; a probe emits into a folder of its own, which no answer has seen. OSError."""
+        self._write(cell=cell, outcome=None)
+        if not self.probes[cell]:
+            return ""
+        self.emitted = Path(tempfile.mkdtemp(dir=self.home))
+        return f"__import__('os').environ[{values.FOLDER!r}] = {str(self.emitted)!r}\n"
+
+    def end(self, cell: str, outcome: str, error: str) -> str:
         """The outcome as it was written."""
         found, stopped = {}, ""
-        if outcome is None:
-            _empty(emitted)
-        elif outcome == "passed" and probes[cell]:
+        if outcome == "passed" and self.probes[cell]:
             try:
-                found = values.read(emitted).get(probes[cell], {})
+                found = values.read(self.emitted).get(self.probes[cell], {})
             except (OSError, ValueError):
                 outcome, error = "error", "ValueError"
         if outcome in ("passed", "error"):  # what a cell has used up is not to be the next one's fault
-            stopped = sandbox.exceeded(os.getpid(), limits)
+            stopped = sandbox.exceeded(os.getpid(), self.limits)
         if stopped:
             outcome, error, found = "crashed", "", {}
-        write(cell=cell, outcome=outcome, error=error, values=found, stopped=stopped)
+        self._write(cell=cell, outcome=outcome, error=error, values=found, stopped=stopped)
         return outcome
 
-    run_pytest(notebook, document["seconds"], say, place)
-    write(end=True)
+    def fail(self, reason: str) -> None:
+        """Nothing more is executed, for no reason that is in the notebook."""
+        self._write(failed=reason)
+
+    def complete(self) -> None:
+        """All has been executed that can be."""
+        self._write(complete=True)
+
+    def _write(self, **line):
+        left = memoryview(json.dumps({"key": self.key, **line}).encode() + b"\n")
+        while left:
+            left = left[self.out.write(left) :]
 
 
-def run_pytest(notebook: dict, seconds: dict, say, place: Path) -> None:
+def execute(document: dict, out) -> None:
+    """Have nbval execute the notebook; one line a cell's beginning, one its end, and one at the end of all."""
+    cells = Cells(document, out)
+    place = Path(tempfile.mkdtemp(dir=Path.cwd()))
+    os.chdir("/")  # pytest goes back to where it was, which an answer could have deleted
+    try:
+        status = run_pytest(document["notebook"], document["seconds"], cells, place)
+    except Exception as error:
+        return cells.fail(f"{type(error).__name__}: {error}")
+    if status in (0, 1, 2):  # passed, failed, ended by a cell
+        return cells.complete()
+    cells.fail(f"pytest ended with {status}")
+
+
+def run_pytest(notebook: dict, seconds: dict, cells: Cells, place: Path) -> int:
     """pytest with nbval and nothing else, in this process; the notebook is on the disk only until it is read."""
     # nbformat's validator would load it, for addresses on the web that no notebook here has: a second's work.
     sys.modules["rfc3987_syntax"] = None
@@ -88,16 +112,7 @@ def run_pytest(notebook: dict, seconds: dict, say, place: Path) -> None:
     os.environ.pop("PYTEST_ADDOPTS", None)
     arguments = ["-p", "nbval.plugin", "-p", "no:cacheprovider", "--noconftest", "-c", os.devnull, "--rootdir", place,
                  "--capture=no", "--nbval-lax", "--nbval-current-env", file]  # fmt: skip
-    pytest.main([str(argument) for argument in arguments], plugins=[Report(seconds, say), Forget()])
-
-
-def _empty(folder):
-    """Make the folder of values anew, whatever an answer has done to it: a probe's are those that it emits itself."""
-    if folder.is_symlink() or folder.is_file():
-        folder.unlink()
-    elif folder.exists():
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)
+    return int(pytest.main([str(argument) for argument in arguments], plugins=[Report(seconds, cells), Forget()]))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import pytest
 from nbval.plugin import NbCellError
 
 LONGEST = 300  # characters of an error's message
+TO_END = 5  # seconds that an interrupted cell has
 
 
 class KernelDied(Exception):
@@ -16,14 +17,14 @@ class KernelDied(Exception):
 
 
 class Report:
-    """Calls `say(cell, None, "")` when a cell begins and `say(cell, outcome, error)`, which may correct it, at its end.
+    """Has `cells` told when a cell begins, which gives what is executed before it, and how it ended, which it corrects.
 
     A cell that times out or kills the kernel is the last one: what comes after it would be judged by its ruins.
     """
 
-    def __init__(self, seconds: dict[str, float], say):
-        self.seconds, self.say = seconds, say
-        self.kernel = None
+    def __init__(self, seconds: dict[str, float], cells):
+        self.seconds, self.cells = seconds, cells
+        self.kernel = self.begun = None
 
     def pytest_collection_modifyitems(self, items):
         for item in items:  # markers in a learner's comments
@@ -34,9 +35,11 @@ class Report:
         result = yield
         if item.parent.kernel is not self.kernel:
             self.kernel = item.parent.kernel
-            self.kernel.get_message = _watchful(self.kernel, self.kernel.get_message)
-        item.config.option.nbval_cell_timeout = self.seconds[item.cell.id]
-        self.say(item.cell.id, None, "")
+            self.kernel.get_message = _watchful(item.parent, self.kernel.get_message)
+        # nbval would wait 5 seconds for the end of the output, whatever the cell may take.
+        item.config.option.nbval_cell_timeout = item.output_timeout = self.seconds[item.cell.id]
+        self.begun = item.cell.id
+        item.cell.source = self.cells.begin(item.cell.id) + item.cell.source
         return result
 
     @pytest.hookimpl(wrapper=True)
@@ -44,23 +47,31 @@ class Report:
         report = yield
         # What the teardown says is left out: on a slow machine a kernel's end may look like a crash.
         if call.when == "call":
-            outcome = self.say(item.cell.id, *_outcome(item, call.excinfo and call.excinfo.value))
+            outcome = self.cells.end(item.cell.id, *_outcome(item, call.excinfo and call.excinfo.value))
             if outcome in ("timed out", "crashed"):
                 item.session.shouldstop = outcome
+        elif call.when == "setup" and call.excinfo:
+            if self.begun == item.cell.id:
+                self.cells.end(item.cell.id, "crashed", "")
+            else:
+                self.cells.fail(f"no kernel: {call.excinfo.exconly()}")
+            item.session.shouldstop = "setup"
         return report
 
 
-def _watchful(kernel, get_message):
+def _watchful(notebook, get_message):
     """nbval's way to wait for a message, but a kernel that has died is noticed within a second."""
 
     def watchful(stream, timeout=None):
+        if notebook.timed_out:  # the cell has been interrupted
+            timeout = min(timeout, TO_END)
         deadline = time.monotonic() + timeout
         while True:
             left = deadline - time.monotonic()
             try:
                 return get_message(stream, timeout=max(0, min(left, 0.5)))
             except Empty:
-                if not kernel.is_alive():
+                if not notebook.kernel.is_alive():
                     raise KernelDied("the kernel died") from None
                 if left <= 0.5:
                     raise

@@ -55,9 +55,9 @@ def test_errors_are_told_in_a_line(tiny, executed):
         tiny, steps="steps = batch_size", triangle="raise ValueError('first\\nsecond')", total="total = 1 +"
     )
     errors = {cell: found["cells"][f"answer-{cell}"]["error"] for cell in tiny.solutions}
-    assert errors["steps"] == "NameError: name 'batch_size' is not defined"
-    assert errors["triangle"] == "ValueError: first"
-    assert errors["total"].startswith("SyntaxError: invalid syntax")
+    assert errors["steps"] == "NameError, line 1: name 'batch_size' is not defined"
+    assert errors["triangle"] == "ValueError, line 1: first"
+    assert errors["total"].startswith("SyntaxError, line 1: invalid syntax")
     assert found["cells"]["cell-002"] == PASSED
     assert found["values"] == {}
 
@@ -116,6 +116,70 @@ def test_a_broken_environment_is_not_the_learners_fault(tiny, monkeypatch):
     monkeypatch.setattr(sandbox, "python", lambda: "/usr/bin/false")
     with pytest.raises(execution.ExecutionError, match="^tiny: could not be executed: "):
         execution.execute(tiny, tiny.solutions, 7, sandboxed=False)
+
+
+@pytest.mark.parametrize("fails", ["import time; time.sleep(1000)", "import os; os._exit(1)", "1 / 0"])
+def test_what_fails_before_any_answer_is_not_the_learners_fault(edited, executed, fails):
+    edited("grading.yaml", "time_limit: 10", "time_limit: 2")
+    lab = edited("lab.md", "batch = 32", f"batch = 32\n{fails}")
+    with pytest.raises(execution.ExecutionError, match="^tiny: could not be executed: cell cell-002: "):
+        executed(lab)
+
+
+def test_too_little_time_to_reach_an_answer_is_not_the_learners_fault(edited, executed):
+    lab = edited("grading.yaml", "total_time: 60", "total_time: 0.1")
+    with pytest.raises(execution.ExecutionError, match="^tiny: could not be executed: cell "):
+        executed(lab)
+
+
+def test_a_kernel_that_does_not_start_is_not_the_learners_fault(tiny, tmp_path, monkeypatch):
+    (tmp_path / "ipykernel_launcher.py").write_text("raise SystemExit(1)")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexport PYTHONPATH={tmp_path}:$PYTHONPATH\nexec {sandbox.python()} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sandbox, "python", lambda: str(python))
+    with pytest.raises(execution.ExecutionError, match="^tiny: could not be executed: no kernel: RuntimeError: "):
+        execution.execute(tiny, tiny.solutions, 7, sandboxed=False)
+
+
+def test_a_kernel_that_the_system_killed_for_memory_is_not_the_learners_fault(tiny, monkeypatch):
+    """The system's count is all that is made up: memory cannot run out in a test."""
+    answers = tiny.solutions | {"steps": "import os\nos.kill(os.getpid(), 9)"}
+    counted = iter([3, 4])
+    monkeypatch.setattr(execution, "_killed_for_memory", lambda: next(counted))
+    with pytest.raises(execution.ExecutionError, match="this machine ran out of memory$"):
+        execution.execute(tiny, answers, 7, sandboxed=False)
+    counted = iter([4, 4, 4, 5])
+    assert execution.execute(tiny, answers, 7, sandboxed=False)["cells"]["answer-steps"]["outcome"] == "crashed"
+
+
+def test_output_that_comes_late_is_waited_for_as_long_as_the_cell_has(tiny, executed):
+    late = "import time\nthread = get_ipython().kernel.iopub_thread\nthread.schedule(lambda: time.sleep(6))\n"
+    found = executed(tiny, steps=late + "steps = 44")
+    assert found["cells"]["answer-steps"] == PASSED
+    assert found["values"]["steps"] == {"steps": 44}
+
+
+@pytest.mark.parametrize("last", ["os.chmod(inner, 0)", "os.chmod(folder, 0)", "shutil.rmtree(folder)"])
+def test_what_an_answer_does_to_the_folder_of_values_costs_its_task_at_most(tiny, executed, last):
+    wreck = f"""
+import os, pathlib, shutil, threading, time
+folder = pathlib.Path(os.environ["LABKIT_VALUES"])
+inner = folder / "x"
+(inner / "y").mkdir(parents=True)
+{last}
+"""
+    found = executed(tiny, triangle=tiny.solutions["triangle"] + wreck)
+    assert found["attempts"] == 1
+    assert set(found["values"]) == {"steps", "triangle", "total"}
+
+
+def test_where_no_probe_can_emit_only_the_task_is_lost_that_did_it(tiny):
+    """Without a sandbox, or in one of somebody who is not root, the home is the learner's own."""
+    wreck = "import os, shutil\nhome = os.environ['HOME']\nshutil.rmtree(home)\nopen(home, 'w').close()"
+    found = execution.execute(tiny, tiny.solutions | {"triangle": wreck}, 7, sandboxed=False)
+    assert (found["attempts"], found["cells"]["probe-triangle-9"]["outcome"]) == (2, "crashed")
+    assert found["values"] == {"steps": {"steps": 44}}
 
 
 def test_nothing_is_left_behind(tiny, executed, tmp_path, monkeypatch):
