@@ -149,9 +149,10 @@ def test_nothing_of_the_host_is_seen_or_changed(attacked, repo_root, lab, tmp_pa
     found = attacked({
         "a": f"import os\nVALUE = 42\nfor place in {list(map(str, looks))}:\n"
              "    assert not os.path.exists(place), place",
-        "b": "import os\nseen = []\nfor folder, _, names in os.walk('/'):\n"
-             "    if not folder.startswith(('/proc', '/usr', '/lib')) and 'site-packages' not in folder:\n"
-             "        seen += {'lab.md', 'grading.yaml', 'lab.ipynb', 'conftest.py'}.intersection(names)\n"
+        "b": "import os\nseen = []\nfor folder, folders, names in os.walk('/'):\n"
+             "    if folder.startswith(('/proc', '/sys', '/usr', '/lib')) or 'site-packages' in folder:\n"
+             "        folders.clear()\n        continue\n"
+             "    seen += {'lab.md', 'grading.yaml', 'lab.ipynb', 'conftest.py'}.intersection(names)\n"
              "assert not seen, seen\nVALUE = 42",
         "c": try_write.format(places=places),
         "d": "import os\nVALUE = 42\nfor secret in ('environ', 'mem', 'fd/0', 'fd/3', 'maps'):\n    try:\n"
