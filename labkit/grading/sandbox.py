@@ -184,9 +184,16 @@ def _guarded(user):
     if user is None:
         yield
         return
-    command = [*_as_user(user), "sh", "-c", "read line || kill -9 -1"]
+    # Where this process is killed while bubblewrap starts, that goes on and has the user's id only then.
+    wait = "for n in $(seq 60); do kill -9 -1; sleep 0.5; done"
+    script = f'if read line; then [ "$line" = ended ] || kill -9 -1; else {wait}; fi'
+    command = [*_as_user(user), "sh", "-c", script]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as guard:
-        yield
+        try:
+            yield
+        except BaseException:
+            guard.communicate(b"interrupted\n")
+            raise
         guard.communicate(b"ended\n")
 
 

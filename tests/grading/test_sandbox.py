@@ -109,6 +109,22 @@ def test_nothing_outlives_a_grader_that_is_killed(sandboxed):
     _wait(lambda: not _running("98767.5"))
 
 
+def test_nothing_outlives_a_grader_that_is_killed_while_its_sandbox_starts(sandboxed, tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("somebody who is not root has no other process that could end it")
+    slow = tmp_path / "bwrap"
+    slow.write_text(f'#!/bin/sh\nsleep 2\nexec {shutil.which("bwrap")} "$@"\n')
+    slow.chmod(0o755)
+    code = "from labkit.grading import sandbox\nsandbox.run(['sleep', '98769.5'], limits=sandbox.Limits(100, 300))"
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    grader = subprocess.Popen([sys.executable, "-c", code], env=environment)
+    _wait(lambda: any(str(slow) in str(process.cmdline()) for process in _running("98769.5")))
+    grader.kill()
+    grader.wait()
+    time.sleep(3)
+    _wait(lambda: not _running("98769.5"))
+
+
 def test_a_grader_that_is_interrupted_leaves_nothing(run):
     def interrupt(number, frame):
         raise KeyboardInterrupt
