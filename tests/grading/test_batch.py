@@ -563,15 +563,50 @@ run:
 """
 
 
+def with_run(folder):
+    """The tiny lab with a Run to hand in."""
+    shutil.copytree(TINY, folder)
+    shutil.copy(REPO / "labs" / "cifar10" / "recipe.yaml", folder)
+    with open(folder / "grading.yaml", "a", encoding="utf-8") as manifest:
+        manifest.write(RUN)
+    return load("tiny", folder)
+
+
+def test_a_zip_is_unpacked_while_it_is_graded_and_other_data_of_a_run_make_a_new_result(tmp_path, monkeypatch):
+    lab, out, graded = with_run(tmp_path / "tiny"), tmp_path / "out", []
+    place = tmp_path / "handed-in"
+    place.mkdir()
+    for student in ("ann", "bob"):
+        with zipfile.ZipFile(place / f"{student}.zip", "w") as archive:
+            archive.writestr("lab.ipynb", notebook(lab, **lab.solutions))
+            archive.writestr("mine/recipe.yaml", "x")
+            archive.writestr("mine/summary.json", student)
+
+    class OneByOne(_Pool):
+        def call(self, function, *arguments):
+            return function(*arguments) if function is handed_in.required_of else {}
+
+        def results(self, function, tasks):
+            for student, task in tasks.items():
+                assert not list((out / batch.SCRATCH).glob("0*"))  # nobody's, until it is asked for
+                (run,) = task().runs
+                assert (run / "summary.json").read_text() == student
+                graded.append(student)
+                yield student, batch.grade.nothing(lab, student, ""), ""
+
+    monkeypatch.setattr(batch, "_pool", lambda *_: OneByOne())
+    for data in ("one", "one", "two"):
+        monkeypatch.setattr(handed_in, "required_of", lambda _, data=data: (None, data, []))
+        grade_batch(lab, place, out)
+    assert graded == ["ann", "bob"] * 2
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("sample_data")
 def test_a_run_that_is_sent_to_a_worker_is_examined_as_it_was(tmp_path, sandboxed, monkeypatch):
     """A recipe is there, a history that is too large, and no checkpoint."""
-    folder = shutil.copytree(TINY, tmp_path / "tiny")
-    shutil.copy(REPO / "labs" / "cifar10" / "recipe.yaml", folder)
-    with open(folder / "grading.yaml", "a", encoding="utf-8") as manifest:
-        manifest.write(RUN)
-    lab = load("tiny", folder)
+    lab = with_run(tmp_path / "tiny")
+    folder = lab.folder
     run = tmp_path / "run"
     run.mkdir()
     (run / "recipe.yaml").write_text("epochs: nine")
