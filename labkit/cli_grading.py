@@ -1,5 +1,6 @@
 """`labkit release` and `labkit grade`: a lab handed out to learners, and what they hand in graded."""
 
+import shlex
 import statistics
 import sys
 from contextlib import contextmanager
@@ -41,7 +42,7 @@ def release(lab, folder, no_run, no_sandbox):
 @click.argument("submissions", type=click.Path(path_type=Path))
 @click.option("-o", "--out", required=True, metavar="DIR", type=click.Path(path_type=Path),
               help="Folder for all that comes out: a new one, or an earlier grading's, which goes on.")  # fmt: skip
-@click.option("--jobs", type=click.IntRange(min=1), help="Submissions at a time. Default: one for each core.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Submissions at a time. Default: by cores and memory.")
 @click.option("--scheduler", metavar="tcp://HOST:PORT", help="Have the workers of a Dask cluster do it.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of the probes' random numbers. Default: the lab's.")
 @click.option("--no-sandbox", is_flag=True, help="Execute what strangers wrote without bubblewrap: see below.")
@@ -56,7 +57,8 @@ def grade(lab, submissions, out, jobs, scheduler, seed, no_sandbox):
     Where it is missing nothing is graded, unless --no-sandbox is given: learners' code then can do all that you can.
 
     Interrupted, by Ctrl-C or otherwise, the same command goes on; what has been graded is graded again only if the
-    lab, the submission, labkit, the seed or the sandbox has changed. Workers of Dask need the same labkit and lab.
+    lab, the submission, what is installed, the seed or the sandbox has changed. All who were graded into DIR must be
+    among SUBMISSIONS again: others need another DIR. Workers of Dask need the same labkit and lab.
     Exit status: 0; 1 where a submission could not be graded by a fault that is not its own; 130 when interrupted.
 
     \b
@@ -76,9 +78,11 @@ def grade(lab, submissions, out, jobs, scheduler, seed, no_sandbox):
         raise LabkitError("nothing is executed without a sandbox: install bubblewrap, or see --no-sandbox in --help")
     if no_sandbox:
         click.secho(UNPROTECTED, fg="red", bold=True, err=True)
+    elif reason := sandbox.exposed([loaded.folder, submissions, out]):
+        raise LabkitError(reason)
     from labkit.grading import batch
 
-    again = " ".join(["labkit", *sys.argv[1:]])
+    again = shlex.join(["labkit", *sys.argv[1:]])
     try:
         with runtime.stopped_once():
             results, failed = batch.grade_batch(

@@ -1,5 +1,6 @@
 """Zips that strangers made: nothing is written outside, no links, and never more than is allowed."""
 
+import errno
 import shutil
 import stat
 import zipfile
@@ -12,7 +13,10 @@ class ArchiveError(Exception):
 
 
 def unpack(archive: Path, folder: Path, most_files: int, most_bytes: int) -> None:
-    """Unpack a zip into a new folder; raises ArchiveError, before anything is written where its list tells it."""
+    """Unpack a zip into a new folder; raises ArchiveError, before anything is written where its list tells it.
+
+    OSError is for what is not the zip's fault, such as a full disk.
+    """
     try:
         with zipfile.ZipFile(archive) as zipped:
             entries = [entry for entry in zipped.infolist() if not _macos(entry.filename)]
@@ -31,13 +35,15 @@ def unpack(archive: Path, folder: Path, most_files: int, most_bytes: int) -> Non
     except FileExistsError as error:
         raise ArchiveError(f"holds {_tail(error.filename, folder)} twice") from None
     except OSError as error:  # a name that is too long, a folder that is a file too
-        raise ArchiveError(f"{_tail(error.filename, folder)}: {error.strerror}") from None
+        if error.errno not in (None, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EILSEQ, errno.EINVAL):
+            raise  # a full disk is not the zip's fault
+        raise ArchiveError(f"{_tail(error.filename, folder)}: {error.strerror or error}") from None
 
 
 def _require_harmless(entry):
     name, kind = entry.filename, stat.S_IFMT(entry.external_attr >> 16)
     path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in path.parts[:1] or not path.parts:
+    if path.is_absolute() or ".." in path.parts or "\\" in name or name[1:2] == ":" or not path.parts:
         raise ArchiveError(f"{name}: leads out of the zip")
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
         raise ArchiveError(f"{name}: {'a link' if kind == stat.S_IFLNK else 'not a file'}")

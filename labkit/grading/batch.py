@@ -7,6 +7,7 @@ seed and the sandbox. A result whose key is still the same is not computed again
 import functools
 import hashlib
 import json
+import os
 import shutil
 import tempfile
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labkit import runtime
-from labkit.grading import executors, grade, handed_in, report, submissions
+from labkit.grading import executors, grade, handed_in, report, sandbox, submissions
 from labkit.grading.executors import BatchError
 from labkit.grading.lab import Lab
 from labkit.run import write_whole
@@ -60,59 +61,95 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, sc
     """Grade all submissions at `place` into the folder `out`: results, and by student why one could not be graded.
 
     progress(all, done), if given, is a context manager that gives a function, called with each student who is done.
-    An interrupted call leaves what is done, and the same call goes on. Raises BatchError, SubmissionsError, LabError.
+    An interrupted call leaves what is done, and the same call goes on; whoever was graded into `out` before must be
+    among the submissions. Raises BatchError, SubmissionsError, LabError.
     """
     place, out, seed = Path(place), Path(out), lab.manifest.seed if seed is None else seed
     _require_apart(place, out)
     earlier = _earlier(lab, out)
     out.mkdir(parents=True, exist_ok=True)
     with runtime.locked(out, BatchError(f"{out}: another grading into it is under way")), _scratch(out) as scratch:
-        found = {one.student: one for one in submissions.find(place, scratch)}
-        answers = {student: submissions.read_answers(lab, one) for student, one in found.items()}
-        about, pages = executors.about(lab), report.feedback_names(list(found))
-        about |= {"seed": seed, "sandboxed": sandboxed}
-        keys = {student: {**about, "submission": _digest(one, answers[student])} for student, one in found.items()}
-        _forget(out / "results", {f"{student}.json" for student in found})
-        _forget(out / "feedback", set(pages))
+        listed = {one.student: one for one in submissions.find(place, scratch)}
+        _require_all(earlier, listed, out)
+        pages = dict(zip(listed, report.feedback_names(list(listed)), strict=True))
+        _clear_halves(out, pages)
+        about, found, answers, keys = executors.about(lab) | {"seed": seed, "sandboxed": sandboxed}, {}, {}, {}
+        with executors.Reader(functools.partial(submissions.read_answers, lab)) as read:
+            for student, one in listed.items():
+                found[student] = one = submissions.look(one)
+                answers[student] = _read(read, one)
+                keys[student] = {**about, "submission": _digest(one, answers[student])}
+                submissions.clear(one)
+        with_run = [student for student in found if found[student].runs and lab.manifest.run]
+        data = handed_in.required_of(lab)[1] if with_run else ""  # missing, that is no learner's fault
+        for student in with_run:
+            keys[student]["data"] = data
         results, failed = {}, {}
         for student in found:
             if earlier.get(student, {}).get("key") == keys[student]:
                 results[student] = earlier[student]["result"]
+        todo = [student for student in found if student not in results]
+        executed = [student for student in todo if not answers[student].problem]
 
         def keep(student, result):
             text = json.dumps({"key": keys[student], "result": result}, indent=1) + "\n"
             write_whole(out / "results" / f"{student}.json", text)
             results[student] = json.loads(text)["result"]  # as a later grading finds it
 
-        todo = [student for student in found if student not in results]
-        for student in [student for student in todo if answers[student].problem]:
-            keep(student, grade.nothing(lab, student, answers[student].problem))
-        todo = [student for student in todo if student not in results]
-        if todo:
-            with _pool(lab, jobs, scheduler, sandboxed, scratch) as pool, (progress or _unseen)(
-                len(found), len(results)
-            ) as tell:
+        def begin():
+            """From here on there is nothing in `out` that a result does not stand behind, until all is written."""
+            for file in [*(out / name for name in FILES), *(out / "feedback" / pages[student] for student in todo),
+                         *(out / "results" / f"{student}.json" for student in todo)]:  # fmt: skip
+                file.unlink(missing_ok=True)
+            for student in todo:
+                if answers[student].problem:
+                    keep(student, grade.nothing(lab, student, answers[student].problem))
+
+        if executed:
+            with (
+                _pool(lab, jobs, scheduler, sandboxed, scratch) as pool,
+                (progress or _unseen)(len(found), len(found) - len(executed)) as tell,
+            ):
                 references = pool.call(grade.references, lab, seed, sandboxed)
-                if lab.manifest.run and any(found[student].runs for student in todo):
-                    pool.call(handed_in.required_of, lab)  # recipe and data that are missing are no learner's fault
+                if data and pool.call(handed_in.required_of, lab)[1] != data:
+                    raise BatchError("the data of Runs are others on the workers than here")
+                begin()
                 tasks = {}
-                for student in todo:
+                for student in executed:
                     one, sources = found[student], answers[student].sources
                     tasks[student] = functools.partial(
                         _work_of, lab, one, sources, references, seed, sandboxed, scheduler is not None
                     )
                 for student, result, error in pool.results(work, tasks):
+                    submissions.clear(found[student])
                     if error:
                         failed[student] = error
                     else:
                         keep(student, result)
                     tell(student)
+        else:
+            begin()
         ordered = [results[student] for student in sorted(results)]
         report.write(lab, ordered, out, seed)
     return ordered, failed
 
 
+def _read(read, one):
+    """Answers of a submission, or its problem where reading it never ends or takes all memory."""
+    if one.problem:
+        return submissions.Answers(problem=one.problem)
+    try:
+        return read(one)
+    except executors.NotRead as error:
+        names = submissions.printable(", ".join(file.name for file in one.notebooks[:5]))
+        return submissions.Answers(problem=f"{names}: {error}")
+
+
 def _work_of(lab, one, sources, references, seed, sandboxed, elsewhere):
+    if one.runs:
+        one = submissions.look(one)  # its zip was unpacked to be read, and is again, for a while
+        if one.problem:
+            raise BatchError(f"{one.student}: changed while the class was graded: {one.problem}")
     files = _run_files(one.runs[0]) if elsewhere and len(one.runs) == 1 else None
     return Work(lab, one.student, sources, one.runs, files, references, seed, sandboxed)
 
@@ -128,7 +165,9 @@ def _run_files(run):
 
 
 def _pool(lab, jobs, scheduler, sandboxed, scratch):
-    return executors.dask(scheduler, lab, sandboxed) if scheduler else executors.local(jobs, scratch)
+    if scheduler:
+        return executors.dask(scheduler, lab, sandboxed)
+    return executors.local(jobs or executors.most_jobs(lab.manifest.memory), scratch)
 
 
 @contextmanager
@@ -141,13 +180,11 @@ def _scratch(out):
     """An empty folder in `out`; what an earlier grading left, as it was killed, is removed."""
     scratch = out / SCRATCH
     shutil.rmtree(scratch, ignore_errors=True)
-    for folder in (out, out / "results", out / "feedback"):
+    for folder in (out / "results", out / "feedback", scratch):
         folder.mkdir(exist_ok=True)
-        for left in folder.glob("*.part"):
-            left.unlink()
-    scratch.mkdir()
     try:
-        yield scratch.resolve()
+        with _figures(scratch.resolve() / "matplotlib"):
+            yield scratch.resolve()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -200,8 +237,38 @@ def _earlier(lab, out):
     return found
 
 
-def _forget(folder, names):
-    """Remove what is of learners who have nothing among the submissions any more."""
-    for file in folder.iterdir():
-        if file.name not in names:
-            file.unlink()
+def _require_all(earlier, found, out):
+    """BatchError where learners graded before are not among the submissions: their results would be gone."""
+    gone = sorted(set(earlier) - set(found))
+    if gone:
+        names = ", ".join(gone[:3]) + (", ..." if len(gone) > 3 else "")
+        many = "1 learner graded before is" if len(gone) == 1 else f"{len(gone)} learners graded before are"
+        raise BatchError(f"{out}: {many} not among the submissions ({names}): grade all together, or choose another -o")
+
+
+def _clear_halves(out, pages):
+    """Remove the halves of files that a grading left as it was killed."""
+    own = [name for student, page in pages.items() for name in (f"results/{student}.json", f"feedback/{page}")]
+    for name in [*FILES, *own]:
+        (out / f"{name}.part").unlink(missing_ok=True)
+
+
+@contextmanager
+def _figures(folder):
+    """Have matplotlib keep its list of fonts in `folder`, here and in processes started here; one made before is taken.
+
+    Otherwise it would be made anew, for seconds, in every sandbox in which somebody draws.
+    """
+    folder.mkdir()
+    for name, data in sandbox.font_list().items():
+        (folder / Path(name).name).write_bytes(data)
+    before = os.environ.get("MPLCONFIGDIR")
+    os.environ["MPLCONFIGDIR"] = str(folder)
+    try:
+        if not any(folder.iterdir()):
+            import matplotlib.font_manager  # noqa: F401, it writes the list
+        yield
+    finally:
+        os.environ.pop("MPLCONFIGDIR")
+        if before is not None:
+            os.environ["MPLCONFIGDIR"] = before

@@ -5,7 +5,7 @@ import hashlib
 import importlib.metadata
 import multiprocessing
 import os
-import platform
+import resource
 import signal
 import sys
 import tempfile
@@ -16,11 +16,12 @@ from pathlib import Path
 
 import labkit
 from labkit import runtime
+from labkit.grading import handout, report, sandbox
 from labkit.grading import lab as labs
-from labkit.grading import sandbox
 from labkit.runtime import LabkitError
 
 TRIES = 2  # of a submission at which the grader itself fails
+READING, READING_MB = 60, 4000  # seconds and MB for the notebooks of one submission
 PATIENCE = 30  # seconds for a scheduler to answer, and for its first worker to come
 
 
@@ -99,10 +100,94 @@ def _reason(error):
     return str(error) if isinstance(error, LabkitError) else f"{type(error).__name__}: {error}"
 
 
+class NotRead(Exception):
+    """Why a call of a Reader came to no end: a few words."""
+
+
+class Reader:
+    """A function called in a process of its own, where it has a time and a memory: nobody's file holds up the class."""
+
+    def __init__(self, function, seconds: float = READING, memory_mb: int = READING_MB):
+        self.function, self.seconds, self.memory_mb = function, seconds, memory_mb
+        self.process = None
+
+    def __call__(self, *arguments):
+        """What the function gives; raises what it raises, NotRead where its time is over or its process dies."""
+        if self.process is None:
+            self._start()
+        try:
+            self.pipe.send(arguments)
+            if not self.pipe.poll(self.seconds):
+                raise NotRead(f"takes more than {self.seconds:g} seconds to read")
+            value, error = self.pipe.recv()
+        except (EOFError, OSError):
+            self._end()
+            raise NotRead("cannot be read: Python itself ended, or its memory was full") from None
+        except BaseException:
+            self._end()
+            raise
+        if error:
+            raise error
+        return value
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._end()
+
+    def _start(self):
+        context = multiprocessing.get_context("spawn")
+        self.pipe, there = context.Pipe()
+        arguments = (there, self.function, self.memory_mb, os.getpid())
+        self.process = context.Process(target=_read_all, args=arguments, daemon=True)
+        self.process.start()
+        there.close()
+        try:
+            self.pipe.recv()
+        except EOFError:
+            self._end()
+            raise BatchError("the process that reads submissions does not start: is there memory left?") from None
+
+    def _end(self):
+        if self.process:
+            self.process.kill()
+            self.process.join()
+            self.pipe.close()
+        self.process = None
+
+
+def _read_all(pipe, function, memory_mb, parent):
+    """What a Reader's process does."""
+    runtime.die_with_parent()
+    if os.getppid() != parent:
+        os._exit(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends this one
+    most = memory_mb * 1_000_000
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    pipe.send("ready")
+    while True:
+        try:
+            arguments = pipe.recv()
+        except EOFError:
+            return
+        try:
+            answer = function(*arguments), None
+        except LabkitError as error:
+            answer = None, error
+        pipe.send(answer)
+
+
+def most_jobs(memory_mb: int) -> int:
+    """How many submissions that may have so much memory each (MB) this machine grades at a time: one a core at most."""
+    import psutil
+
+    return max(1, min(runtime.cores(), psutil.virtual_memory().available // (memory_mb * 1_000_000)))
+
+
 @contextmanager
-def local(jobs: int | None, scratch: Path):
-    """A Pool of processes on this machine, by default one a core, with their temporary files in `scratch`."""
-    jobs = jobs or runtime.cores()
+def local(jobs: int, scratch: Path):
+    """A Pool of processes on this machine, with their temporary files in `scratch`."""
     threads = max(1, runtime.cores() // jobs)
     before = set(multiprocessing.active_children())
 
@@ -190,16 +275,17 @@ def _inspect(name, folder, sandboxed):
 
 
 def about(lab: labs.Lab) -> dict[str, str]:
-    """What decides results besides submission and seed: the lab's files, labkit's sources, versions."""
-    recipe = lab.folder / "recipe.yaml"
-    found = {"lab": lab.name, "lab's files": _short(lab.digest + (_of_file(recipe) if recipe.is_file() else ""))}
-    found |= {"labkit": f"{labkit.__version__} {_code()}", "python": ".".join(platform.python_version_tuple()[:2])}
-    for package in ("mindspore", "numpy", "nbval"):
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+    """What decides results besides submission, seed and data: the lab's files, labkit's sources, versions."""
+    files = {file.relative_to(lab.folder).as_posix(): _of_file(file) for file in handout.of_the_lab(lab.folder)}
+    found = {"lab": lab.name, "lab's files": _short(lab.digest + repr(sorted(files.items()))), **report.environment()}
+    return found | {"labkit": f"{labkit.__version__} {_code()}", "packages": _packages()}
+
+
+@functools.lru_cache
+def _packages():
+    """Digest of all that is installed, by name and version: an answer may use any of it."""
+    found = {(one.metadata["Name"], one.version) for one in importlib.metadata.distributions()}
+    return _short(repr(sorted(map(str, found))))
 
 
 @functools.lru_cache

@@ -87,7 +87,7 @@ def run(command: list[str], *, files: dict[str, bytes] | None = None, stdin: byt
 
     readable: files and folders that are seen at their own place besides, too large to be copied; no links.
     """
-    files = dict(files or {}) | _font_list()
+    files = dict(files or {}) | font_list()
     if sandboxed:
         return _run_in_bubblewrap(command, files, stdin, limits, readable)
     with tempfile.TemporaryDirectory(prefix="labkit-grade-", ignore_cleanup_errors=True) as folder:
@@ -240,11 +240,13 @@ def _environment(home):
 
 
 @functools.lru_cache
-def _font_list():
-    """matplotlib's list of fonts, which it would otherwise make anew, for seconds, in every sandbox."""
-    import matplotlib
+def font_list() -> dict[str, bytes]:
+    """matplotlib's list of fonts, which it would otherwise make anew, for seconds, in every sandbox.
 
-    found = sorted(Path(matplotlib.get_cachedir()).glob("fontlist-*.json"))
+    matplotlib itself is not asked where it lies: it would make the folder.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "matplotlib")
+    found = sorted(Path(os.environ.get("MPLCONFIGDIR") or cache).glob("fontlist-*.json"))
     return {f".matplotlib/{file.name}": file.read_bytes() for file in found}
 
 

@@ -3,10 +3,12 @@
 Nothing here is trusted: a file that cannot be read is its learner's problem, told in a line, and the others go on.
 """
 
+import errno
 import hashlib
 import json
 import os
 import re
+import shutil
 import stat
 import unicodedata
 from dataclasses import dataclass, field, replace
@@ -25,8 +27,11 @@ RUN_FILES = ("history.jsonl", "summary.json", "provenance.json", "checkpoints") 
 MOST_FILES = 10_000  # in one folder or zip
 MOST_BYTES = 1_000_000_000  # of a learner's zip, unpacked
 MOST_BYTES_OF_ALL = 20_000_000_000  # of a zip with all of them
+MOST_NOTEBOOKS = 20  # of a learner
+OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EIO, errno.EFBIG, errno.ENOMEM}
 LONGEST_NOTEBOOK = {".ipynb": 50_000_000, ".md": 2_000_000}  # bytes; outputs with pictures are large
 LONGEST_ANSWER = 200_000  # characters
+LONGEST_METADATA = 20_000  # characters of YAML that belong to one cell
 
 
 class SubmissionsError(LabkitError):
@@ -39,9 +44,11 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class Submission:
-    """What one learner handed in: notebooks and Runs found, or why there is nothing to look at."""
+    """What one learner handed in: its entry, once looked into its notebooks and Runs, or what is wrong with it."""
 
     student: str
+    entries: tuple[Path, ...] = ()
+    scratch: Path | None = None  # where its zips are unpacked
     notebooks: tuple[Path, ...] = ()
     runs: tuple[Path, ...] = ()
     problem: str = ""
@@ -49,15 +56,17 @@ class Submission:
 
 @dataclass(frozen=True)
 class Answers:
-    """Source of the answer cells by task, and the tasks without one; or why there are none at all."""
+    """Source of the answer cells by task, as far as they are there; or why there are none at all."""
 
     sources: dict[str, str] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)
     problem: str = ""
 
 
 def find(place: Path, scratch: Path) -> list[Submission]:
-    """Submissions in a folder or a zip, by learner; zips are unpacked into `scratch`. Raises SubmissionsError."""
+    """Submissions in a folder or a zip, by learner, not looked into yet. Raises SubmissionsError.
+
+    A zip of all is unpacked into `scratch`, as those of learners will be.
+    """
     place, origin = Path(place), Path(place)
     if place.is_file():
         place = scratch / "all"
@@ -65,6 +74,8 @@ def find(place: Path, scratch: Path) -> list[Submission]:
             unpack(origin, place, MOST_FILES * 10, MOST_BYTES_OF_ALL)
         except ArchiveError as error:
             raise SubmissionsError(f"{origin}: {error}") from None
+        except OSError as error:
+            raise SubmissionsError(f"{origin}: cannot be unpacked here: {error.strerror}") from None
         entries = _visible(place)
         if [entry.name for entry in entries] == [origin.stem] and entries[0].is_dir():
             place = entries[0]
@@ -78,7 +89,7 @@ def find(place: Path, scratch: Path) -> list[Submission]:
         raise SubmissionsError(f"{origin}: holds no submissions")
     found = {}
     for number, entries in enumerate(by_student.values()):
-        submission = _of_student(entries, scratch / f"{number:05}")
+        submission = _of_student(tuple(entries), scratch / f"{number:05}")
         while submission.student in found:  # a name that was changed may be another's
             submission = replace(submission, student=f"{submission.student}_")
         found[submission.student] = submission
@@ -107,23 +118,51 @@ def _of_student(entries, scratch):
         safe = re.sub(r"[^\w.@+-]", "_", student).strip("._-@+ ")[:40] or "unnamed"
         problem = "the name must begin with a letter or digit and have letters, digits, spaces, ., _, @, + and - only"
         return Submission(f"{safe}-{digest}", problem=f"{printable(entry.name)}: {problem}, 60 at most")
+    if len(entries) > 1:
+        names = ", ".join(other.name for other in entries)
+        return Submission(student, problem=printable(f"more than one submission: {names}"))
+    return Submission(student, entries, scratch)
+
+
+def look(submission: Submission) -> Submission:
+    """The submission with its notebooks and Runs, or with its problem; its zips stay unpacked until `clear`.
+
+    Raises SubmissionsError where the grader's own disk is full or fails.
+    """
+    if submission.problem:
+        return submission
+    clear(submission)
+    (entry,) = submission.entries
     try:
-        if len(entries) > 1:
-            raise Unreadable(f"more than one submission: {', '.join(other.name for other in entries)}")
         _require_plain(entry, entry.name)
         if entry.is_file() and entry.suffix.lower() in NOTEBOOKS:
-            return Submission(student, (entry,))
+            return replace(submission, notebooks=(entry,))
         if entry.is_file() and entry.suffix.lower() != ".zip":
             raise Unreadable(f"{entry.name}: neither a notebook nor a folder or zip with one")
-        folder = entry if entry.is_dir() else _unpacked(entry, scratch / "zip")
-        notebooks, runs = _search(folder, scratch)
+        folder = entry if entry.is_dir() else _unpacked(entry, submission.scratch / "zip")
+        notebooks, runs = _search(folder, submission.scratch)
         if not notebooks:
             raise Unreadable(f"{entry.name}: no notebook in it (.ipynb or .md)")
-        return Submission(student, tuple(notebooks), tuple(runs))
+        if len(notebooks) > MOST_NOTEBOOKS:
+            raise Unreadable(f"{entry.name}: {len(notebooks):,} notebooks are more than {MOST_NOTEBOOKS}")
+        return replace(submission, notebooks=tuple(notebooks), runs=tuple(runs))
     except Unreadable as error:
-        return Submission(student, problem=printable(error))
+        return replace(submission, problem=printable(error))
     except OSError as error:
-        return Submission(student, problem=printable(f"{entry.name}: cannot be read ({error.strerror})"))
+        _require_own(error, entry)
+        return replace(submission, problem=printable(f"{entry.name}: cannot be read ({error.strerror})"))
+
+
+def clear(submission: Submission) -> None:
+    """Remove what was unpacked of a submission: of a class's zips only those that are looked at take room."""
+    if submission.scratch and submission.scratch.exists():
+        shutil.rmtree(submission.scratch)
+
+
+def _require_own(error, file):
+    """SubmissionsError where the machine that grades is the reason: no learner's problem."""
+    if error.errno in OF_THE_MACHINE:
+        raise SubmissionsError(f"{file}: cannot be looked into here: {error.strerror}") from None
 
 
 def _unpacked(archive, folder):
@@ -193,8 +232,7 @@ def read_answers(lab: Lab, submission: Submission) -> Answers:
     if len(usable) > 1:
         names = printable(", ".join(file.name for file, _ in usable[:5]))
         return Answers(problem=f"several notebooks with different answers: {names}; hand in one")
-    sources = usable[0][1]
-    return Answers(sources, [task for task in lab.manifest.tasks if task not in sources])
+    return Answers(usable[0][1])
 
 
 def _answers_of(lab, file):
@@ -207,6 +245,7 @@ def _answers_of(lab, file):
     except UnicodeDecodeError:
         raise Unreadable("not text") from None
     except OSError as error:
+        _require_own(error, file)
         raise Unreadable(f"cannot be read ({error.strerror})") from None
     notebook = _from_markdown(text) if file.suffix.lower() == ".md" else _from_json(text)
     _require_python(notebook)
@@ -240,6 +279,8 @@ def _source(cell, task):
 def _from_json(text):
     try:
         notebook = json.loads(text)
+    except MemoryError:
+        raise Unreadable("takes too much memory; clear its outputs") from None
     except (ValueError, RecursionError) as error:
         where = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         raise Unreadable(f"damaged: not valid JSON{where}") from None
@@ -252,7 +293,9 @@ def _from_markdown(text):
     import jupytext
 
     try:
-        for block in re.findall(r"(?ms)(?:\A|^```\{code-cell\}[^\n]*\n)---\s*\n(.*?)^---\s*$", text):
+        for block in _metadata_blocks(text):
+            if len(block) > LONGEST_METADATA:
+                raise Unreadable(f"metadata of more than {LONGEST_METADATA:,} characters")
             if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(block, yaml.SafeLoader)):
                 raise Unreadable("its metadata have YAML aliases")  # ten lines of them can fill the memory
         return jupytext.reads(text, fmt="md:myst")
@@ -263,6 +306,25 @@ def _from_markdown(text):
         raise Unreadable(f"damaged: not a notebook in Markdown ({reason})") from None
 
 
+def _metadata_blocks(text):
+    """The YAML at the head of a text in MyST and of its cells, line by line: a pattern may go over them for hours."""
+    block, end = None, ""
+    before = "{code-cell}"
+    for line in text.split("\n"):
+        mark = line.lstrip()[:3]
+        if block is None and "{code-cell}" in before and mark[:1] in ("-", ":"):
+            end = "---" if mark == "---" else ""
+            block = [] if end else [line.lstrip()[1:]]
+        elif block is not None and (mark == end if end else mark[:1] != ":"):
+            yield "\n".join(block)
+            block = None
+        elif block is not None:
+            block.append(line if end else line.lstrip()[1:])
+        before = line
+    if block:
+        yield "\n".join(block)
+
+
 def _require_python(notebook):
     """A kernel of another name does not matter, as the grader takes its own; another language does."""
     metadata = _metadata(notebook)
@@ -270,7 +332,7 @@ def _require_python(notebook):
         said = metadata.get(key)
         language = said.get(name) if isinstance(said, dict) else None
         if isinstance(language, str) and not language.lower().startswith(("python", "ipython")):
-            raise Unreadable(f"a notebook in {language}, not in Python")
+            raise Unreadable(f"a notebook in {language[:40]}, not in Python")
 
 
 def printable(text) -> str:

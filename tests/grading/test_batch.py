@@ -1,7 +1,11 @@
 """`labkit grade` on a class of the tiny lab: by processes, by a real Dask cluster, interrupted, resumed, refused."""
 
+import argparse
+import errno
+import importlib.metadata
 import json
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -18,6 +22,7 @@ from labkit.cli import main
 from labkit.grading import batch, executors, handed_in, sandbox
 from labkit.grading.batch import BatchError, grade_batch
 from labkit.grading.lab import load
+from labkit.runtime import LabkitError
 
 TINY = Path(__file__).parent / "tiny"
 REPO = TINY.parents[2]
@@ -252,29 +257,184 @@ def broken(tmp_path):
     return folder
 
 
-def test_learners_who_are_gone_leave_nothing_and_others_are_looked_at_again(tiny, broken, tmp_path):
+def test_late_ones_are_taken_in_and_others_are_looked_at_again(tiny, broken, tmp_path):
     out = tmp_path / "out"
     results, failed = grade_batch(tiny, broken, out)
     assert [result["student"] for result in results] == ["ann", "bob"] and not failed
     times = {file.name: file.stat().st_mtime_ns for file in (out / "results").iterdir()}
-    (broken / "bob.ipynb").unlink()
     (broken / "cyd.ipynb").write_text("[")
     grade_batch(tiny, broken, out)
-    assert {file.name for file in (out / "results").iterdir()} == {"ann.json", "cyd.json"}
-    assert {file.name for file in (out / "feedback").iterdir()} == {"ann.html", "cyd.html"}
+    assert {file.name for file in (out / "results").iterdir()} == {"ann.json", "bob.json", "cyd.json"}
+    assert {file.name for file in (out / "feedback").iterdir()} == {"ann.html", "bob.html", "cyd.html"}
     assert (out / "results" / "ann.json").stat().st_mtime_ns == times["ann.json"]
     (broken / "ann.ipynb").write_text("[]")
-    (result, _), _ = grade_batch(tiny, broken, out)
+    result = grade_batch(tiny, broken, out)[0][0]
     assert "not a notebook" in result["problem"]
 
 
-@pytest.mark.parametrize("changed", ["seed", "sandboxed", "labkit", "lab"])
+def test_a_folder_without_those_graded_before_is_refused(tiny, broken, tmp_path):
+    out = tmp_path / "out"
+    grade_batch(tiny, broken, out)
+    (out / "feedback" / "notes.txt").write_text("mine")
+    (out / "feedback" / "mine.html.part").write_text("mine too")
+    before = tree(out)
+    late = tmp_path / "late"
+    late.mkdir()
+    (late / "cyd.ipynb").write_text("[")
+    said = r"out: 2 learners graded before are not among the submissions \(ann, bob\): grade all together, or choose"
+    with pytest.raises(BatchError, match=said):
+        grade_batch(tiny, late, out)
+    shutil.copy(broken / "ann.ipynb", late)
+    with pytest.raises(BatchError, match=r"1 learner graded before is not among the submissions \(bob\)"):
+        grade_batch(tiny, late, out)
+    assert tree(out) == before
+    (broken / "ann.ipynb").write_text("[]")
+    grade_batch(tiny, broken, out)  # what somebody else has put there stays
+    assert {name for name in tree(out) if "mine" in name or "notes" in name} == {
+        "feedback/notes.txt", "feedback/mine.html.part",
+    }  # fmt: skip
+
+
+class _Pool:
+    """A pool in which the grader itself fails with everything, or is interrupted."""
+
+    def __init__(self, ended=None):
+        self.ended = ended
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def call(self, function, *_):
+        return {}
+
+    def results(self, function, tasks):
+        if self.ended:
+            raise self.ended
+        for student in tasks:
+            yield student, None, "its process died each time"
+
+
+@pytest.mark.parametrize("ended", [None, KeyboardInterrupt()])
+def test_a_regrade_that_fails_leaves_nothing_old(tiny, broken, tmp_path, monkeypatch, ended):
+    out = tmp_path / "out"
+    grade_batch(tiny, broken, out)
+    kept = tree(out)["results/bob.json"]
+    (broken / "ann.ipynb").write_text(notebook(tiny, **tiny.solutions))
+    monkeypatch.setattr(batch, "_pool", lambda *_: _Pool(ended))
+    if ended:
+        with pytest.raises(KeyboardInterrupt):
+            grade_batch(tiny, broken, out)
+        assert set(tree(out)) == {"results/bob.json", "feedback/bob.html"}
+    else:
+        assert grade_batch(tiny, broken, out)[1] == {"ann": "its process died each time"}
+        files = tree(out)
+        assert set(files) == {"results/bob.json", "feedback/bob.html", *batch.FILES}
+        assert not [name for name in files if b"ann" in files[name].replace(b"channel", b"")]
+    assert tree(out)["results/bob.json"] == kept
+
+
+def test_an_error_before_grading_leaves_all_that_was_there(tiny, broken, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    grade_batch(tiny, broken, out)
+    before = tree(out)
+    (broken / "ann.ipynb").write_text(notebook(tiny, **tiny.solutions))
+    monkeypatch.setattr(batch.grade, "references", lambda *_: 1 / 0)
+    monkeypatch.setattr(executors, "PATIENCE", 1)
+    with pytest.raises(BatchError, match="no scheduler there"):
+        grade_batch(tiny, broken, out, scheduler="tcp://127.0.0.1:9")
+    assert tree(out) == before
+
+
+def _slow(what):
+    if what == "loops":
+        while True:
+            pass
+    if what == "eats":
+        return bytes(10**9)
+    if what == "dies":
+        os._exit(0)
+    if what == "fails":
+        raise BatchError("the disk is full")
+    return what
+
+
+def test_reading_cannot_hold_up_the_class():
+    with executors.Reader(_slow, seconds=2, memory_mb=500) as read:
+        assert read("one") == "one"
+        first = read.process
+        assert read("two") == "two" and read.process is first
+        for what, said in [("loops", "takes more than 2 seconds"), ("dies", "Python itself ended"), ("eats", "memory")]:
+            with pytest.raises(executors.NotRead, match=said):
+                read(what)
+            assert read("more") == "more"
+        with pytest.raises(BatchError, match="the disk is full"):
+            read("fails")
+        last = read.process
+    assert not last.is_alive() if read.process else not psutil.pid_exists(first.pid)
+
+
+def test_a_notebook_that_is_never_read_is_its_learners_row(tiny, broken, tmp_path, monkeypatch):
+    class Never(executors.Reader):
+        def __call__(self, one):
+            raise executors.NotRead("takes more than 60 seconds to read")
+
+    monkeypatch.setattr(executors, "Reader", Never)
+    results, failed = grade_batch(tiny, broken, tmp_path / "out")
+    assert [result["problem"] for result in results] == [
+        f"{name}.ipynb: takes more than 60 seconds to read" for name in ("ann", "bob")
+    ] and not failed
+
+
+def test_no_more_at_a_time_than_memory_allows(monkeypatch):
+    monkeypatch.setattr(executors.runtime, "cores", lambda: 4)
+    for free, jobs in ((100_000, 4), (13_000, 2), (12_000, 2), (11_999, 1), (100, 1)):
+        monkeypatch.setattr(psutil, "virtual_memory", lambda free=free: argparse.Namespace(available=free * 1_000_000))
+        assert executors.most_jobs(6000) == jobs
+
+
+def test_a_disk_that_is_full_is_told_and_costs_nobody(tiny, broken, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with zipfile.ZipFile(broken / "fay.zip", "w") as archive:
+        archive.writestr("lab.ipynb", "{}")
+    monkeypatch.setattr("labkit.grading.archives.shutil.copyfileobj", full)
+    with pytest.raises(LabkitError, match=r"fay\.zip: cannot be looked into here: No space left on device"):
+        grade_batch(tiny, broken, tmp_path / "out")
+    assert not tree(tmp_path / "out")
+
+
+def test_no_list_of_fonts_is_written_into_home(broken, tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("MPL", "XDG"))}
+    environment |= {"PYTHONPATH": str(REPO), "HOME": str(home)}
+    subprocess.run(command(TINY, broken, "-o", tmp_path / "out"), env=environment, check=True, capture_output=True)
+    assert not list(home.rglob("*")) and (tmp_path / "out" / "overview.svg").exists()
+
+
+@pytest.mark.parametrize("changed", ["seed", "sandboxed", "labkit", "lab", "recipe", "a record", "a package", "python"])
 def test_what_decides_a_result_makes_a_new_one(tiny, broken, tmp_path, monkeypatch, changed):
     out, options, lab = tmp_path / "out", {}, tiny
     grade_batch(tiny, broken, out)
     times = {file: file.stat().st_mtime_ns for file in (out / "results").iterdir()}
     if changed == "labkit":
         monkeypatch.setattr(executors, "_code", lambda: "another")
+    elif changed == "a package":
+        executors._packages.cache_clear()
+        installed = list(importlib.metadata.distributions())
+        monkeypatch.setattr(importlib.metadata, "distributions", lambda: installed[1:])
+    elif changed == "python":
+        monkeypatch.setattr(platform, "python_version", lambda: "3.11.99")
+    elif changed in ("recipe", "a record"):
+        folder = shutil.copytree(TINY, tmp_path / "tiny")
+        file = folder / {"recipe": "recipe.yaml", "a record": "runs/one/history.jsonl"}[changed]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("x")
+        lab = load("tiny", folder)
     elif changed == "lab":
         folder = shutil.copytree(TINY, tmp_path / "tiny")
         (folder / "lab.md").write_text((folder / "lab.md").read_text() + "\nMore.\n")
@@ -282,6 +442,7 @@ def test_what_decides_a_result_makes_a_new_one(tiny, broken, tmp_path, monkeypat
     else:
         options = {changed: False if changed == "sandboxed" else 8}
     grade_batch(lab, broken, out, **options)
+    executors._packages.cache_clear()
     assert all(file.stat().st_mtime_ns != before for file, before in times.items())
 
 
@@ -362,6 +523,23 @@ def test_wrong_usage_is_one_line(broken, tmp_path):
         assert not out.exists()
 
 
+def test_a_folder_that_every_sandbox_sees_is_refused(broken, tmp_path, monkeypatch):
+    monkeypatch.setattr(sandbox, "unavailable", lambda: "")
+    monkeypatch.setattr(sandbox, "SYSTEM", (*sandbox.SYSTEM, str(tmp_path / "seen")))
+    for place, out in ((broken, tmp_path / "seen" / "out"), (tmp_path / "seen" / "class", tmp_path / "out")):
+        done = invoke(TINY, place, "-o", out)
+        assert done.exit_code == 1 and "every sandbox sees" in done.stderr and not out.exists()
+
+
+def test_the_command_that_goes_on_is_one_that_a_shell_takes(broken, tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(batch, "grade_batch", interrupted)
+    monkeypatch.setattr(sys, "argv", ["labkit", "grade", "my lab", "it's"])
+    assert """Go on with: labkit grade 'my lab' 'it'"'"'s'""" in invoke(TINY, broken, "-o", "x", "--no-sandbox").stderr
+
+
 @pytest.mark.slow
 def test_without_the_sandbox_the_same_is_graded(graded, handed_in_by_all, tmp_path):
     place = tmp_path / "handed-in"
@@ -385,15 +563,50 @@ run:
 """
 
 
+def with_run(folder):
+    """The tiny lab with a Run to hand in."""
+    shutil.copytree(TINY, folder)
+    shutil.copy(REPO / "labs" / "cifar10" / "recipe.yaml", folder)
+    with open(folder / "grading.yaml", "a", encoding="utf-8") as manifest:
+        manifest.write(RUN)
+    return load("tiny", folder)
+
+
+def test_a_zip_is_unpacked_while_it_is_graded_and_other_data_of_a_run_make_a_new_result(tmp_path, monkeypatch):
+    lab, out, graded = with_run(tmp_path / "tiny"), tmp_path / "out", []
+    place = tmp_path / "handed-in"
+    place.mkdir()
+    for student in ("ann", "bob"):
+        with zipfile.ZipFile(place / f"{student}.zip", "w") as archive:
+            archive.writestr("lab.ipynb", notebook(lab, **lab.solutions))
+            archive.writestr("mine/recipe.yaml", "x")
+            archive.writestr("mine/summary.json", student)
+
+    class OneByOne(_Pool):
+        def call(self, function, *arguments):
+            return function(*arguments) if function is handed_in.required_of else {}
+
+        def results(self, function, tasks):
+            for student, task in tasks.items():
+                assert not list((out / batch.SCRATCH).glob("0*"))  # nobody's, until it is asked for
+                (run,) = task().runs
+                assert (run / "summary.json").read_text() == student
+                graded.append(student)
+                yield student, batch.grade.nothing(lab, student, ""), ""
+
+    monkeypatch.setattr(batch, "_pool", lambda *_: OneByOne())
+    for data in ("one", "one", "two"):
+        monkeypatch.setattr(handed_in, "required_of", lambda _, data=data: (None, data, []))
+        grade_batch(lab, place, out)
+    assert graded == ["ann", "bob"] * 2
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("sample_data")
 def test_a_run_that_is_sent_to_a_worker_is_examined_as_it_was(tmp_path, sandboxed, monkeypatch):
     """A recipe is there, a history that is too large, and no checkpoint."""
-    folder = shutil.copytree(TINY, tmp_path / "tiny")
-    shutil.copy(REPO / "labs" / "cifar10" / "recipe.yaml", folder)
-    with open(folder / "grading.yaml", "a", encoding="utf-8") as manifest:
-        manifest.write(RUN)
-    lab = load("tiny", folder)
+    lab = with_run(tmp_path / "tiny")
+    folder = lab.folder
     run = tmp_path / "run"
     run.mkdir()
     (run / "recipe.yaml").write_text("epochs: nine")

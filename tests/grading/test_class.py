@@ -49,7 +49,6 @@ def course(tmp_path_factory):
         command = [*before, sys.executable, *map(str, command)]
         return subprocess.run(command, cwd=REPO, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
 
-    run("-c", "import matplotlib.pyplot")  # whoever draws for the first time makes a list of fonts in HOME
     watched = [REPO, folder / "home", folder / "tmp"]
     before = listing(*watched)
     run("-m", "labkit", "release", LAB, folder / "handout")

@@ -1,8 +1,11 @@
 """What is found in folders and zips of submissions, and read of notebooks; all kinds of broken ones are a row each."""
 
+import errno
 import json
 import os
+import resource
 import stat
+import time
 import zipfile
 
 import jupytext
@@ -10,7 +13,7 @@ import nbformat
 import pytest
 
 from labkit.grading import archives, submissions
-from labkit.grading.submissions import SubmissionsError, find, read_answers
+from labkit.grading.submissions import SubmissionsError, read_answers
 
 
 @pytest.fixture
@@ -63,6 +66,11 @@ def zipped(file, entries):
         for name, data in entries.items():
             archive.writestr(name, data)
     return file
+
+
+def find(place, scratch):
+    """All submissions, looked into."""
+    return [submissions.look(one) for one in submissions.find(place, scratch)]
 
 
 def names(found):
@@ -225,6 +233,8 @@ def linked(name, target):
         ({"/tmp/out.ipynb": "x"}, "leads out"),
         ({"a/../../out.ipynb": "x"}, "leads out"),
         ({"..\\out.ipynb": "x"}, "leads out"),
+        ({"C:out.ipynb": "x"}, "leads out"),
+        ({"c:/out.ipynb": "x"}, "leads out"),
         (linked("lab.ipynb", "/etc/passwd"), "a link"),
         ({"lab": "x", "lab/lab.ipynb": "x"}, "lab"),
         ({"x" * 300 + ".ipynb": "x"}, "File name too long"),
@@ -285,7 +295,7 @@ def test_answers_are_taken_by_id_and_nothing_else_is(read, notebook, tiny):
     cell["outputs"] = [{"output_type": "stream", "name": "stdout", "text": "44"}]
     made["cells"].reverse()
     answers = read(made)
-    assert answers.problem == "" and answers.missing == []
+    assert answers.problem == ""
     assert answers.sources == tiny.stubs | {"steps": "steps = 44"}
 
 
@@ -308,10 +318,10 @@ def test_markdown_is_read_as_well(read, notebook, tiny):
 def test_a_deleted_cell_is_missing(read, notebook):
     made = notebook()
     made["cells"] = [cell for cell in made["cells"] if cell["id"] != "answer-triangle"]
-    assert read(made).missing == ["triangle"]
+    assert set(read(made).sources) == {"steps", "total"}
     cell = next(cell for cell in made["cells"] if cell["id"] == "answer-total")
     cell["cell_type"] = "markdown"
-    assert read(made).missing == ["triangle", "total"]
+    assert set(read(made).sources) == {"steps"}
 
 
 def test_another_kernel_does_not_matter_but_another_language_does(read, notebook):
@@ -358,6 +368,8 @@ def test_a_notebook_that_cannot_be_used_is_told(read, content, reason):
         ("---\na: [\n---\n", "damaged"),
         (BOMB, "aliases"),
         ("```{code-cell} python3\n---\nanswer: &a [steps]\nb: *a\n---\n1\n```", "aliases"),
+        ("````{code-cell} python3\n:answer: &a [steps]\n:b: *a\n1\n````", "aliases"),
+        ("---\na: " + "x" * 20_000 + "\n---\n", "metadata of more than 20,000 characters"),
         ("---\njupytext: 7\nkernelspec: [1]\n---\n", ""),
     ],
 )
@@ -391,3 +403,57 @@ def test_of_several_notebooks_the_one_that_fits_is_taken(tiny, place, scratch, n
     (one,) = find(place, scratch)
     answers = read_answers(tiny, one)
     assert "other.ipynb: no answer cell" in answers.problem and "README.md" in answers.problem
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["---\n" + "\n" * 1_900_000, "---\n" * 40_000, "```{code-cell}\n---\n" * 80_000, "```{code-cell}\n:\n" * 80_000],
+)
+def test_long_markdown_is_read_in_one_pass(read, text):
+    began = time.process_time()
+    assert read(text.encode(), "ann.md").problem
+    assert time.process_time() - began < 10  # a pattern took hours
+
+
+def test_more_notebooks_than_anybody_has_are_not_read(place, scratch):
+    (place / "ann").mkdir()
+    for number in range(21):
+        (place / "ann" / f"{number}.ipynb").write_text("{}")
+    assert problem(find(place, scratch)) == "ann: 21 notebooks are more than 20"
+    (place / "ann" / "0.ipynb").unlink()
+    assert len(find(place, scratch)[0].notebooks) == 20
+
+
+@pytest.mark.parametrize("reason", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.EIO])
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_full_disk_is_no_learners_problem(tmp_path, place, scratch, monkeypatch, reason, whole):
+    def full(*_):
+        raise OSError(reason, os.strerror(reason))
+
+    zipped(place / "ann.zip", {"lab.ipynb": "{}"})
+    monkeypatch.setattr(archives.shutil, "copyfileobj", full)
+    with pytest.raises(SubmissionsError, match=rf"ann\.zip: cannot be .* here: {os.strerror(reason)}"):
+        find(place / "ann.zip" if whole else place, scratch)
+
+
+def test_a_notebook_that_cannot_be_opened_for_want_of_handles_is_no_learners_problem(tiny, place, scratch, notebook):
+    (place / "ann.ipynb").write_text(json.dumps(notebook()))
+    (one,) = find(place, scratch)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, most[1]))
+        with pytest.raises(SubmissionsError, match="Too many open files"):
+            read_answers(tiny, one)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)
+
+
+def test_what_is_unpacked_of_a_learner_goes_when_it_has_been_looked_at(place, scratch):
+    for name in ("ann", "bob"):
+        zipped(place / f"{name}.zip", {"lab.ipynb": "{}"})
+    for listed in submissions.find(place, scratch):
+        assert not list(scratch.iterdir())
+        one = submissions.look(listed)
+        assert one.notebooks[0].is_file()
+        assert submissions.look(one).notebooks == one.notebooks  # once more, when it is graded
+        submissions.clear(one)
