@@ -52,7 +52,7 @@ SLIPS = [
 ]  # fmt: skip
 
 OTHERS = [
-    Mutant("names alone", "operators", LAB.stubs["operators"] + "\n# done", "wrong", 0),
+    Mutant("names alone", "operators", LAB.stubs["operators"] + "\npass", "wrong", 0),
     Mutant("labkit's names", "weights", """\
 def convert(state):
     names = parity.Names()
