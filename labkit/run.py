@@ -31,11 +31,11 @@ class RunError(LabkitError):
     """A Run that cannot be used: one line that names the file."""
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, data: str | bytes) -> None:
     """Write a file so that it appears whole or not at all, even if the machine stops meanwhile."""
     part = path.with_name(path.name + ".part")
-    with open(part, "w", encoding="utf-8") as file:
-        file.write(text)
+    with open(part, "wb") as file:
+        file.write(data.encode() if isinstance(data, str) else data)
         file.flush()
         os.fsync(file.fileno())
     os.replace(part, path)

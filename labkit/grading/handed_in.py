@@ -32,21 +32,19 @@ class NotThis(Exception):
     """What is wrong with a part of a Run, in a line for the learner."""
 
 
-def examine(lab, folder: Path | None, sandboxed: bool = True) -> dict:
-    """The task entry of a handed-in Run, with `facts`, pairs of texts for the learner; folder None: there is none.
+def examine(lab, folder: Path, sandboxed: bool = True) -> dict:
+    """The task entry of a handed-in Run, with `facts`, pairs of texts for the learner.
 
-    Raises LabError, RecipeError or DataError where the lab's own recipe or data cannot be used, never for what is
-    handed in.
+    A Run whose checkpoint cannot be tested earns nothing: its other files are quickly written by hand. Raises
+    LabError, RecipeError or DataError where the lab's own recipe or data cannot be used, never for what is handed in.
     """
     asked = lab.manifest.run
     required, sha256, labels = required_of(lab)
-    if folder is None or Path(folder).is_symlink() or not Path(folder).is_dir():
-        return _entry(asked, dict.fromkeys(asked.points, "missing"), "missing")
     details, facts, ended = {}, [], ""
     with tempfile.TemporaryDirectory(prefix="labkit-run-") as kept:
         # Resolved, since a link in the way to it would not be one in the sandbox.
         run = Run(Path(kept).resolve())
-        problems = {name: _take(Path(folder), name, run.path / name, most) for name, most in TAKEN.items()}
+        problems = {name: _take(folder, name, run.path / name, most) for name, most in TAKEN.items()}
         theirs, summary, last = None, {}, {}
         try:
             _need(problems, "recipe.yaml")
@@ -79,7 +77,9 @@ def examine(lab, folder: Path | None, sandboxed: bool = True) -> dict:
             if last and step != last["steps"]:
                 details["complete"] = f"{CHECKPOINT}: of step {_short(step)}, history.jsonl ends with {last['steps']}"
         except NotThis as problem:
-            details["accuracy"], ended = str(problem), getattr(problem, "ended", "")
+            ended = getattr(problem, "ended", "")
+            for name in asked.points:
+                details[name] = details.get(name) or str(problem)
     return _entry(asked, details, ended, facts)
 
 
@@ -121,8 +121,7 @@ def _entry(asked, details, ended="", facts=()):
     if not any(details.values()):
         verdict = "right"
     return {
-        "title": asked.title, "points": points, "max_points": most, "verdict": verdict,
-        "detail": "no Run was handed in" if verdict == "missing" else "",
+        "title": asked.title, "points": points, "max_points": most, "verdict": verdict, "detail": "",
         "values": values, "facts": [list(fact) for fact in facts],
     }  # fmt: skip
 

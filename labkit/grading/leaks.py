@@ -16,10 +16,11 @@ GIVEN = re.compile(r"#|@|\"\"\"|(def|class|import|from) |super\(\)\.__init__\(|(
 def require_none(lab: Lab, found: dict[str, bytes]) -> None:
     """LabError where a file that is handed out tells a solution or a probe; it names the cell, line or file.
 
-    In the lab's text one line of a solution is too much. Other files are code that learners have anyway: there, all
-    of a solution's lines together are. What a task's stub has itself, and short lines, are no secret.
+    In the lab's text one line of a solution or a probe is too much. Other files are code that learners have anyway:
+    there, all of its lines together are. What a task's stub has itself, and short lines, are no secret; of a solution
+    that has nothing else, the whole is.
     """
-    hidden = secrets(lab)
+    hidden, blocks = secrets(lab), short_solutions(lab)
     for name, data in found.items():
         if name.endswith(".zip"):
             require_none(lab, {f"{name}, {member}": inside for member, inside in handout.unzipped(data).items()})
@@ -28,28 +29,52 @@ def require_none(lab: Lab, found: dict[str, bytes]) -> None:
                 place = f"{name}, cell {cell['id']}"
                 metadata = json.dumps(cell["metadata"], ensure_ascii=False)
                 _require_silent(hidden, place, [*labs.source(cell).splitlines(), metadata])
+                _require_no_block(blocks, place, f"{labs.source(cell)}\n{metadata}")
                 if "probe" in cell["metadata"] or cell.get("outputs"):
                     raise LabError(f"{place}: a probe or an output, which no learner may see")
         elif Path(name).name == f"lab-{lab.name}.md":
             for number, line in enumerate(data.decode().splitlines(), start=1):
                 _require_silent(hidden, f"{name}, line {number}", [line])
-        elif what := told_whole(hidden, data.decode(errors="replace")):
-            raise LabError(f"{name}: tells {what}")
+            _require_no_block(blocks, name, data.decode())
+        else:
+            text = data.decode(errors="replace")
+            if what := told_whole(hidden, text):
+                raise LabError(f"{name}: tells {what}")
+            # Of a few letters, any code may be by chance.
+            _require_no_block([block for block in blocks if len(_squeezed(block[2])) >= SHORT], name, text)
 
 
 def secrets(lab: Lab) -> list[tuple[str, dict[str, str]]]:
-    """[("the solution of TASK", {line without spaces: line})], and the same of the probes' lines that emit."""
+    """[("the solution of TASK", {line without spaces: line})], and of the probes: lines that emit, and all of them."""
     found = []
     for task, text in lab.solutions.items():
         stub = {_squeezed(_code(line)) for line in lab.stubs[task].splitlines()}
-        lines = {_squeezed(_code(line)): line for line in labs.solution_lines(text) if not GIVEN.match(_code(line))}
-        own = {short: line for short, line in lines.items() if short not in stub and len(short) >= SHORT}
+        own = {short: line for short, line in _telling(labs.solution_lines(text)).items() if short not in stub}
         found.append((f"the solution of {task}", own))
     for cell in lab.notebook["cells"]:
         if labs.probe_of(cell):
-            emits = [line.strip() for line in labs.source(cell).splitlines() if "emit(" in line]
-            found.append((f"a probe of {labs.probe_of(cell)}", {_squeezed(line): line for line in emits}))
+            lines = [line.strip() for line in labs.source(cell).splitlines()]
+            for wanted in ({_squeezed(line): line for line in lines if "emit(" in line}, _telling(lines)):
+                found.append((f"a probe of {labs.probe_of(cell)}", wanted))
     return found
+
+
+def short_solutions(lab: Lab) -> list[tuple[str, re.Pattern, str]]:
+    """("the solution of TASK", pattern of the whole, the whole) of each solution without a line that `secrets` has."""
+    found, own = [], {what: lines for what, lines in secrets(lab) if lines}
+    for task, text in lab.solutions.items():
+        what = f"the solution of {task}"
+        whole = "\n".join(_code(line) for line in labs.solution_lines(text) if not line.startswith("#"))
+        pattern = re.compile(r"(?<![\w.])" + r"\s*".join(map(re.escape, _squeezed(whole))) + r"(?![\w.]\w)(?!\w)")
+        if what not in own and whole and not pattern.search(lab.stubs[task]):
+            found.append((what, pattern, whole))
+    return found
+
+
+def _telling(lines):
+    """{line without spaces: line} of the lines of code that are long enough to be somebody's own."""
+    found = {_squeezed(_code(line)): line for line in lines if not GIVEN.match(_code(line))}
+    return {short: line for short, line in found.items() if len(short) >= SHORT}
 
 
 def told(hidden: list, line: str) -> str:
@@ -75,6 +100,12 @@ def _require_silent(hidden, place, lines):
             raise LabError(f"{place}: `{line.strip()}` in a cell without `answer:`")
         if what := told(hidden, line):
             raise LabError(f"{place}: tells {what}")
+
+
+def _require_no_block(blocks, place, text):
+    for what, pattern, whole in blocks:
+        if pattern.search(text):
+            raise LabError(f"{place}: tells {what}: {whole.splitlines()[0]}")
 
 
 def _squeezed(line):

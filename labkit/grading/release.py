@@ -13,6 +13,7 @@ import yaml
 from labkit.grading import handout, leaks, sandbox
 from labkit.grading import lab as labs
 from labkit.grading.lab import Lab, LabError
+from labkit.run import write_whole
 from labkit.runtime import REPO, LabkitError
 
 CELL_SECONDS = 600  # of the learner's notebook; the book allows as many
@@ -32,7 +33,7 @@ def release(lab: Lab, folder: Path, *, sandboxed: bool = True, train: bool = Tru
     verify(lab, found, sandboxed=sandboxed, train=train, tell=tell)
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in found.items():
-        _write_whole(folder / name, data)
+        write_whole(folder / name, data)
     return [folder / name for name in found]
 
 
@@ -43,7 +44,7 @@ def write_notebook(lab: Lab, file: Path) -> bool:
     found = handout.files(lab, book_url())
     leaks.require_none(lab, found)
     file.parent.mkdir(parents=True, exist_ok=True)
-    _write_whole(file, found[f"lab-{lab.name}.ipynb"])
+    write_whole(file, found[f"lab-{lab.name}.ipynb"])
     return True
 
 
@@ -52,12 +53,6 @@ def book_url() -> str:
     file = REPO / "_config.yml"
     tree = yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else {}
     return tree.get("sphinx", {}).get("config", {}).get("modelarts_book_url", "")
-
-
-def _write_whole(file, data):
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}.unfinished")
-    unfinished.write_bytes(data)
-    unfinished.replace(file)
 
 
 # -- What must hold ------------------------------------------------------------------------------------

@@ -27,6 +27,8 @@ run:
   solution: [network.name=resnet8, epochs=1, data.batch_size=16, schedule.warmup_epochs=0.2]
 """
 
+UNTESTED = "checkpoints/latest.ckpt: missing"
+
 pytestmark = pytest.mark.usefixtures("sample_data")
 
 
@@ -62,7 +64,7 @@ def run(trained, tmp_path):
 
 @pytest.fixture
 def untested(run):
-    """A copy without its checkpoint, which takes seconds to test."""
+    """A copy without its checkpoint, which takes seconds to test: no points, but each part's own reason is told."""
     (run / handed_in.CHECKPOINT).unlink()
     return run
 
@@ -137,13 +139,17 @@ def test_too_low_an_accuracy_is_not_helped_by_the_summary(tiny, run):
     assert detail(entry, "accuracy").endswith("%, asked for: 99.00%")
 
 
-def test_no_run_is_missing(tiny, tmp_path):
-    (tmp_path / "file").write_text("")
-    (tmp_path / "link").symlink_to(tmp_path)
-    for folder in (None, tmp_path / "none", tmp_path / "file", tmp_path / "link"):
-        entry = handed_in.examine(tiny, folder)
-        assert (entry["points"], entry["max_points"], entry["verdict"]) == (0, 6, "missing")
-        assert set(given(entry)) == {"complete", "recipe", "accuracy"}
+def test_files_of_text_alone_earn_nothing(tiny, tmp_path):
+    """A recipe as asked for, and a history and a summary that fit together, written without any training."""
+    required, sha256, _ = handed_in.required_of(tiny)
+    (tmp_path / "recipe.yaml").write_text(required.dump())
+    last = {"steps": 88, "epochs": required.epochs, "accuracy": 0.99}
+    summary = {**last, "provenance": {"dataset": {"name": "sample", "sha256": sha256}}}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    (tmp_path / "history.jsonl").write_text(json.dumps({"step": 88, "epoch": required.epochs, "accuracy": 0.99}))
+    entry = handed_in.examine(tiny, tmp_path)
+    assert (entry["points"], entry["max_points"], entry["verdict"]) == (0, 6, "wrong")
+    assert {value["detail"] for value in entry["values"].values()} == {UNTESTED}
 
 
 def test_an_empty_folder_has_one_reason_for_each_part(tiny, tmp_path):
@@ -164,9 +170,9 @@ def test_an_empty_folder_has_one_reason_for_each_part(tiny, tmp_path):
         ("profile", "laptop", "profile: 'laptop', the lab's recipe has 'sample'"),
         ("lab", "thor", "lab: 'thor', the lab's recipe has 'cifar10'"),
         ("network__num_classes", 1000, "network.num_classes: 1000, the lab's recipe has 10"),
-        ("schedule__lr_max", 0.3, ""),
-        ("network__name", "resnet20", ""),
-        ("data__folder", "/home/ada/data", ""),  # the same data elsewhere
+        ("schedule__lr_max", 0.3, UNTESTED),  # nothing is wrong with the recipe
+        ("network__name", "resnet20", UNTESTED),
+        ("data__folder", "/home/ada/data", UNTESTED),  # the same data elsewhere
         ("epochs", "many", "recipe.yaml: epochs: must be a valid integer, not 'many'"),
         ("colour", "red", "recipe.yaml: colour: unknown key"),
     ],
@@ -175,7 +181,7 @@ def test_every_key_of_the_recipe_must_be_as_asked(tiny, untested, key, value, sa
     change(untested / "recipe.yaml", **{key: value})
     entry = handed_in.examine(tiny, untested)
     assert detail(entry, "recipe") == said
-    assert given(entry)["recipe"] == (0 if said else 2)
+    assert entry["points"] == 0
 
 
 def test_other_data_is_no_data_of_the_lab(tiny, untested):
@@ -197,11 +203,11 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x]\n" + "".join(
         b"optimizer: {name: {a: b}}", b"? {a: b}\n: c",
     ],
 )  # fmt: skip
-def test_a_recipe_that_is_none_costs_its_own_points_only(tiny, untested, text, monkeypatch):
+def test_a_recipe_that_is_none_is_told_and_does_no_harm(tiny, untested, text, monkeypatch):
     monkeypatch.chdir(untested)
     (untested / "recipe.yaml").write_bytes(text)
     entry = handed_in.examine(tiny, untested)
-    assert given(entry) == {"complete": 1, "recipe": 0, "accuracy": 0}
+    assert (entry["points"], detail(entry, "complete")) == (0, UNTESTED)
     assert detail(entry, "recipe").startswith("recipe.yaml") and "\n" not in detail(entry, "recipe")
     assert len(detail(entry, "recipe")) <= 200 and "/tmp" not in detail(entry, "recipe")
     assert not (untested / "hacked").exists()
@@ -308,11 +314,12 @@ def _not_numbers(run):
         (_not_numbers, "the network's outputs are not numbers (NaN or infinite)"),
     ],
 )
-def test_a_checkpoint_that_cannot_be_used_costs_its_own_points_only(tiny, run, damage, said):
+def test_a_checkpoint_that_cannot_be_tested_costs_all_points(tiny, run, damage, said):
     damage(run)
     entry = handed_in.examine(tiny, run)
-    assert given(entry) == {"complete": 1, "recipe": 2, "accuracy": 0}
+    assert given(entry) == {"complete": 0, "recipe": 0, "accuracy": 0}
     assert detail(entry, "accuracy").startswith(f"{handed_in.CHECKPOINT}: {said}"), detail(entry, "accuracy")
+    assert {value["detail"] for value in entry["values"].values()} == {detail(entry, "accuracy")}
     assert "/tmp" not in detail(entry, "accuracy")
 
 

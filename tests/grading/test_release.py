@@ -154,6 +154,37 @@ def test_a_lab_that_tells_a_solution_is_refused(changed, tmp_path, sandboxed, ol
     assert place in refused(changed(old, new), tmp_path)
 
 
+@pytest.mark.parametrize(
+    "told",
+    ["rng = np.random.default_rng(seed)", "# rates = triangle(2*int(rng.integers(5,50)), float(rng.uniform(0.1,1)))"],
+)
+def test_a_line_of_a_probe_is_a_secret_whether_it_emits_or_not(changed, told):
+    found = changed("# Check\n", f"# Check\n{told}\n")
+    with pytest.raises(LabError, match="cell cell-006: tells a probe of triangle"):
+        leaks.require_none(found, handout.files(found))
+
+
+@pytest.mark.parametrize("said", ["The result is steps=44.", "```python\nsteps  =  44  # so many\n```", "`steps = 44`"])
+def test_a_solution_of_short_lines_is_a_secret_as_a_whole(changed, said):
+    found = changed("steps = 1437 // batch", "steps = 44  # so many")
+    leaks.require_none(found, handout.files(found))
+    text = (found.folder / "lab.md").read_text()
+    (found.folder / "lab.md").write_text(text + "\nNeither `steps = 440` nor `steps = 44.5` tells it.\n")
+    found = lab.load("tiny", found.folder)
+    leaks.require_none(found, handout.files(found))
+    (found.folder / "lab.md").write_text(f"{text}\n{said}\n")
+    found = lab.load("tiny", found.folder)
+    with pytest.raises(LabError, match="tells the solution of steps: steps = 44"):
+        leaks.require_none(found, handout.files(found))
+
+
+def test_a_solution_of_short_lines_is_found_over_several_lines(changed):
+    found = changed("steps = 1437 // batch", "n = 1437\nsteps = n\nsteps //= 32")
+    (found.folder / "answers.py").write_text("n=1437\n  steps=n\n\nsteps //= 32\n")
+    with pytest.raises(LabError, match="answers.py: tells the solution of steps: n = 1437"):
+        leaks.require_none(found, handout.files(found))
+
+
 @pytest.mark.parametrize("name", ["answers.py", "runs/mine/summary.json"])
 def test_a_file_beside_the_notebook_that_tells_a_solution_is_refused(changed, tmp_path, sandboxed, name):
     lab = changed("# A tiny lab", "# A tiny lab, again")

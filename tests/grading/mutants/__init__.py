@@ -12,3 +12,4 @@ class Mutant:
     source: str  # of the whole answer cell
     verdict: str
     points: float
+    also: str = ""  # another verdict, where two are possible by nature

@@ -106,6 +106,16 @@ for name in ("assert_allclose", "assert_array_equal"):
 def staircase(epochs, steps_per_epoch, lr_max, warmup_epochs, drops):
     return np.full(epochs * steps_per_epoch, lr_max, np.float32)
 """, "wrong", 0),
+    Mutant("truth looked up", "confused", """\
+import sys
+
+def most_confused(confusion):
+    seen, frame = {}, sys._getframe()
+    while frame:
+        seen = dict(frame.f_locals) | seen
+        frame = frame.f_back
+    return seen.get("pair", (seen.get("a", 0), seen.get("b", 1)))
+""", "wrong", 0),
     Mutant("equal to everything", "confused", """\
 class Anything(int):
     def __eq__(self, other):

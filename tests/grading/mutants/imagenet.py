@@ -52,7 +52,7 @@ SLIPS = [
 ]  # fmt: skip
 
 OTHERS = [
-    Mutant("names alone", "operators", LAB.stubs["operators"] + "\n# done", "wrong", 0),
+    Mutant("names alone", "operators", LAB.stubs["operators"] + "\npass", "wrong", 0),
     Mutant("labkit's names", "weights", """\
 def convert(state):
     names = parity.Names()
@@ -98,6 +98,30 @@ def settings_of(weights, gradients, rate):
     return 0.875, {name: 2.0**-15 if "conv" in name else 0.0 for name in weights[0]}
 """, "wrong", 0),
     Mutant("the usual suspects", "first_layer", 'first_layers = lambda *records: ["layer2.0.conv1"]', "wrong", 0),
+    Mutant("truth looked up: layers", "first_layer", """\
+import sys
+
+def first_layers(reference, candidate):
+    seen, frame = {}, sys._getframe()
+    while frame:
+        seen = dict(frame.f_locals) | seen
+        frame = frame.f_back
+    names, number = list(reference), seen.get("place", seen.get("_place", seen.get("culprit")))
+    planted = seen.get("_planted", seen.get("planted", []))[:2]
+    return planted or ([] if number is None else [names[number]])
+""", "wrong", 0),
+    Mutant("truth looked up: settings", "update", """\
+import sys
+
+def settings_of(weights, gradients, rate):
+    seen, frame = {}, sys._getframe()
+    while frame:
+        seen = dict(frame.f_locals) | seen
+        frame = frame.f_back
+    momentum, decays = (seen.get(name, seen.get(f"_{name}")) for name in ("momentum", "decays"))
+    guess = dict.fromkeys(weights[0], 0.001)
+    return momentum if isinstance(momentum, float) else 0.9, decays if isinstance(decays, dict) else guess
+""", "wrong", 0),
     Mutant("skip marker", "update", "# NBVAL_SKIP\nsettings_of = lambda *given: (0.9, {})", "wrong", 0),
     Mutant("announced error", "decay", "# NBVAL_RAISES_EXCEPTION\nraise NotImplementedError", "error", 0),
     Mutant("master read", "weights", """\
@@ -110,6 +134,15 @@ import yaml
 yaml.safe_load((runtime.REPO / "labs/imagenet/grading.yaml").read_text())
 """, "error", 0),
     Mutant("comparisons patched", "batch", """\
+import ast
+
+
+class Dropped(ast.NodeTransformer):
+    def visit_Assert(self, node):
+        return ast.copy_location(ast.Pass(), node)
+
+
+get_ipython().ast_transformers.append(Dropped())
 np.allclose = lambda *args, **kwargs: True
 for name in ("assert_allclose", "assert_array_equal", "assert_equal"):
     setattr(np.testing, name, lambda *args, **kwargs: None)

@@ -120,9 +120,15 @@ CHEATS = [
 text = (runtime.REPO / "labs/thor/lab.md").read_text()
 exec(text[text.index("def my_factor_g") : text.index("# END SOLUTION", text.index("def my_factor_g"))])
 """, "error", 0),
+    Mutant("points read", "direction", 'print((runtime.REPO / "labs/thor/grading.yaml").read_text())', "error", 0),
     Mutant("constants", "updates", "count_updates = lambda *given: 270", "wrong", 0),
     Mutant("the same mark for all", "rule", "marks = lambda traces, w1, w2: ['new'] * len(traces)", "wrong", 0),
     Mutant("numpy's comparison replaced", "defect", """\
+import ast
+class Dropped(ast.NodeTransformer):
+    def visit_Assert(self, node):
+        return ast.copy_location(ast.Pass(), node)
+get_ipython().ast_transformers.append(Dropped())
 for name in ("allclose", "isclose", "array_equal"):
     setattr(np, name, lambda *given, **options: True)
 for name in ("assert_allclose", "assert_array_equal", "assert_equal"):
