@@ -48,8 +48,9 @@ def command(*arguments):
 def started(*arguments, cwd):
     environment = {**os.environ, "PYTHONPATH": str(REPO), "TMPDIR": str(cwd)}
     return subprocess.Popen(
-        command(*arguments), cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+        command(*arguments), cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where pytest runs in background
+    )  # fmt: skip
 
 
 def tree(folder):
