@@ -13,3 +13,10 @@ class Mutant:
     verdict: str
     points: float
     also: str = ""  # another verdict, where two are possible by nature
+
+
+def slip(solutions: dict[str, str], name: str, task: str, old: str, new: str, verdict: str, points: float) -> Mutant:
+    """The master's answer to a task with one piece of it replaced."""
+    solution = solutions[task]
+    assert solution.count(old) == 1, f"{name}: {old!r} is not in the master's answer to {task}, or twice"
+    return Mutant(name, task, solution.replace(old, new), verdict, points)

@@ -1,16 +1,13 @@
 """Wrong answers to the CIFAR-10 lab: slips that learners make, answers to another question, and cheats."""
 
+import functools
+
 from labkit.grading.lab import load
+from tests.grading import mutants
 from tests.grading.mutants import Mutant
 
 SOLUTIONS = load("cifar10").solutions
-
-
-def slip(name, task, old, new, verdict, points):
-    """The master's answer with one piece of it replaced."""
-    assert SOLUTIONS[task].count(old) == 1, f"{name}: {old!r} is not in the master's answer to {task}, or twice"
-    return Mutant(name, task, SOLUTIONS[task].replace(old, new), verdict, points)
-
+slip = functools.partial(mutants.slip, SOLUTIONS)
 
 SLIPS = [
     slip("fraction of a batch", "steps", "share // recipe.data", "share / recipe.data", "wrong", 0),

@@ -1,17 +1,13 @@
 """Wrong answers to the ImageNet lab: slips that learners make, answers to another question, and cheats."""
 
+import functools
+
 from labkit.grading.lab import load
+from tests.grading import mutants
 from tests.grading.mutants import Mutant
 
 LAB = load("imagenet")
-
-
-def slip(name, task, old, new, verdict, points):
-    """The master's answer with one piece of it replaced."""
-    solution = LAB.solutions[task]
-    assert solution.count(old) == 1, f"{name}: {old!r} is not in the master's answer to {task}, or twice"
-    return Mutant(name, task, solution.replace(old, new), verdict, points)
-
+slip = functools.partial(mutants.slip, LAB.solutions)
 
 SLIPS = [
     slip("padding carried over", "operators", 'pad_mode="pad", padding=1, has_bias', "padding=1, has_bias", "error", 0),

@@ -1,17 +1,13 @@
 """Wrong answers to the THOR lab: slips that learners make, other formulas, and cheats."""
 
+import functools
+
 from labkit.grading.lab import load
+from tests.grading import mutants
 from tests.grading.mutants import Mutant
 
 LAB = load("thor")
-
-
-def slip(name, task, old, new, verdict, points):
-    """The master's answer with one piece of it replaced."""
-    source = LAB.solutions[task]
-    assert source.count(old) == 1, f"{name}: {old!r} is not in the master's answer to {task}, or twice"
-    return Mutant(name, task, source.replace(old, new), verdict, points)
-
+slip = functools.partial(mutants.slip, LAB.solutions)
 
 SLIPS = [
     slip("rounded down", "updates", "-(-steps // interval)", "steps // interval", "partly right", 1),
