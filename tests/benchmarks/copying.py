@@ -19,6 +19,8 @@ import time
 from importlib import metadata
 from pathlib import Path
 
+from tests.benchmarks import rotated
+
 WORKERS, PART = 8, 8 << 20  # of every peer
 SMALL = 4 << 10
 SERVERS = Path(__file__).parents[1] / "cloud"
@@ -92,7 +94,7 @@ def measure(report, rounds=7, files=1000, mebibytes=256) -> dict:
             for case, (count, size) in cases.items():
                 source = _files(Path(folder) / case.replace(" ", "-"), count, size)
                 for number in range(rounds):
-                    for peer in _rotated(list(PEERS), number):
+                    for peer in rotated(list(PEERS), number):
                         for way, told in _there_and_back(peer, source, server, Path(folder)).items():
                             found[case, way][peer].append(told)
                     report(f"{case}: round {number + 1} of {rounds}")
@@ -153,11 +155,6 @@ def _files(folder, count, size):
             for left in range(size, 0, -(1 << 20)):
                 file.write(random.Random(f"{number}, {left}").randbytes(min(left, 1 << 20)))
     return folder
-
-
-def _rotated(peers, number):
-    begin = number % len(peers)
-    return peers[begin:] + peers[:begin]
 
 
 def _case(case, way, size, files, turns):

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from labkit import runtime
 from labkit.grading import lab as labs
+from tests.benchmarks import rotated
 from tests.grading import class_of
 
 JOBS = 2
@@ -56,7 +57,7 @@ def measure(report, rounds=1, submissions=30, name="cifar10") -> dict:
         expected = class_of.write(lab, folder / "class", class_, lab.learners_notebook())
         wanted = grade.references(lab, lab.manifest.seed, True)
         for number in range(rounds):
-            for peer in _rotated(list(found), number):
+            for peer in rotated(list(found), number):
                 place = folder / "turn"
                 if peer == LABKIT:
                     found[peer].append(_labkit(lab, folder / "class", place, expected))
@@ -85,11 +86,6 @@ def _row(peer, found, submissions):
     row = {"peer": peer, "version": f"{package} {metadata.version(package)}"}
     row |= {"seconds": statistics.median(found[peer]) / submissions}
     return row | {"speed": statistics.median(ratios), "speed_lowest": min(ratios), "speed_highest": max(ratios)}
-
-
-def _rotated(peers, number):
-    begin = number % len(peers)
-    return peers[begin:] + peers[:begin]
 
 
 def _labkit(lab, class_folder, place, expected):
