@@ -1,6 +1,5 @@
 """Doctor: is this machine fit for the course, and what to do where it is not."""
 
-import importlib.metadata
 import os
 import shutil
 import sys
@@ -54,9 +53,8 @@ def _mindspore():
 
 
 def _numpy():
-    try:
-        version = importlib.metadata.version("numpy")
-    except importlib.metadata.PackageNotFoundError:
+    version = runtime.version_of("numpy")
+    if version is None:
         return Finding("numpy", "problem", "not installed", "run `make env`")
     if version.startswith("1."):
         return Finding("numpy", "ok", version)

@@ -8,7 +8,6 @@
 - evaluation.json: what `labkit eval` found, by class and with the confusion matrix
 """
 
-import importlib.metadata
 import itertools
 import json
 import os
@@ -242,11 +241,7 @@ def newest_unfinished(parent: Path, lab: str, profile: str | None = None) -> Run
 def provenance(dataset: dict, processes: int = 1) -> dict:
     """Where a result comes from: commit, versions, machine, processes and data set."""
     versions = {"labkit": labkit.__version__, "python": platform.python_version()}
-    for package in ("mindspore", "numpy"):
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            versions[package] = None
+    versions |= {package: runtime.version_of(package) for package in ("mindspore", "numpy")}
     sha, changed = commit()
     return {
         "commit": sha,

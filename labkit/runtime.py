@@ -104,12 +104,17 @@ def data_root() -> Path:
     return Path(os.environ.get("LABKIT_DATA") or REPO / "data")
 
 
-def mindspore_version() -> str | None:
-    """Installed MindSpore version, read from its metadata: importing it would take a second."""
+def version_of(package: str) -> str | None:
+    """Installed version of a package, read from its metadata; None where it is not installed."""
     try:
-        return importlib.metadata.version("mindspore")
+        return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def mindspore_version() -> str | None:
+    """Installed MindSpore version; importing it would take a second."""
+    return version_of("mindspore")
 
 
 def cpu_flags() -> set[str]:

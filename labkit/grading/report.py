@@ -5,7 +5,6 @@ The same results give the same bytes, in whatever order they come: no file has a
 
 import csv
 import hashlib
-import importlib.metadata
 import io
 import json
 import platform
@@ -14,6 +13,7 @@ import statistics
 from pathlib import Path
 
 import labkit
+from labkit import runtime
 from labkit.grading import duplicates, verdicts
 from labkit.run import write_whole
 
@@ -51,12 +51,7 @@ def write(lab, results: list[dict], folder: Path, seed: int | None = None) -> No
 
 def environment() -> dict[str, str]:
     """What graded: versions and platform; nothing of when."""
-    versions = {}
-    for package in ("mindspore", "numpy", "nbval"):
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            versions[package] = "not installed"
+    versions = {name: runtime.version_of(name) or "not installed" for name in ("mindspore", "numpy", "nbval")}
     system = f"{platform.system()} {platform.machine()}"
     return {"labkit": labkit.__version__, "python": platform.python_version(), **versions, "platform": system}
 
