@@ -1,7 +1,8 @@
 """Run a command and tell what it left behind: python alone.py PORT COMMAND ...
 
 One line of JSON: exit status, connections to PORT of this machine, packets on the loopback interface meanwhile, and
-processes that are left. Started by `unshare --net`, as root, there is no other network, and nobody else sends packets.
+processes that are left ten seconds later. Started by `unshare --net`, as root, there is no other network, and nobody
+else sends packets.
 """
 
 import ctypes
@@ -58,10 +59,11 @@ def _answer(server, calls):
 
 
 def _left():
+    """Commands that still run; Python's resource tracker needs a moment to see that its program has ended."""
     import psutil
 
-    children = psutil.Process().children(recursive=True)
-    return [" ".join(child.cmdline()) for child in children if child.status() != psutil.STATUS_ZOMBIE]
+    _, alive = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=10)
+    return [" ".join(child.cmdline()) for child in alive]
 
 
 if __name__ == "__main__":
