@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import zipfile
 from pathlib import Path
@@ -19,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 from labkit.cli import main
-from labkit.grading import batch, executors, handed_in, sandbox
+from labkit.grading import batch, executors, handed_in, sandbox, submissions
 from labkit.grading.batch import BatchError, grade_batch
 from labkit.grading.lab import load
 from labkit.runtime import LabkitError
@@ -625,3 +626,23 @@ def test_a_run_that_is_sent_to_a_worker_is_examined_as_it_was(tmp_path, sandboxe
     assert "MB" in details["complete"] and "missing" in details["accuracy"] and details["recipe"]
     several = batch.work(batch.Work(lab, "ann", {}, (run, folder), None, {}, 7, True))["tasks"]["run"]
     assert several["verdict"] == "missing" and several["detail"] == "several Runs: run, tiny; hand in one"
+
+
+def test_a_runs_file_that_cannot_be_read_is_its_learners_affair():
+    """Not even by the instructor: another user's file, as root would never meet it."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder)
+        run.chmod(0o755)
+        for name, mode in (("summary.json", 0o000), ("recipe.yaml", 0o644)):
+            (run / name).write_text("{}")
+            (run / name).chmod(mode)
+        me = os.geteuid()
+        os.seteuid(me or 65534)
+        try:
+            one = submissions.Submission("ann", runs=(run,))
+            digests = {batch._digest(one, submissions.Answers()) for _ in range(2)}
+            files = batch._run_files(run)
+        finally:
+            os.seteuid(me)
+    assert len(digests) == 1
+    assert set(files) == {"recipe.yaml"}
