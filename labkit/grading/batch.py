@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labkit import runtime
-from labkit.grading import executors, grade, handed_in, report, sandbox, submissions
+from labkit.grading import executors, fonts, grade, handed_in, report, submissions
 from labkit.grading.executors import BatchError
 from labkit.grading.lab import Lab
 from labkit.run import write_whole
@@ -183,7 +183,7 @@ def _scratch(out):
     for folder in (out / "results", out / "feedback", scratch):
         folder.mkdir(exist_ok=True)
     try:
-        with _figures(scratch.resolve() / "matplotlib"):
+        with fonts.kept_in(scratch.resolve() / "matplotlib"):
             yield scratch.resolve()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -254,24 +254,3 @@ def _clear_halves(out, pages):
     own = [name for student, page in pages.items() for name in (f"results/{student}.json", f"feedback/{page}")]
     for name in [*FILES, *own]:
         (out / f"{name}.part").unlink(missing_ok=True)
-
-
-@contextmanager
-def _figures(folder):
-    """Have matplotlib keep its list of fonts in `folder`, here and in processes started here; one made before is taken.
-
-    Otherwise it would be made anew, for seconds, in every sandbox in which somebody draws.
-    """
-    folder.mkdir()
-    for name, data in sandbox.font_list().items():
-        (folder / Path(name).name).write_bytes(data)
-    before = os.environ.get("MPLCONFIGDIR")
-    os.environ["MPLCONFIGDIR"] = str(folder)
-    try:
-        if not any(folder.iterdir()):
-            import matplotlib.font_manager  # noqa: F401, it writes the list
-        yield
-    finally:
-        os.environ.pop("MPLCONFIGDIR")
-        if before is not None:
-            os.environ["MPLCONFIGDIR"] = before

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from labkit.grading import handout, leaks, sandbox
+from labkit.grading import fonts, handout, leaks, sandbox
 from labkit.grading import lab as labs
 from labkit.grading.lab import Lab, LabError
 from labkit.run import write_whole
@@ -30,7 +30,8 @@ def release(lab: Lab, folder: Path, *, sandboxed: bool = True, train: bool = Tru
     found = handout.files(lab, book_url())
     tell("looking for solutions in what is handed out")
     leaks.require_none(lab, found)
-    verify(lab, found, sandboxed=sandboxed, train=train, tell=tell)
+    with tempfile.TemporaryDirectory(prefix="labkit-release-") as temporary, fonts.kept_in(Path(temporary, "fonts")):
+        verify(lab, found, sandboxed=sandboxed, train=train, tell=tell)
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in found.items():
         write_whole(folder / name, data)

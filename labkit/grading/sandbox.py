@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.grading import handout, syscalls
+from labkit.grading import fonts, handout, syscalls
 from labkit.runtime import REPO, LabkitError, data_root
 
 HOME = "/tmp/home"  # inside: working directory and home
@@ -87,7 +87,7 @@ def run(command: list[str], *, files: dict[str, bytes] | None = None, stdin: byt
 
     readable: files and folders that are seen at their own place besides, too large to be copied; no links.
     """
-    files = dict(files or {}) | font_list()
+    files = dict(files or {}) | fonts.font_list()
     if sandboxed:
         return _run_in_bubblewrap(command, files, stdin, limits, readable)
     with tempfile.TemporaryDirectory(prefix="labkit-grade-", ignore_cleanup_errors=True) as folder:
@@ -237,17 +237,6 @@ def _environment(home):
         "LABKIT_DATA": str(data_root().resolve()), "MS_OM_PATH": f"{home}/.mindspore", "GLOG_v": "3",
         "MPLBACKEND": "Agg", "MPLCONFIGDIR": f"{home}/.matplotlib",
     } | {key: os.environ[key] for key in ("OMP_NUM_THREADS", "ONEDNN_MAX_CPU_ISA") if key in os.environ}  # fmt: skip
-
-
-@functools.lru_cache
-def font_list() -> dict[str, bytes]:
-    """matplotlib's list of fonts, which it would otherwise make anew, for seconds, in every sandbox.
-
-    matplotlib itself is not asked where it lies: it would make the folder.
-    """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "matplotlib")
-    found = sorted(Path(os.environ.get("MPLCONFIGDIR") or cache).glob("fontlist-*.json"))
-    return {f".matplotlib/{file.name}": file.read_bytes() for file in found}
 
 
 def _watched(command, stdin, limits, **options):

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from nbclient import NotebookClient
 
+from labkit import runtime
 from labkit.cli import main
 from labkit.grading import handout, lab, leaks, release
 from labkit.grading.lab import LabError
@@ -280,3 +281,19 @@ def test_text_stands_alone(text, url, shown):
 
 def test_the_books_address_comes_from_its_configuration():
     assert re.fullmatch(r"|https?://.*[^/]", release.book_url())
+
+
+def test_matplotlibs_list_of_fonts_is_not_left_in_the_home(tmp_path):
+    """It writes one wherever there is none; in the folder that it is given here, a second process finds it."""
+    (tmp_path / "home").mkdir()
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom labkit.grading import fonts\n"
+        "with fonts.kept_in(Path(sys.argv[1])):\n"
+        "    assert len(fonts.font_list()) == 1\n"
+    )
+    unset = ("MPLCONFIGDIR", "XDG_CACHE_HOME")
+    environment = {key: value for key, value in os.environ.items() if key not in unset}
+    environment |= {"HOME": str(tmp_path / "home"), "PYTHONPATH": str(runtime.REPO)}
+    subprocess.run([sys.executable, "-c", program, tmp_path / "fonts"], env=environment, check=True, cwd=tmp_path)
+    assert [path.name for path in (tmp_path / "fonts").glob("fontlist*.json")]
+    assert list((tmp_path / "home").iterdir()) == []
