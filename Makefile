@@ -36,7 +36,7 @@ TORCH_STAMP  := $(VENV)/.stamp-$(TORCHVISION)
 BENCH_STAMP  := $(VENV)/.stamp-bench
 SAMPLE_STAMP := $(DATA)/sample/.stamp
 
-.PHONY: help env torch sample book test lint lab bench clean distclean
+.PHONY: help env torch sample book test status lint lab bench clean distclean
 
 help: ## list what can be made
 	@echo "usage: make TARGET"
@@ -72,6 +72,10 @@ test: $(SAMPLE_STAMP) $(TORCH_STAMP) ## style, units, book, notebooks, pages (AR
 	printf '\n=== make test: stages\n%s' "$$report"; \
 	if [ $$status = 0 ]; then echo "make test: passed"; else echo "make test: FAILED"; fi; \
 	exit $$status
+
+status: ## say what is out of date: environment, data, book, records; builds nothing
+	@if [ -x $(BIN)/python ]; then $(BIN)/python book/status.py; \
+	else echo "environment: no .venv, so nothing is built yet; run \`make book\`"; fi
 
 lint: $(ENV_STAMP) ## check the style of all Python files
 	@$(BIN)/ruff check .

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import hashlib
 import importlib.util
+import json
 import logging
 import os
 import shutil
@@ -21,6 +22,9 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import yaml
+from packaging.requirements import Requirement
+
+from labkit.runtime import version_of
 
 REPO = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPO / "book" / "_ext"))
@@ -28,13 +32,14 @@ sys.path.insert(0, str(REPO / "book" / "_ext"))
 import learners_version  # noqa: E402
 
 BUILD = REPO / "_build"
-COMPLETE = BUILD / ".complete"  # exists only after a build without a warning
+COMPLETE = BUILD / ".complete"  # exists only after a build without a warning; holds what it was built from
 
 # What chapters run on or read: a change here executes all of them again.
 EXECUTION_INPUTS = [
     "labkit/**/*",
     "labs/*/*.yaml",
     "labs/*/*.py",
+    "labs/*/scripts/*",
     "labs/*/runs/**/*",
     "labs/*/parity/**/*",
     "data_scripts/*",
@@ -43,6 +48,7 @@ EXECUTION_INPUTS = [
     "tests/benchmarks/*.py",
     "tests/benchmarks/results/*",
     "tests/cloud/modelarts_stub.py",
+    "tests/grading/tiny/*",
     "book/4-cloud/*.py",
     "book/_ext/*.py",
     "tests/parity/test_subnets.py",
@@ -54,16 +60,32 @@ MOST_AT_ONCE = 4  # a chapter takes up to 2 GB
 PAGE_INPUTS = ["_config.yml", "_toc.yml", "book/references.bib", "book/_static/**/*", "book/_ext/*.py", "book/build.py"]
 
 
-def digest(patterns: list[str]) -> str:
-    """SHA-256 over names and contents of the files that match, in a fixed order."""
-    total = hashlib.sha256(f"Python {sys.version_info[:2]}".encode())
+def pinned(file: Path) -> dict[str, str]:
+    """The packages that a file of requirements asks for on this Python, each with its version."""
+    lines = [line.partition("#")[0].strip() for line in file.read_text(encoding="utf-8").splitlines()]
+    found = [Requirement(line) for line in lines if line]
+    return {one.name: str(one.specifier).removeprefix("==") for one in found if not one.marker or one.marker.evaluate()}
+
+
+def installed() -> str:
+    """What chapters run on, as it is, not as it should be: Python, required packages, the grader's sandbox."""
+    packages = [f"{name} {version_of(name)}" for name in pinned(REPO / "requirements.txt")]
+    return ", ".join([f"Python {sys.version_info[:2]}", *packages, "bwrap" if shutil.which("bwrap") else "no bwrap"])
+
+
+def contents(patterns: list[str]) -> dict[str, str]:
+    """SHA-256 of each file that matches, by its path from the project's folder, in a fixed order."""
     files = {path for pattern in patterns for path in REPO.glob(pattern) if path.is_file()}
-    for path in sorted(files):
-        if "__pycache__" in path.parts or "checkpoints" in path.parts:
-            continue
-        total.update(f"\0{path.relative_to(REPO).as_posix()}\0".encode())
-        total.update(path.read_bytes())
-    return total.hexdigest()
+    return {
+        path.relative_to(REPO).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(files)
+        if not {"__pycache__", "checkpoints"} & set(path.parts)
+    }
+
+
+def digest(patterns: list[str]) -> str:
+    """SHA-256 over names and contents of the files that match, and what is installed."""
+    return hashlib.sha256(json.dumps([installed(), contents(patterns)]).encode()).hexdigest()
 
 
 def data_there() -> str:
@@ -75,8 +97,25 @@ def data_there() -> str:
 
 def pytorch_there() -> str:
     """Part 2 runs live where PyTorch is installed and shows what was recorded where it is not."""
-    found = [importlib.util.find_spec(name) for name in ("torch", "torchvision")]
-    return "PyTorch" if all(spec and spec.origin for spec in found) else ""  # no origin: `pip uninstall` left folders
+    found = {name: importlib.util.find_spec(name) for name in ("torch", "torchvision", "onnxruntime")}
+    there = [name for name, spec in found.items() if spec and spec.origin]  # no origin: `pip uninstall` left folders
+    return ", ".join(f"{name} {version_of(name)}" for name in there)
+
+
+def notebooks() -> list[Path]:
+    """All chapters with code."""
+    return [path for path in sorted([*REPO.glob("book/**/*.md"), *REPO.glob("labs/*/*.md")]) if is_notebook(path)]
+
+
+def state() -> dict:
+    """All that the book is built from, for `make status` to compare."""
+    return {
+        "inputs": contents(EXECUTION_INPUTS),
+        "installed": installed(),
+        "PyTorch": pytorch_there(),
+        "data": data_there(),
+        "pages": contents([*PAGE_INPUTS, "book/**/*.md", "labs/*/*.md"]),
+    }
 
 
 def remove(*names: str) -> None:
@@ -173,10 +212,10 @@ def export_executed() -> None:
 
 def build(environment: dict[str, str]) -> int:
     """Execute what has changed, write the pages; the process's exit status."""
-    first = not (BUILD / ".jupyter_cache").exists()
+    first, began_with = not (BUILD / ".jupyter_cache").exists(), state()
     inputs = digest(EXECUTION_INPUTS) + data_there() + pytorch_there()
     if remove_stale("execution", inputs, ".jupyter_cache", ".doctrees", "jupyter_execute", "html"):
-        print("make book: labkit, a recipe, a recorded result, the data or PyTorch has changed: executing all again")
+        print("make book: labkit, a recipe, a recorded result, a package or the data has changed: executing all again")
     remove_stale("pages", digest(PAGE_INPUTS), ".doctrees", "jupyter_execute", "html")
     if not COMPLETE.exists():  # Sphinx repeats no warning of a page that it need not read again
         remove(".doctrees")
@@ -187,8 +226,7 @@ def build(environment: dict[str, str]) -> int:
     start = time.monotonic()
     os.environ.clear()
     os.environ.update(environment)
-    notebooks = [path for path in sorted([*REPO.glob("book/**/*.md"), *REPO.glob("labs/*/*.md")]) if is_notebook(path)]
-    execute([path for path in notebooks if path.relative_to(REPO).as_posix() not in MEASURING])
+    execute([path for path in notebooks() if path.relative_to(REPO).as_posix() not in MEASURING])
     command = [str(Path(sys.executable).parent / "jupyter-book"), "build", str(REPO), "-W", "--keep-going"]
     done = subprocess.run(command, cwd=REPO, check=False)
     seconds = time.monotonic() - start
@@ -196,7 +234,7 @@ def build(environment: dict[str, str]) -> int:
         print(f"make book: FAILED after {seconds:.0f} s; the warnings and tracebacks above say where", file=sys.stderr)
         return 1
     export_executed()
-    COMPLETE.touch()
+    COMPLETE.write_text(json.dumps(began_with, indent=1))
     print(f"make book: done in {seconds:.0f} s; open {BUILD / 'html' / 'index.html'}")
     return 0
 

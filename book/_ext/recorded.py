@@ -1,0 +1,218 @@
+"""What is recorded: Runs, comparisons with PyTorch, benchmarks. What made each, and which chapters show it.
+
+The directive {recorded} PATTERN makes an entry of each record that matches, with a label for chapters to refer to:
+of labs/thor/runs/thor-seed1 it is recorded-thor-thor-seed1, of tests/benchmarks/results/steps.json it is
+recorded-benchmarks-steps. book/status.py reads the same list.
+"""
+
+import json
+import re
+import subprocess
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.util.docutils import SphinxDirective
+
+from labkit import recipe as recipes
+
+REPO = Path(__file__).resolve().parents[2]
+PLACES = ["labs/*/runs/*", "labs/*/parity/*.json", "labs/*/parity/*/report.json", "tests/benchmarks/results/*.json"]
+UNSAID = {"labs", "runs", "tests", "results", "report"}  # parts of a path that its label leaves out
+
+NETWORK = ["labkit/networks", "labkit/losses.py", "labkit/optimizers.py"]
+CIFAR10 = ["labkit/data/cifar10.py", "labkit/data/cifar10_files.py"]
+TRAINING = [*NETWORK, *CIFAR10, "labkit/training.py", "labkit/callbacks.py", "labkit/schedules.py"]
+THOR = [*TRAINING, "labkit/thor"]
+COMPARED = ("measures", "report", "resnets", "step", "trajectory", "weights")
+PARITY = [*NETWORK, *(f"labkit/parity/{name}.py" for name in COMPARED)]
+SPEED = ["tests/benchmarks/cases.py", "tests/benchmarks/worker.py"]
+RACE = "python -m tests.benchmarks.advantage OUT"
+# Record: the command that makes it again, and the code that decides what comes out.
+MADE_BY = {
+    "labs/cifar10/runs/resnet20-laptop": ("labkit train cifar10 --profile laptop", TRAINING),
+    "labs/cifar10/runs/resnet50-laptop": (
+        "labkit train cifar10 --profile laptop --set network.name=resnet50 --set data.batch_size=32 "
+        "--set schedule.lr_init=0.005 --set schedule.lr_max=0.05 --set max_steps=400",
+        TRAINING,
+    ),
+    "labs/thor/runs/momentum-seed?": (RACE, TRAINING),
+    "labs/thor/runs/thor-seed?": (RACE, THOR),
+    "labs/thor/runs/thor-nt-seed?": (
+        "labkit train thor --profile laptop --set rival=null --set optimizer.trace_rule=thor_nt --set seed=SEED",
+        THOR,
+    ),
+    "labs/imagenet/parity/resnet50/report.json": ("labkit parity resnet50 --report DIR", PARITY),
+    "labs/imagenet/parity/same-padding/report.json": (
+        "labkit.parity.clinic.examine and Report.save",
+        [*PARITY, "labkit/parity/clinic.py"],
+    ),
+    "labs/imagenet/parity/own-pair/report.json": ("labkit.parity.compare_step and Report.save", PARITY),
+    "labs/imagenet/parity/clinic.json": ("labkit clinic --report FILE", [*PARITY, "labkit/parity/clinic.py"]),
+    "labs/imagenet/parity/operators.json": ("python -m labkit.parity.operators", ["labkit/parity/operators.py"]),
+    "labs/imagenet/parity/subnets.json": ("python -m labkit.parity.subnets", [*PARITY, "labkit/parity/subnets.py"]),
+    "labs/imagenet/parity/evaluation-images.json": (
+        "labkit.parity.pipeline.record_evaluation",
+        ["labkit/data/imagenet.py", "labkit/parity/pipeline.py"],
+    ),
+    "labs/imagenet/parity/fusion.json": (
+        "python tests/benchmarks/fusion.py --record FILE",
+        [*NETWORK, "tests/benchmarks/fusion.py"],
+    ),
+    "labs/imagenet/parity/onednn.json": (
+        "python tests/benchmarks/onednn.py --record FILE PYTHON PYTHON",
+        ["tests/benchmarks/onednn.py"],
+    ),
+    "tests/benchmarks/results/steps.json": ("make bench ARGS=steps", [*NETWORK, *SPEED]),
+    "tests/benchmarks/results/pipeline.json": ("make bench ARGS=pipeline", [*CIFAR10, *SPEED]),
+    "tests/benchmarks/results/imagenet.json": ("make bench ARGS=imagenet", ["labkit/data/imagenet.py", *SPEED]),
+    "tests/benchmarks/results/thor.json": ("make bench ARGS=thor", [*NETWORK, "labkit/thor", *SPEED]),
+    "tests/benchmarks/results/parity.json": ("make bench ARGS=parity", [*PARITY, "tests/benchmarks/parity.py"]),
+    "tests/benchmarks/results/copying.json": (
+        "make bench ARGS=copying",
+        ["labkit/cloud", "tests/benchmarks/copying.py"],
+    ),
+    "tests/benchmarks/results/grading.json": (
+        "make bench ARGS=grading",
+        ["labkit/grading", "tests/benchmarks/grading.py"],
+    ),
+    "tests/benchmarks/results/advantage.json": (
+        RACE,
+        [*THOR, "tests/benchmarks/advantage.py", "tests/benchmarks/kfac.py"],
+    ),
+}
+
+
+def records(pattern: str = "*", repo: Path = REPO) -> list[str]:
+    """Names of what is recorded, as paths from the project's folder: a Run's is its folder."""
+    paths = [path for place in PLACES for path in repo.glob(place)]
+    found = {path.relative_to(repo).as_posix() for path in paths if path.is_file() or (path / "summary.json").is_file()}
+    return sorted(name for name in found if fnmatchcase(name, pattern))
+
+
+def made_by(name: str) -> tuple[str, list[str]]:
+    """The command that makes a record again, and the code that decides what comes out; KeyError where nobody said."""
+    for pattern, how in MADE_BY.items():
+        if fnmatchcase(name, pattern):
+            return how
+    raise KeyError(f"{name}: say in book/_ext/recorded.py (MADE_BY) what makes it")
+
+
+def label(name: str) -> str:
+    """What chapters refer to."""
+    parts = [part for part in Path(name).with_suffix("").parts if part not in UNSAID]
+    return "-".join(["recorded", *parts])
+
+
+def origin(name: str, repo: Path = REPO) -> dict:
+    """Commits, date, MindSpore, PyTorch, machine, cores of a record: what of these it tells, the others empty."""
+    path = repo / name
+    tree = json.loads((path / "summary.json" if path.is_dir() else path).read_text(encoding="utf-8"))
+    parts = [tree, *(part for part in tree.values() if isinstance(part, dict))]
+    provenance = [part["provenance"] for part in parts if "provenance" in part] or [tree]
+    about = next((part["about"] for part in parts if "about" in part), {})
+    rows = [row for row in tree.get("rows", []) if "mindspore" in row]
+    mindspore = {row["mindspore"] for row in rows} | {one.get("versions", {}).get("mindspore") for one in provenance}
+    return {
+        "commits": list(dict.fromkeys(one["commit"] for one in provenance if one.get("commit"))),
+        "date": tree.get("date") or about.get("date") or "",
+        "mindspore": sorted((mindspore | {about.get("MindSpore")}) - {None}),
+        "pytorch": about.get("PyTorch") or tree.get("torch") or "",
+        "machine": provenance[0].get("machine") or about.get("machine") or "",
+        "cores": provenance[0].get("cores") or "",
+    }
+
+
+def shown_in(name: str, texts: dict[str, str]) -> list[str]:
+    """Of the pages' texts by document, the documents that refer to a record."""
+    wanted = re.compile(rf"(?<![\w-]){re.escape(label(name))}(?![\w-])")
+    return sorted(document for document, text in texts.items() if wanted.search(text))
+
+
+def _day_of(commit):
+    """Day of a commit; empty where this copy of the project does not have it."""
+    command = ["git", "-C", str(REPO), "show", "-s", "--format=%cs", commit]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _origin_text(name):
+    found = origin(name)
+    code = []
+    for commit in found["commits"]:
+        day = _day_of(commit)
+        code.append(f"`{commit[:10]}`{f' of {day}' if day else ''}")
+    parts = [
+        f"recorded on {found['date']}" if found["date"] else "",
+        f"commit{'s' if len(code) > 1 else ''} {' and '.join(code)}" if code else "",
+        f"MindSpore {' and '.join(found['mindspore'])}" if found["mindspore"] else "",
+        f"PyTorch {found['pytorch']}" if found["pytorch"] else "",
+        found["machine"],
+        f"{found['cores']} cores" if found["cores"] else "",
+    ]
+    text = ", ".join(filter(None, parts))
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _run_text(folder):
+    """A Run's recipe and results, a line each."""
+    recipe = recipes.read_resolved(folder / "recipe.yaml")
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    rule = f" ({recipe.optimizer.trace_rule})" if recipe.optimizer.name == "thor" else ""
+    stop = f", stopped after {recipe.max_steps} steps" if recipe.max_steps else ""
+    return [
+        f"{recipe.network.name} by {recipe.optimizer.name}{rule}, profile `{recipe.profile}`, "
+        f"{recipe.epochs} epochs{stop}, batches of {recipe.data.batch_size}, "
+        f"rate up to {recipe.schedule.lr_max:g}, seed {recipe.seed}. Data: {summary['provenance']['dataset']['name']}.",
+        f"Accuracy {summary['accuracy']:.2%} after {summary['steps']:,} steps in {summary['train_seconds'] / 60:.0f} "
+        f"minutes, {summary['step_ms']:,.0f} ms a step.",
+    ]
+
+
+def entry(name: str, words: list[str], texts: dict[str, str]) -> list[str]:
+    """A record's entry in MyST: its name with its label, what it is, what made it, who shows it, its files."""
+    path = REPO / name
+    run = path.is_dir()
+    files = ["recipe.yaml", "summary.json", "evaluation.json"] if run else [path.name]
+    folder = name if run else str(Path(name).parent)
+    links = ", ".join(f"{{download}}`{file} </{folder}/{file}>`" for file in files if (REPO / folder / file).exists())
+    documents = shown_in(name, texts)
+    lines = [
+        *([" ".join(words)] if words else []),
+        *(_run_text(path) if run else []),
+        _origin_text(name),
+        f"Made by `{made_by(name)[0]}`.",
+        f"Shown in {', '.join(f'{{doc}}`/{document}`' for document in documents) or 'no chapter'}. Files: {links}.",
+    ]
+    return [f"[`{name}`]{{#{label(name)}}}", *(f": {line}" for line in lines), ""]
+
+
+class Recorded(SphinxDirective):
+    """{recorded} PATTERN: an entry for each record that matches; what the directive holds stands first in each."""
+
+    required_arguments = 1
+    has_content = True
+
+    def run(self):
+        found = records(self.arguments[0])
+        if not found:
+            raise self.error(f"nothing is recorded at {self.arguments[0]}")
+        self.env.note_reread()  # any page may refer to a record, or cease to
+        texts = {
+            document: Path(self.env.doc2path(document)).read_text(encoding="utf-8")
+            for document in self.env.found_docs
+            if document != self.env.docname
+        }
+        lines = [line for name in found for line in entry(name, [*self.content], texts)]
+        place = nodes.Element()
+        self.state.nested_parse(StringList(lines, self.get_source_info()[0]), 0, place)
+        return place.children
+
+
+def setup(app):
+    app.add_directive("recorded", Recorded)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

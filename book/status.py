@@ -1,0 +1,207 @@
+"""Say what is out of date, without building anything: python book/status.py (`make status`)
+
+A line each: the environment against its pins, the sample data, the book against what it was built from, each record
+against the code that made it. It tells, it does not test: its exit status is 0.
+"""
+
+import json
+import shlex
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+REPO = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(REPO / "book"), str(REPO / "book" / "_ext")]
+
+try:
+    import build
+    import recorded
+
+    from labkit import recipe as recipes
+    from labkit.runtime import version_of
+except ImportError as missing:
+    print(f"environment: incomplete ({missing}); run `make env`")
+    sys.exit(0)
+
+NO_MATTER = {"seed", "rival", "checkpoint_steps"}  # keys of a recipe in which a recorded Run may differ
+
+
+BUILD, OLDER = "make book", "if results may differ: "
+
+
+class Line(NamedTuple):
+    what: str
+    found: str
+    do: str = ""  # empty where all is well
+
+
+def few(names, most=3) -> str:
+    """The first of some names, and how many more there are."""
+    names = list(names)
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def git(*arguments: str) -> str | None:
+    """Output of git in the project's folder; None where git, the repository or what was asked for is not there."""
+    try:
+        done = subprocess.run(["git", "-C", str(REPO), *arguments], capture_output=True, text=True, timeout=30)
+    except OSError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+# -- What is installed, and the data -------------------------------------------------------------------
+
+
+def environment() -> list[Line]:
+    """Installed packages against the pins."""
+    lines = []
+    for title, files, target in (
+        ("environment", ("requirements.txt", "requirements-dev.txt"), "make env"),
+        ("PyTorch", ("requirements-torch.txt",), "make torch"),
+    ):
+        pins = {name: pin for file in files for name, pin in build.pinned(REPO / file).items()}
+        there = {name: (version_of(name) or "").partition("+")[0] for name in pins}  # 2.13.0+cpu is 2.13.0
+        other = [f"{name} {there[name] or 'missing'}, pinned {pin}" for name, pin in pins.items() if there[name] != pin]
+        if title == "PyTorch" and not any(there.values()):
+            lines.append(Line(title, "not installed: part 2 shows what was recorded", f"{target}, if you want it live"))
+        elif other:
+            lines.append(Line(title, f"{len(other)} of {len(pins)} packages: {few(other)}", target))
+        else:
+            lines.append(Line(title, f"{len(pins)} packages as pinned, Python {sys.version.split()[0]}"))
+    return lines
+
+
+def data() -> list[Line]:
+    """The sample, as make sees it."""
+    done = subprocess.run(["make", "-n", "sample"], cwd=REPO, capture_output=True, text=True)
+    if done.returncode:
+        return [Line("sample data", f"cannot be asked for: {few(done.stderr.strip().splitlines(), 1)}", "make sample")]
+    if "cifar10.py sample" in done.stdout:
+        return [Line("sample data", "missing, or older than the scripts that make it", "make sample")]
+    return [Line("sample data", "current")]
+
+
+# -- The book ------------------------------------------------------------------------------------------
+
+
+def book() -> list[Line]:
+    """What has changed since the last build, and what the next one will execute."""
+    if not build.COMPLETE.exists():
+        tried = (build.BUILD / "html").exists()
+        return [Line("book", "its last build failed or was interrupted" if tried else "not built", BUILD)]
+    built = datetime.fromtimestamp(build.COMPLETE.stat().st_mtime).strftime("%Y-%m-%d %H:%M")
+    text = build.COMPLETE.read_text()
+    if not text:
+        return [Line("book", f"built {built}, by a build that kept no list of its inputs", BUILD)]
+    then, now = json.loads(text), build.state()
+    lines = []
+    if changed := differing(then["inputs"], now["inputs"]):
+        lines.append(Line("book: shared inputs", f"{len(changed)} changed, so all chapters run: {few(changed)}", BUILD))
+    for key in ("installed", "PyTorch", "data"):
+        if then[key] != now[key]:
+            lines.append(Line(f"book: {key}", "other than it was built with, so all chapters run", BUILD))
+    if changed := not_executed():
+        lines.append(Line("book: chapters", f"{len(changed)} with cells that were not executed: {few(changed)}", BUILD))
+    if changed := differing(then["pages"], now["pages"]):
+        lines.append(Line("book: pages", f"{len(changed)} of their files changed: {few(changed)}", BUILD))
+    lines = lines or [Line("book", f"built {built}, current")]
+
+    chapters = {path.relative_to(REPO).with_suffix("").as_posix() for path in build.notebooks()}
+    there = build.BUILD / "executed"
+    executed = {path.relative_to(there).with_suffix("").as_posix() for path in there.rglob("*.ipynb")}
+    same = f"{len(executed & chapters)} of {len(chapters)} chapters"
+    lines.append(Line("executed notebooks", same, "" if executed == chapters else BUILD))
+    return lines
+
+
+def differing(then: dict, now: dict) -> list[str]:
+    """Names whose values differ, or that one side only has."""
+    return sorted(name for name in then.keys() | now.keys() if then.get(name) != now.get(name))
+
+
+def not_executed() -> list[str]:
+    """Chapters whose code cells the cache does not have."""
+    from jupyter_cache import get_cache
+    from myst_nb.core.read import read_myst_markdown_notebook
+
+    cache, found = get_cache(build.BUILD / ".jupyter_cache"), []
+    for chapter in build.notebooks():
+        notebook = read_myst_markdown_notebook(build.learners_version.text_of(chapter), path=chapter)
+        try:
+            cache.match_cache_notebook(notebook)
+        except KeyError:
+            found.append(chapter.relative_to(REPO).as_posix())
+    return found
+
+
+def pdf() -> list[Line]:
+    """The printed book, where there is one."""
+    lines = []
+    for file in sorted((build.BUILD / "pdf").glob("*.pdf")):
+        old = not build.COMPLETE.exists() or file.stat().st_mtime < build.COMPLETE.stat().st_mtime
+        lines.append(Line(file.name, "older than the book" if old else "printed from the book as built",
+                          "make pdf" if old else ""))  # fmt: skip
+    return lines or [Line("PDF", "none: it is made when asked for")]
+
+
+# -- What is recorded ----------------------------------------------------------------------------------
+
+
+def records() -> list[Line]:
+    """Each record against its recipe, the code that made it, and the pinned MindSpore."""
+    pin = build.pinned(REPO / "requirements.txt")["mindspore"]
+    return [record(name, pin) for name in recorded.records()]
+
+
+def record(name: str, pin: str) -> Line:
+    """A recorded Run, comparison or benchmark; what differs is named, and need not be wrong."""
+    command, code = recorded.made_by(name)
+    origin, found = recorded.origin(name), []
+    if (REPO / name / "recipe.yaml").is_file() and (keys := other_keys(name, command)):
+        found.append(f"its recipe differs from today's in {few(keys)}")
+    if origin["mindspore"] and pin not in origin["mindspore"]:
+        found.append(f"made with MindSpore {' and '.join(origin['mindspore'])}, pinned {pin}")
+    # A record that names no commit was made before the one that brought it.
+    commits = origin["commits"] or [git("log", "-1", "--format=%H", "--", name) or ""]
+    for commit in commits:
+        changed = git("diff", "--name-only", commit, "--", *code) if commit else None
+        if changed is None:
+            found.append(f"commit {commit[:10]} is not in this copy" if commit else "no history of git to compare with")
+        elif changed:
+            names = changed.splitlines()
+            files = "1 file" if len(names) == 1 else f"{len(names)} files"
+            found.append(f"{files} of its code changed since {commit[:10]}: {few(names, 2)}")
+    return Line(name, "; ".join(found) or "current", OLDER + command if found else "")
+
+
+def other_keys(name: str, command: str) -> list[str]:
+    """Keys in which a recorded Run's recipe differs from what its command would train today."""
+    run = recipes.read_resolved(REPO / name / "recipe.yaml")
+    words = shlex.split(command)
+    settings = [after for word, after in zip(words, words[1:]) if word == "--set" and not after.startswith("seed=")]
+    try:
+        now = recipes.load(REPO / "labs" / run.lab / "recipe.yaml", run.profile, tuple(settings))
+    except recipes.RecipeError as error:
+        return [str(error)]
+    changed = differing(recipes.flatten(run.model_dump()), recipes.flatten(now.model_dump()))
+    return [key for key in changed if key not in NO_MATTER]
+
+
+def main() -> int:
+    lines = [*environment(), *data(), *book(), *pdf(), *records()]
+    width = max(len(line.what) for line in lines)
+    for line in lines:
+        print(f"{line.what:{width}}  {line.found}")
+        if line.do:
+            print(f"{'':{width}}  -> {line.do}")
+    old = sum(line.do.startswith(OLDER) for line in lines)
+    todo = sum(bool(line.do) for line in lines) - old
+    print(f"make status: {todo or 'nothing'} to do; {old} records made by earlier code, which need not make them wrong")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
