@@ -283,12 +283,20 @@ def test_live_figure_fits_its_column(look, name, width):
         assert part.rect["x"] + part.rect["width"] <= column["x"] + column["width"] + 1
 
 
-def test_numbers_of_the_exercises(browser, look):
-    """Steps to a loss below 0.372: chapter 3, exercise 5. Mean rate of quadratic and linear: chapter 1, exercise 5."""
+def test_numbers_of_the_text(browser, look):
+    """Steps until the loss is below 0.372, as the chapter on the natural gradient and its exercise 5 give them."""
     look(DESCENT)
-    for method, rate, expected in (("momentum", 0.1, 67), ("gradient", 0.8, 69)):
-        losses = browser.execute_script(
-            "return labkitDescent(arguments[0]).losses",
-            {"form": "threshold", "start": [2, 1], "method": method, "rate": rate, "steps": 100},
-        )
-        assert np.argmax(np.array(losses) < 0.372) == expected
+
+    def first(start, **setting):
+        setting = {"form": "threshold", "start": start, "steps": 100, **setting}
+        losses = browser.execute_script("return labkitDescent(arguments[0]).losses", setting)
+        return int(np.argmax(np.array(losses, float) < 0.372))
+
+    assert first([2, 1], method="momentum", rate=0.1) == 67
+    assert first([2, 1], method="gradient", rate=0.8) == 69
+    dampings = (0, 0.001, 0.005, 0.01, 0.02, 0.03, 1)
+    for start, expected in (([2, 1], [3, 3, 3, 4, 4, 5, 47]), ([1, 3], [0, 31, 5, 4, 4, 5, 69])):  # 0: never
+        assert [first(start, method="natural", damping=damping) for damping in dampings] == expected
+
+    assert f"{schedules.quadratic(90, 1562, lr_max=0.146).mean():.4f}" == "0.0503"  # exercise 5 on schedules
+    assert f"{schedules.linear(90, 1562).mean():.4f}" == "0.0503"

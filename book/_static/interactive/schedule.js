@@ -75,11 +75,11 @@
         return;
       }
       const corner = round(warmup_epochs * steps_per_epoch);
-      const some = Array.from({ length: 301 }, (_, i) => Math.round(((total - 1) * i) / 300)).concat(corner - 1, corner);
-      const steps = [...new Set(some.filter((i) => i >= 0))].sort((a, b) => a - b);
+      const some = Array.from({ length: 301 }, (_, i) => Math.round(((total - 1) * i) / 300));
+      const steps = [...new Set([...some, Math.max(corner - 1, 0), corner])].sort((a, b) => a - b);
       for (const one of Object.keys(DECAY).sort((a, b) => (a === shape.value) - (b === shape.value))) {
-        const points = steps.map((i) => [px(i / steps_per_epoch), py(rates[one][i])]);
-        layer.append(svg("path", { class: `curve c-${one}${one === shape.value ? " chosen" : ""}`, d: polyline(points) }));
+        const d = polyline(steps.map((i) => [px(i / steps_per_epoch), py(rates[one][i])]));
+        layer.append(svg("path", { class: `curve c-${one}${one === shape.value ? " chosen" : ""}`, d }));
       }
       const step = chosen.value;
       const rate = rates[shape.value][step];

@@ -71,7 +71,7 @@ const Widget = (() => {
     const lines = svg("g", { class: "grid" });
     const words = svg("g", { class: "words" });
     const bottom = inner.top + inner.height;
-    for (const [value, text] of ticks(x, inner.width / 60)) {
+    for (const [value, text] of ticks(x, inner.width / 45)) {
       const place = inner.left + px(value);
       lines.append(svg("line", { x1: place, x2: place, y1: inner.top, y2: bottom }));
       words.append(svg("text", { x: place, y: bottom + 16, "text-anchor": "middle" }, text));
@@ -94,7 +94,7 @@ const Widget = (() => {
   }
 
   // Short lines at which `value`, a function of a point, crosses one of `levels`: marching triangles on a grid.
-  function contours(value, x, y, levels, cells = 64) {
+  function contours(value, x, y, levels, cells = 100) {
     const between = ([low, high], share) => low + share * (high - low);
     const corners = Array.from({ length: cells + 1 }, (_, i) => Array.from({ length: cells + 1 }, (__, j) => {
       const point = [between(x, i / cells), between(y, j / cells)];
@@ -125,7 +125,7 @@ const Widget = (() => {
     region.replaceChildren(...lines.map((line) => html("p", {}, line)));
   }
 
-  // Put a live figure in the place of the picture of figure `id`. build(box, alt) fills the box and returns what draws it.
+  // Put a live figure in the place of the picture of figure `id`. build(box, alt) fills the box; it returns what draws.
   function mount(id, build) {
     const image = document.querySelector(`figure#${id} img`);
     if (!image) return;
