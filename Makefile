@@ -25,9 +25,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONHOME PYTHONPATH
 
 PIP := $(BIN)/python -m pip install -qq --progress-bar off --retries 5 --timeout 60
-# Several test processes, a file's tests in one of them. Parity with the deepest networks leaves one with 14 GB; so
-# grading, where memory is used up on purpose, begins with new ones.
-PARALLEL := -n logical --maxprocesses 4 --dist loadfile
+# Several test processes, a file's tests in one of them, files in the order of tests/conftest.py (and not by how many
+# tests they have). Parity with the deepest networks leaves a process with gigabytes; so grading, where memory is used
+# up on purpose, begins with new ones.
+PARALLEL := -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=600 --nbval-sanitize-with=tests/notebooks/sanitize.cfg
 
 TORCHVISION  := torchvision==0.22.0

@@ -24,6 +24,18 @@ LITTER = (
 UNWATCHED = {".git", ".venv", "_build", "data", "runs", "work", "__pycache__"}
 
 
+# Longest first: one that a test process of `make test` begins last is waited for by the others.
+LONGEST = (
+    "tests/distributed/test_training.py", "tests/parity/test_parity.py", "tests/cloud/test_rehearsal.py",
+    "tests/unit/test_imagenet_lab.py", "tests/unit/test_resume.py", "tests/thor/test_thor_training.py",
+    "tests/cloud/test_copying_killed.py", "tests/distributed/test_two_as_one.py", "tests/cloud/test_hosts.py",
+    "tests/grading/test_labs.py", "tests/grading/test_class.py", "tests/grading/test_batch.py",
+    "tests/grading/test_hostile.py", "tests/grading/test_execution.py", "tests/grading/test_handed_in.py",
+    "_build/executed/labs/imagenet/lab.ipynb", "_build/executed/labs/thor/lab.ipynb",
+    "_build/executed/labs/cifar10/lab.ipynb", "_build/executed/book/1-cifar10/training.ipynb",
+)  # fmt: skip
+
+
 @pytest.fixture(scope="session")
 def repo_root() -> Path:
     """The project's top folder."""
@@ -110,6 +122,11 @@ def _litter() -> set[Path]:
         names[:] = [name for name in names if name not in UNWATCHED]
         found |= {Path(folder, name) for name in names + files if any(Path(name).match(p) for p in LITTER)}
     return found
+
+
+def pytest_collection_modifyitems(items):
+    places = {REPO / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 def pytest_sessionstart(session):
