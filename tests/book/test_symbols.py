@@ -54,7 +54,7 @@ ROWS = rows()
 NAMES = sorted({name for _, names, _ in ROWS for name in re.findall("`(.+?)`", names)})
 
 
-@pytest.mark.parametrize("symbols, chapter", {(symbols, chapter) for symbols, _, chapter in ROWS})
+@pytest.mark.parametrize(("symbols", "chapter"), sorted({(symbols, chapter) for symbols, _, chapter in ROWS}))
 def test_a_symbol_stands_in_its_chapter(symbols, chapter):
     there = formulas(chapter.lstrip("/"))
     for symbol in re.findall(r"\$(.+?)\$", symbols):
