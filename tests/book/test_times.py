@@ -19,7 +19,8 @@ def text(document: str) -> str:
 
 def is_chapter(document: str) -> bool:
     """True for a page that is read from its top to its end."""
-    return not (document.endswith("/index") or "/preface/" in document or document in LOOKED_UP)
+    listed = document in LOOKED_UP or document.startswith("book/appendix/api/")
+    return not (document.endswith("/index") or "/preface/" in document or listed)
 
 
 CHAPTERS = [document for document in documents() if is_chapter(document)]
