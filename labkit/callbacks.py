@@ -57,6 +57,7 @@ class StepTimer(Callback):
         self.measured(run_context, steps, seconds)
 
     def measured(self, run_context, steps, seconds):
+        """What a timer does with `steps` steps that took `seconds` together."""
         raise NotImplementedError
 
 

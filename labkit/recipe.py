@@ -62,6 +62,8 @@ CIFAR_ONLY = ("resnet8", "resnet20", "resnet32", "resnet56")
 
 
 class Network(Part):
+    """The network: its name, stem, classes and first weights."""
+
     name: Literal[
         "resnet8", "resnet20", "resnet32", "resnet56", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152"
     ]  # fmt: skip
@@ -101,10 +103,14 @@ class ImageFolder(Data):
 
 
 class Loss(Part):
+    """Cross-entropy; see labkit.losses."""
+
     smoothing: Annotated[Number, Field(ge=0, lt=1)] = 0.0
 
 
 class Momentum(Part):
+    """`nn.Momentum` with decay groups; see labkit.optimizers."""
+
     name: Literal["momentum"] = "momentum"
     momentum: Annotated[Number, Field(ge=0, lt=1)] = 0.9
     weight_decay: NotNegative = 1e-4
@@ -125,6 +131,8 @@ class Thor(Momentum):
 
 
 class Schedule(Part):
+    """Learning rates; see labkit.schedules."""
+
     name: Literal["quadratic", "cosine", "linear", "polynomial"] = "quadratic"
     lr_init: NotNegative
     lr_max: Positive

@@ -53,14 +53,17 @@ class Run:
 
     @property
     def history_file(self) -> Path:
+        """A line for each step and each evaluation."""
         return self.path / "history.jsonl"
 
     @property
     def checkpoint(self) -> Path:
+        """The newest checkpoint."""
         return self.path / "checkpoints" / "latest.ckpt"
 
     @property
     def complete(self) -> bool:
+        """True once the training has come to its end."""
         return (self.path / "summary.json").exists()
 
     @property

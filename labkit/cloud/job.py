@@ -55,6 +55,8 @@ Text = Annotated[str, BeforeValidator(_text), StringConstraints(max_length=4096)
 
 
 class Engine(Part):
+    """A preset image of ModelArts."""
+
     name: NotEmpty  # as `labkit jobs engines` lists them
     version: NotEmpty
 

@@ -37,6 +37,7 @@ class Job:
 
     @property
     def ended(self) -> bool:
+        """True in a phase that no other follows."""
         return self.phase in ENDED
 
     @classmethod

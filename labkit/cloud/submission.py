@@ -62,6 +62,7 @@ class Submission:
 
     @property
     def data(self) -> str:
+        """Where the data lies in the bucket."""
         return self.place(self.spec.inputs["data_url"])
 
     @property

@@ -48,6 +48,7 @@ class Task(Part):
 
     @property
     def points(self) -> float:
+        """What the task is worth with all values right."""
         return sum(value.points for value in self.values.values())
 
 
@@ -86,6 +87,7 @@ class Manifest(Part):
 
     @property
     def max_score(self) -> float:
+        """What notebook and Run are worth together."""
         notebook = sum(task.points for task in self.tasks.values())
         return notebook + (sum(self.run.points.values()) if self.run else 0)
 
@@ -171,10 +173,12 @@ def source(cell: dict) -> str:
 
 
 def answer_of(cell: dict) -> str | None:
+    """The task that a cell answers; None for any other cell."""
     return cell["metadata"].get("answer") if cell["cell_type"] == "code" else None
 
 
 def probe_of(cell: dict) -> str | None:
+    """The task that a hidden cell asks about; None for any other cell."""
     return cell["metadata"].get("probe") if cell["cell_type"] == "code" else None
 
 

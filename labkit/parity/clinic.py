@@ -35,6 +35,7 @@ class Defect:
 
     @property
     def name(self) -> str:
+        """What `labkit clinic` calls it."""
         return self.plant.__name__
 
 

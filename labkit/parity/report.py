@@ -45,6 +45,7 @@ class Report:
         }
 
     def as_dict(self) -> dict:
+        """What report.json holds."""
         return {
             "ok": self.ok,
             "about": self.about,

@@ -30,10 +30,12 @@ def stem(net):
 
 
 def their_shortcut(resnet, channels, out_channels, stride):
+    """torchvision's shortcut with a convolution."""
     return torch().nn.Sequential(resnet.conv1x1(channels, out_channels, stride), torch().nn.BatchNorm2d(out_channels))
 
 
 def our_shortcut(channels, out_channels, stride):
+    """labkit's shortcut with a convolution."""
     return nn.SequentialCell(conv(channels, out_channels, 1, stride), batch_norm(out_channels))
 
 

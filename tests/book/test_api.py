@@ -1,0 +1,80 @@
+"""The API pages have every public name of the modules that they list, and every one has a docstring."""
+
+import functools
+import importlib
+import inspect
+import re
+
+import pytest
+from bs4 import BeautifulSoup
+from chapters import REPO
+
+from labkit.cli import main
+
+PROTOCOL = ("construct", "bprop")  # what MindSpore asks of a cell
+PAGES = sorted((REPO / "book/appendix/api").glob("*.md"))
+MODULES = {
+    module: f"book/appendix/api/{page.stem}.html"
+    for page in PAGES
+    for module in re.findall(r"automodule:: (\S+)", page.read_text(encoding="utf-8"))
+}
+
+
+@functools.cache
+def ids(file) -> set[str]:
+    return {tag["id"] for tag in BeautifulSoup(file.read_text(encoding="utf-8"), "html.parser").find_all(id=True)}
+
+
+def public(module: str) -> dict[str, object]:
+    """Functions and classes that a module defines, by their full names, and what its classes add to their bases."""
+    found = {}
+    for name, member in vars(importlib.import_module(module)).items():
+        of_module = getattr(member, "__module__", None) == module
+        if name.startswith("_") or not of_module or not (inspect.isroutine(member) or inspect.isclass(member)):
+            continue
+        found[f"{module}.{name}"] = member
+        if inspect.isclass(member):
+            bases = [vars(base) for base in member.__mro__[1:]]
+            for key, value in vars(member).items():
+                own = isinstance(value, (property, classmethod, staticmethod)) or inspect.isfunction(value)
+                generated = inspect.isfunction(value) and value.__qualname__ != f"{member.__qualname__}.{key}"
+                inherited = any(key in base for base in bases)
+                if own and not (generated or inherited or key.startswith("_") or key in PROTOCOL):
+                    found[f"{module}.{name}.{key}"] = value
+    if module == "labkit.parity.clinic":  # the planted defects say what they are in DEFECTS, not in docstrings
+        plants = {id(defect.plant) for defect in importlib.import_module(module).DEFECTS.values()}
+        found = {name: member for name, member in found.items() if id(member) not in plants}
+    return found
+
+
+def test_the_pages_list_what_the_course_is_made_of():
+    assert len(MODULES) >= 50
+    parts = {module.split(".")[1] for module in MODULES}
+    assert parts >= {"training", "networks", "data", "thor", "parity", "launch", "cloud", "grading", "plots", "recipe"}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_public_name_is_there(module, html):
+    names = public(module)
+    assert names, "a module without public names"
+    assert [name for name, member in names.items() if not (member.__doc__ or "").strip()] == [], "no docstring"
+    assert set(names) - ids(html / MODULES[module]) == set()
+
+
+def test_the_table_of_tasks_leads_somewhere(html):
+    wanted = re.findall(r"\{py:\w+\}`[^`<]+<([\w.]+)>`", (REPO / "book/appendix/api.md").read_text(encoding="utf-8"))
+    there = set().union(*(ids(html / page) for page in set(MODULES.values())))
+    assert len(wanted) >= 60
+    assert set(wanted) - there == set()
+
+
+def test_every_command_is_there(html):
+    page = BeautifulSoup((html / "book/appendix/cli.html").read_text(encoding="utf-8"), "html.parser")
+    sections = {section["id"] for section in page.select("section[id]")}
+    for name, command in main.commands.items():
+        if command.hidden:
+            continue
+        assert f"labkit-{name}" in sections
+        for below, _ in getattr(command, "commands", {}).items():
+            assert f"labkit-{name}-{below}" in sections
+    assert "–" not in page.find("article").get_text(), "an option's -- became a dash"
