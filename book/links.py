@@ -13,13 +13,14 @@ import importlib
 import re
 import shlex
 import sys
+import warnings
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import click
-from bs4 import BeautifulSoup
+from bs4 import BeautifulSoup, XMLParsedAsHTMLWarning
 from markdown_it import MarkdownIt
 from mdit_py_plugins.anchors import anchors_plugin
 from mdit_py_plugins.front_matter import front_matter_plugin
@@ -67,7 +68,8 @@ class Found:
 
 ATTRIBUTES = ("href", "src", "srcset", "poster", "data", "action", "xlink:href")
 IN_CSS = re.compile(r"""url\(\s*["']?([^"')]+)|@import\s+["']([^"']+)""")
-NO_PAGES = {"webpack-macros.html"}  # a template that the theme leaves among its static files
+NO_PAGE = "webpack-macros.html"  # templates that themes leave among their static files
+warnings.filterwarnings("ignore", category=XMLParsedAsHTMLWarning)  # of an SVG, ids and addresses are enough
 
 
 @cache
@@ -101,7 +103,7 @@ def check_book(html: Path = HTML) -> Found:
     """Follow all that the files of a built book refer to. A link that leaves the book's folder is broken as well."""
     found = Found()
     top = html.resolve()
-    files = sorted(f for kind in ("html", "svg", "css") for f in top.rglob(f"*.{kind}") if f.name not in NO_PAGES)
+    files = sorted(f for kind in ("html", "svg", "css") for f in top.rglob(f"*.{kind}") if not f.name.endswith(NO_PAGE))
     for file in files:
         name = file.relative_to(top).as_posix()
         for line, address in references(file):

@@ -63,11 +63,11 @@ def _add_row(app, doctree, docname):
     if unset:
         lines.insert(0, f"{' and '.join(unset)} can open only what is public; this copy of the course is not.")
 
-    command = nodes.literal_block("", f"make lab LAB={lab}", language="sh", classes=["lab-command"])
+    command = f"make lab LAB={lab}"
     note = f'<p class="note">{" ".join(lines)}</p>\n' if lines else ""
     row = [
         nodes.raw("", f'{HEAD}<div class="ways">\n', format="html"),
-        command,
+        nodes.literal_block(command, command, language="sh"),  # sphinx-copybutton gives it its button
         nodes.raw("", f"{buttons}</div>\n{note}</div>\n", format="html"),
     ]
     title = next(doctree.findall(nodes.title))

@@ -149,7 +149,8 @@ def test_a_broken_link_of_a_document_is_found(document, target):
 GOOD_NAMES = """\
 `make book`, `make lab LAB=thor`, `make distclean env PYTHON=/path/to/python3.11`, `make`, `labkit`, `$ labkit -h`,
 `labkit train LAB --profile sample`, `labkit train --profile`, `labkit obs ls --help`, `labkit COMMAND --help`,
-`labkit train ...`, `.venv/bin/labkit jobs list`, `LABKIT_DATA=/data labkit doctor --json`, `python data_scripts/cifar10.py import PATH`,
+`labkit train ...`, `.venv/bin/labkit jobs list`,
+`LABKIT_DATA=/data labkit doctor --json`, `python data_scripts/cifar10.py import PATH`,
 `labkit/networks/convolution.py`, `labkit/thor/`, `labs/*/recipe.yaml`, `labs/NAME/lab.md`, `book/<part>/<name>.md`,
 `labkit launch -n 2 train imagenet --set max_steps=4`, `python -m labkit.grading.release cifar10 FILE`, `train/`,
 {doc}`/book/gone`, {ref}`gone <labs/gone.md>`, `runs/gone`, `python -m pip install labs/thor`, `labkit/parity`
