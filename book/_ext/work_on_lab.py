@@ -17,7 +17,12 @@ BINDER = "https://mybinder.org/v2"
 # Binder gives a session 2 GB at most; book/4-cloud/notebooks has what each lab needs.
 TOO_LARGE_FOR_BINDER = ("imagenet",)
 GITHUB = re.compile(r"(?:https://github\.com/)?([\w-]+/[\w.-]+?)(?:\.git)?/?")
-HEAD = '<div class="work-on-lab" role="group" aria-label="Work on this lab">\n<p class="title">Work on this lab</p>\n'
+HEAD = """\
+<div class="work-on-lab" role="group" aria-label="Work on this lab">
+<p class="title">Work on this lab</p>
+<p class="note">In JupyterLab on your machine, from the project's folder:</p>
+<div class="ways">
+"""
 
 
 def binder_link(repository: str, ref: str, notebook: str) -> str:
@@ -66,7 +71,7 @@ def _add_row(app, doctree, docname):
     command = f"make lab LAB={lab}"
     note = f'<p class="note">{" ".join(lines)}</p>\n' if lines else ""
     row = [
-        nodes.raw("", f'{HEAD}<div class="ways">\n', format="html"),
+        nodes.raw("", HEAD, format="html"),
         nodes.literal_block(command, command, language="sh"),  # sphinx-copybutton gives it its button
         nodes.raw("", f"{buttons}</div>\n{note}</div>\n", format="html"),
     ]
