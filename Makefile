@@ -37,7 +37,7 @@ TORCH_STAMP  := $(VENV)/.stamp-$(TORCHVISION)
 BENCH_STAMP  := $(VENV)/.stamp-bench
 SAMPLE_STAMP := $(DATA)/sample/.stamp
 
-.PHONY: help env torch sample book test status lint lab bench clean distclean
+.PHONY: help env torch sample book links test status lint lab bench clean distclean
 
 help: ## list what can be made
 	@echo "usage: make TARGET"
@@ -52,6 +52,9 @@ sample: $(SAMPLE_STAMP) ## make the small offline data set, data/sample
 
 book: $(SAMPLE_STAMP) ## execute the chapters and build _build/html/index.html
 	@$(BIN)/python book/build.py
+
+links: book ## check every link and name that needs no network; list the others in _build/links.txt
+	@$(BIN)/python book/links.py $(ARGS)
 
 test: $(SAMPLE_STAMP) $(TORCH_STAMP) ## style, units, book, notebooks, pages (ARGS=... goes to the pytest of the code)
 	@status=0; report=; \

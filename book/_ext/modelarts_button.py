@@ -1,7 +1,7 @@
-"""On every lab's page: a link to its notebook, a button that opens it on ModelArts; and these notebooks, the learner's.
+"""The learner's notebook of every lab, written beside the pages, and the address at which ModelArts opens one.
 
 modelarts_book_url, in _config.yml: where the pages of this book can be reached by everybody, without a "/" at its end.
-While it is empty, the button leads to the chapter that tells how to open a lab there without it.
+The button itself is in work_on_lab.py, with the other ways to open a lab.
 """
 
 import base64
@@ -9,7 +9,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 import nbformat
-from docutils import nodes
 from learners_version import LAB
 
 from labkit.grading import handout
@@ -46,22 +45,6 @@ def notebook(source: Path, book_url: str):
     return found
 
 
-def _add_button(app, doctree, docname):
-    if app.builder.format != "html" or not LAB.fullmatch(docname):
-        return
-    url = app.config.modelarts_book_url
-    if url:
-        target, text = console_link(f"{url}/{FOLDER}/{file_name(docname)}"), "Open this lab in a ModelArts notebook"
-    else:
-        target, text = app.builder.get_relative_uri(docname, CHAPTER), "This lab in a ModelArts notebook: how"
-    above = "../" * docname.count("/")
-    html = f'<a class="lab-download" href="{above}{FOLDER}/{file_name(docname)}" download>Download as a notebook</a> · '
-    download = nodes.raw("", html, format="html")
-    link = nodes.reference("", text, refuri=target, internal=not url, classes=["modelarts-button"])
-    title = next(doctree.findall(nodes.title))
-    title.parent.insert(title.parent.index(title) + 1, nodes.paragraph("", "", download, link))
-
-
 def _write_notebooks(app, exception):
     if exception or app.builder.format != "html":
         return
@@ -74,6 +57,5 @@ def _write_notebooks(app, exception):
 
 def setup(app):
     app.add_config_value("modelarts_book_url", "", "env", [str])
-    app.connect("doctree-resolved", _add_button)
     app.connect("build-finished", _write_notebooks)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

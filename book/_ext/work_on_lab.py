@@ -1,0 +1,97 @@
+"""At the top of every lab's page: how to work on it. Here, as a download, on ModelArts, on Binder.
+
+In _config.yml, modelarts_book_url says where the book is public, binder_repository and binder_ref where its repository
+is. Where one is empty, its button leads to the section of book/4-cloud/notebooks that tells what to set.
+"""
+
+import re
+from html import escape
+from urllib.parse import quote
+
+from docutils import nodes
+from learners_version import LAB
+from modelarts_button import CHAPTER, FOLDER, console_link, file_name
+from sphinx.errors import ConfigError
+
+BINDER = "https://mybinder.org/v2"
+# Binder gives a session 2 GB at most; book/4-cloud/notebooks has what each lab needs.
+TOO_LARGE_FOR_BINDER = ("imagenet",)
+GITHUB = re.compile(r"(?:https://github\.com/)?([\w-]+/[\w.-]+?)(?:\.git)?/?")
+HEAD = """\
+<div class="work-on-lab" role="group" aria-label="Work on this lab">
+<p class="title">Work on this lab</p>
+<p class="note">In JupyterLab on your machine, from the project's folder:</p>
+<div class="ways">
+"""
+
+
+def binder_link(repository: str, ref: str, notebook: str) -> str:
+    """Address at which Binder starts a public repository and opens a notebook in it.
+
+    `repository`: owner/name on GitHub, or the https address of any git repository. Raises ValueError for another.
+    """
+    if found := GITHUB.fullmatch(repository):
+        place = f"gh/{found[1]}"
+    elif repository.startswith("https://"):
+        place = f"git/{quote(repository, safe='')}"
+    else:
+        raise ValueError(f"neither owner/name nor an https address: {repository!r}")
+    return f"{BINDER}/{place}/{quote(ref, safe='')}?labpath={quote(notebook, safe='')}"
+
+
+def _button(kind, address, verb, place):
+    return f'<a class="lab-button {kind}" href="{escape(address)}"><span>{verb}</span> <span>{place}</span></a>\n'
+
+
+def _add_row(app, doctree, docname):
+    if app.builder.format != "html" or not LAB.fullmatch(docname):
+        return
+    config, lab = app.config, LAB.fullmatch(docname)[1]
+    chapter = app.builder.get_relative_uri(docname, CHAPTER)
+    notebook = f"{'../' * docname.count('/')}{FOLDER}/{file_name(docname)}"
+    buttons = _button("lab-download", notebook, "Download", "notebook").replace("<a ", "<a download ", 1)
+    unset, lines = [], []
+    if config.modelarts_book_url:
+        address = console_link(f"{config.modelarts_book_url}/{FOLDER}/{file_name(docname)}")
+        buttons += _button("modelarts-button", address, "Open in", "ModelArts")
+    else:
+        buttons += _button("modelarts-button lab-how", f"{chapter}#the-button", "Open in", "ModelArts: how")
+        unset.append("ModelArts")
+    if lab in TOO_LARGE_FOR_BINDER:
+        lines.append(f'It needs <a href="{chapter}#binder">more memory than Binder gives</a>.')
+    elif config.binder_repository:
+        address = binder_link(config.binder_repository, config.binder_ref, f"work/{file_name(docname)}")
+        buttons += _button("binder-button", address, "Open in", "Binder")
+    else:
+        buttons += _button("binder-button lab-how", f"{chapter}#binder", "Open in", "Binder: how")
+        unset.append("Binder")
+    if unset:
+        lines.insert(0, f"{' and '.join(unset)} can open only what is public; this copy of the course is not.")
+
+    command = f"make lab LAB={lab}"
+    note = f'<p class="note">{" ".join(lines)}</p>\n' if lines else ""
+    row = [
+        nodes.raw("", HEAD, format="html"),
+        nodes.literal_block(command, command, language="sh"),  # sphinx-copybutton gives it its button
+        nodes.raw("", f"{buttons}</div>\n{note}</div>\n", format="html"),
+    ]
+    title = next(doctree.findall(nodes.title))
+    place = title.parent.index(title) + 1
+    title.parent[place:place] = row
+
+
+def _check(app, config):
+    if config.binder_repository:
+        try:
+            binder_link(config.binder_repository, config.binder_ref, "")
+        except ValueError as error:
+            raise ConfigError(f"_config.yml: binder_repository: {error}") from None
+
+
+def setup(app):
+    app.add_config_value("binder_repository", "", "env", [str])
+    app.add_config_value("binder_ref", "HEAD", "env", [str])
+    app.add_css_file("work-on-lab.css")
+    app.connect("config-inited", _check)
+    app.connect("doctree-resolved", _add_row)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
