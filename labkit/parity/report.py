@@ -153,6 +153,7 @@ class Report:
         below.semilogy(steps, apart, "o-", color=colours["MindSpore"], markersize=3)
         below.axhline(self.stages[-1].tolerance, color=colours["target"], linestyle="--")
         below.set(title="Difference, relative", xlabel="step")
+        below.xaxis.get_major_locator().set_params(integer=True)
         return figure
 
     def _page(self):
