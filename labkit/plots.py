@@ -112,6 +112,7 @@ def training_curves(runs) -> Figure:
     loss.set(title="Training loss (nats)", xlim=(0, None), ylim=(0, None))
     rate.set(title="Learning rate", ylim=(0, None))
     accuracy.set(title="Test accuracy (%)", xlabel="epoch", ylim=(None, 102))
+    accuracy.xaxis.get_major_locator().set_params(integer=True)
     accuracy.legend(loc="lower right")
     return figure
 
@@ -149,7 +150,7 @@ def image_grid(images, titles=(), columns=8, size=1.0) -> Figure:
     for number, image in enumerate(images):
         axes.flat[number].imshow(image)
         if len(titles):
-            axes.flat[number].set_title(titles[number], fontsize=8, loc="center")
+            axes.flat[number].set_title(titles[number], fontsize=9, loc="center")
     return figure
 
 
