@@ -4,9 +4,19 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-# Okabe and Ito's palette: told apart with any colour vision. The first is the lab's own network, grey a reference.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-REFERENCE = "#7F7F7F"
+# Okabe and Ito's palette: told apart with any colour vision. Grey is what a thing is held against; the drawings in
+# book/_static have the same colours, and ink and paper.
+BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = COLOURS = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9",
+)  # fmt: skip
+REFERENCE, INK, PAPER = "#666666", "#222222", "#FFFFFF"
+# The same thing has the same colour in every figure. What is not named here takes COLOURS in turn.
+COLOUR_OF = {
+    "MindSpore": BLUE, "labkit": BLUE, "PyTorch": REFERENCE, "target": REFERENCE,
+    "momentum": BLUE, "gradient": BLUE, "THOR": GREEN, "thor": GREEN, "natural": GREEN, "Newton": VERMILION,
+    "right": BLUE, "wrong": VERMILION,  # what should be, and the defect or the exception beside it
+}  # fmt: skip
+MARKERS = ("o", "s", "^", "D", "v", "P")  # beside the colour, for who does not see it
 STYLE = {
     "figure.dpi": 110,
     "savefig.dpi": 160,
@@ -17,6 +27,7 @@ STYLE = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
+    "axes.axisbelow": True,
     "grid.color": "#E5E5E5",
     "axes.prop_cycle": matplotlib.cycler(color=COLOURS),
     "legend.frameon": False,
@@ -33,6 +44,34 @@ def new_figure(width=7.0, height=3.5, rows=1, columns=1, **options):
     use_style()
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots(rows, columns, **options)
+
+
+def colour_of(names):
+    """{name: colour}: those of COLOUR_OF, and for the others COLOURS in turn, none twice while there are enough."""
+    left = [colour for colour in COLOURS if colour not in {COLOUR_OF.get(name) for name in names}] or COLOURS
+    others = [name for name in names if name not in COLOUR_OF]
+    turn = {name: left[number % len(left)] for number, name in enumerate(others)}
+    return {name: COLOUR_OF.get(name) or turn[name] for name in names}
+
+
+def label_lines(axis, apart=0.07, **options) -> None:
+    """Write each line's label beside its right end in its colour, in the place of a legend; after limits are set.
+
+    apart: least distance of two labels, as a share of the height.
+    """
+    axis.autoscale_view()  # or the limits would still be those of the empty axes
+    ends = []
+    for line in axis.lines:
+        x, y = (np.ma.filled(np.ma.asarray(values, float), np.nan) for values in line.get_data())
+        drawn = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
+        if len(drawn) and not line.get_label().startswith("_"):
+            place = axis.transData.transform((x[drawn[-1]], y[drawn[-1]]))
+            ends.append((float(np.clip(axis.transAxes.inverted().transform(place)[1], 0, 1)), line))
+    heights = []
+    for height, line in sorted(ends, key=lambda end: end[0]):
+        heights.append(max(height, heights[-1] + apart) if heights else height)
+        style = {"color": line.get_color(), "va": "center", **options}
+        axis.text(1.02, heights[-1], line.get_label(), transform=axis.transAxes, **style)
 
 
 def smooth(values, window):
@@ -52,44 +91,50 @@ def steps_per_epoch(run, steps) -> int:
 
 
 def training_curves(runs) -> Figure:
-    """Loss, learning rate and test accuracy of Runs over epochs, a colour each."""
-    figure, (loss, rate, accuracy) = new_figure(10, 3.2, columns=3)
+    """Loss, learning rate and test accuracy of Runs over epochs, a colour and a marker each."""
+    figure, (loss, rate, accuracy) = new_figure(5.6, 6.4, rows=3, sharex=True, height_ratios=[3, 2, 3])
+    colours = colour_of([run.path.name for run in runs])
     for number, run in enumerate(runs):
-        colour, name = COLOURS[number % len(COLOURS)], run.path.name
+        name = run.path.name
+        colour, dashes = colours[name], ("-", "--")[number % 2]
         steps, evaluations = run.steps(), run.evaluations()
         per_epoch = steps_per_epoch(run, steps) if steps else 1
         epochs = [record["step"] / per_epoch for record in steps]
         losses = [record["loss"] for record in steps]
         loss.plot(epochs, losses, color=colour, alpha=0.2, linewidth=0.7)
         loss.plot(epochs, smooth(losses, max(1, sum(epoch <= 1 for epoch in epochs) // 4)), color=colour, label=name)
-        rate.plot(epochs, [record["lr"] for record in steps], color=colour)
+        rate.plot(epochs, [record["lr"] for record in steps], dashes, color=colour)
         accuracy.plot(
             [record["epoch"] for record in evaluations],
             [100 * record["accuracy"] for record in evaluations],
-            color=colour, marker="o", markersize=3, label=name,
+            color=colour, marker=MARKERS[number % len(MARKERS)], markersize=4, label=name,
         )  # fmt: skip
-    loss.set(title="Training loss", xlabel="epoch", ylim=(0, None))
-    rate.set(title="Learning rate", xlabel="epoch", ylim=(0, None))
-    accuracy.set(title="Test accuracy (%)", xlabel="epoch", ylim=(None, 100))
+    loss.set(title="Training loss (nats)", xlim=(0, None), ylim=(0, None))
+    rate.set(title="Learning rate", ylim=(0, None))
+    accuracy.set(title="Test accuracy (%)", xlabel="epoch", ylim=(None, 102))
+    accuracy.xaxis.get_major_locator().set_params(integer=True)
     accuracy.legend(loc="lower right")
     return figure
 
 
 def comparison(curves, target) -> Figure:
     """Test accuracy of settings (labkit.compare.settings) over steps and seconds; a line a Run, the target dashed."""
-    figure, (steps, seconds) = new_figure(9, 3.4, columns=2, sharey=True)
+    figure, (steps, seconds) = new_figure(5.6, 5.6, rows=2)
+    colours = colour_of(list(curves))
     for number, (name, runs) in enumerate(curves.items()):
-        colour = COLOURS[number % len(COLOURS)]
+        colour = colours[name]
         for one in runs:
             label = name if one is runs[0] else None
             percent = [100 * accuracy for accuracy in one.accuracies]
-            style = {"color": colour, "marker": "o", "markersize": 3, "linewidth": 1.2, "label": label}
+            marker = MARKERS[number % len(MARKERS)]
+            style = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.2, "label": label}
             steps.plot(one.steps, percent, **style)
             seconds.plot(one.seconds, percent, **style)
     for axes in (steps, seconds):
         axes.axhline(100 * target, color=REFERENCE, linestyle="--", linewidth=1, label=f"target, {target:.2%}")
         axes.set_xlim(0, None)
-    steps.set(title="Test accuracy (%)", xlabel="steps")
+        axes.set_ylabel("test accuracy (%)")
+    steps.set(xlabel="steps")
     seconds.set(xlabel="seconds of training")
     steps.legend(loc="lower right")
     return figure
@@ -105,7 +150,7 @@ def image_grid(images, titles=(), columns=8, size=1.0) -> Figure:
     for number, image in enumerate(images):
         axes.flat[number].imshow(image)
         if len(titles):
-            axes.flat[number].set_title(titles[number], fontsize=8, loc="center")
+            axes.flat[number].set_title(titles[number], fontsize=9, loc="center")
     return figure
 
 
@@ -142,7 +187,7 @@ OUTCOMES = {
 def class_overview(questions, shares) -> Figure:
     """A class: learners by outcome {question: {outcome of OUTCOMES: learners}}; distribution of scores, 0 to 1 each."""
     rows = max(len(questions), 1)
-    figure, (bars, scores) = new_figure(9, 1.7 + 0.3 * rows, columns=2, width_ratios=[2.2, 1])
+    figure, (bars, scores) = new_figure(5.6, 3.8 + 0.3 * rows, rows=2, height_ratios=[0.8 + 0.3 * rows, 2])
     names = list(questions)
     left = np.zeros(len(names))
     for outcome, (colour, text) in OUTCOMES.items():
@@ -155,10 +200,9 @@ def class_overview(questions, shares) -> Figure:
     bars.xaxis.get_major_locator().set_params(integer=True)
     bars.grid(False)
     bars.set(title="What became of each question", xlabel="learners")
-    figure.legend(*bars.get_legend_handles_labels(), loc="outside lower left", ncols=len(OUTCOMES), fontsize=9)
+    figure.legend(*bars.get_legend_handles_labels(), loc="outside upper left", ncols=3, fontsize=9)
     scores.hist([100 * share for share in shares], bins=np.arange(0, 101, 10), color=COLOURS[0], rwidth=0.9)
     scores.yaxis.get_major_locator().set_params(integer=True)
     scores.set(title="Scores", xlabel="% of all points", xlim=(0, 100), ylabel="learners")
     scores.grid(False, axis="x")
-    scores.set_axisbelow(True)
     return figure

@@ -120,7 +120,8 @@ class Report:
 
     def layers_figure(self):
         """Error of every layer, forwards and backwards, on a logarithmic scale; what differs is marked."""
-        figure, axes = plots.new_figure(9, 3.2, columns=2)
+        figure, axes = plots.new_figure(5.6, 5.2, rows=2)
+        right, wrong = plots.COLOUR_OF["right"], plots.COLOUR_OF["wrong"]
         kinds = (
             (axes[0], self.forward, "Outputs, in forward order", "largest error, relative", lambda d: d.max_rel),
             (axes[1], self.backward, "Gradients, in backward order", "1 − cosine", lambda d: 1 - d.cosine),
@@ -128,10 +129,10 @@ class Report:
         for axis, layers, title, label, value in kinds:
             values = [min(max(value(layer), 1e-9), 10) for layer in layers]  # inf and 0 have a place too
             places = range(1, len(layers) + 1)
-            axis.semilogy(places, values, ".", color=plots.COLOURS[0], markersize=4)
-            wrong = [(place, v) for place, v, layer in zip(places, values, layers) if not layer.ok]
-            if wrong:
-                axis.semilogy(*zip(*wrong), "o", color=plots.COLOURS[1], markersize=4, label="differs")
+            axis.semilogy(places, values, ".", color=right, markersize=4)
+            apart = [(place, v) for place, v, layer in zip(places, values, layers) if not layer.ok]
+            if apart:
+                axis.semilogy(*zip(*apart), "s", color=wrong, markersize=5, label="differs")
                 axis.legend(loc="lower right")
             if layers:
                 for bound in {d.tolerance if d.by == "max_rel" else 1 - d.tolerance for d in layers}:
@@ -141,16 +142,19 @@ class Report:
 
     def losses_figure(self):
         """Losses of the short training, and how far they are apart."""
-        figure, (above, below) = plots.new_figure(9, 3.2, columns=2)
+        figure, (above, below) = plots.new_figure(5.6, 5.2, rows=2, sharex=True)
         theirs, ours = self.losses["pytorch"], self.losses["mindspore"]
         steps = range(1, len(theirs) + 1)
-        above.plot(steps, theirs, color=plots.REFERENCE, linewidth=4, alpha=0.5, label="PyTorch")
-        above.plot(steps, ours, color=plots.COLOURS[0], label="MindSpore")
-        above.set(title="Loss", xlabel="step")
+        colours = plots.COLOUR_OF
+        above.plot(steps, theirs, color=colours["PyTorch"], linewidth=4, alpha=0.5, label="PyTorch")
+        above.plot(steps, ours, color=colours["MindSpore"], label="MindSpore")
+        above.set(title="Loss (nats)")
         above.legend()
-        below.semilogy(steps, [max(abs(a - b) / abs(a), 1e-9) for a, b in zip(theirs, ours)], color=plots.COLOURS[0])
-        below.axhline(self.stages[-1].tolerance, color=plots.REFERENCE, linestyle="--")
+        apart = [max(abs(a - b) / abs(a), 1e-9) for a, b in zip(theirs, ours)]
+        below.semilogy(steps, apart, "o-", color=colours["MindSpore"], markersize=3)
+        below.axhline(self.stages[-1].tolerance, color=colours["target"], linestyle="--")
         below.set(title="Difference, relative", xlabel="step")
+        below.xaxis.get_major_locator().set_params(integer=True)
         return figure
 
     def _page(self):

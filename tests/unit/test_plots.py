@@ -55,3 +55,43 @@ def test_confusion_matrix_without_an_error_or_without_an_image():
         figure = plots.confusion_matrix(counts, ["a", "b"])
         shown = [text.get_text() for text in figure.axes[0].texts]
         assert shown == [str(count) for row in counts for count in row if count]
+
+
+def contrast(one, other):
+    """Of two colours, by WCAG 2: 1 to 21."""
+
+    def luminance(colour):
+        values = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)]) / 255
+        return np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4) @ (0.2126, 0.7152, 0.0722)
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_text_can_be_read_on_paper():
+    assert contrast("#000000", "#FFFFFF") == pytest.approx(21) and contrast("#777777", "#FFFFFF") < 4.5
+    assert min(contrast(colour, plots.PAPER) for colour in (plots.REFERENCE, plots.INK)) >= 4.5
+
+
+def test_what_has_a_colour_keeps_it_beside_any_other():
+    for names in (["momentum", "THOR"], ["THOR", "momentum"], ["a", "THOR", "b"]):
+        found = plots.colour_of(names)
+        assert list(found) == names and found["THOR"] == plots.COLOUR_OF["THOR"]
+        assert len(set(found.values())) == len(names)
+    assert list(plots.colour_of("abcdefgh").values()) == [*plots.COLOURS, *plots.COLOURS[:2]]
+
+
+def test_labels_stand_at_their_lines_and_apart():
+    figure, axis = plots.new_figure()
+    axis.plot([0, 1, 2], [0, 5, 10], label="high")
+    axis.plot([0, 1, 2], [0, 0, 5], label="middle")
+    axis.plot([0, 1, 2], [0, 0, np.nan], label="left the picture")
+    axis.plot([0, 1, 2], [0, 1, 5.1], label="beside it")
+    axis.plot([0, 2], [3, 3])  # without a label
+    axis.set_ylim(0, 10)
+    plots.label_lines(axis, apart=0.1)
+    found = {text.get_text(): (text.get_position()[1], text.get_color()) for text in axis.texts}
+    assert {name: round(height, 9) for name, (height, _) in found.items()} == {
+        "left the picture": 0, "middle": 0.5, "beside it": 0.6, "high": 1
+    }  # fmt: skip
+    assert [found[line.get_label()][1] for line in axis.lines[:4]] == [line.get_color() for line in axis.lines[:4]]

@@ -1,0 +1,22 @@
+"""A figure with `:class: linked` stands in the page as SVG, not as an image: then the links in it can be followed.
+
+They are relative to the page that shows it. Title and description of the drawing are its alternative text.
+"""
+
+from pathlib import Path
+
+from docutils import nodes
+
+
+def _write_out(app, doctree, docname):
+    if app.builder.format != "html":
+        return
+    for image in list(doctree.findall(nodes.image)):
+        if "linked" in image["classes"] and image["uri"].endswith(".svg"):
+            drawing = Path(app.srcdir, image["uri"]).read_text(encoding="utf-8")
+            image.replace_self(nodes.raw("", drawing, format="html"))
+
+
+def setup(app):
+    app.connect("doctree-resolved", _write_out)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

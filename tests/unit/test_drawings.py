@@ -1,0 +1,67 @@
+"""The drawings in book/_static: they parse, can be read without eyes, have one style, take nothing from elsewhere."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from labkit import plots
+
+SVG = "{http://www.w3.org/2000/svg}"
+PALETTE = {*plots.COLOURS, plots.REFERENCE, plots.INK, plots.PAPER}
+PAINTED = re.compile(r"(?<![-\w])(?:color|fill|stroke|stop-color|background(?:-color)?)\s*[:=]\s*\"?([^;\"}]+)")
+
+
+@pytest.fixture(scope="module")
+def drawings(repo_root):
+    found = {file.name: file.read_text(encoding="utf-8") for file in sorted((repo_root / "book/_static").glob("*.svg"))}
+    assert len(found) > 5
+    return found
+
+
+def test_each_has_a_title_a_description_and_the_width_of_a_phone(drawings):
+    for name, text in drawings.items():
+        root = ElementTree.fromstring(text)
+        assert root.tag == f"{SVG}svg" and root.get("viewBox").split()[2] == "360", name
+        title, description = root.find(f"{SVG}title"), root.find(f"{SVG}desc")
+        assert title.text.strip() and len(description.text) > 50, name
+        assert root.get("aria-labelledby").split() == [title.get("id"), description.get("id")], name
+
+
+def test_all_have_one_style_in_the_palette_of_the_figures(drawings):
+    """A colour, a width or a font stands in the style alone, and that is the same in every file."""
+    styles = {re.search("<style>.*</style>", text, re.S)[0] for text in drawings.values()}
+    assert len(styles) == 1
+    painted = {value.strip() for value in PAINTED.findall(styles.pop())}
+    assert painted - {"none", "currentColor"} <= PALETTE and plots.INK in painted
+    for name, text in drawings.items():
+        rest = re.sub("<style>.*</style>", "", text, flags=re.S)
+        assert not re.search(r"\b(fill|stroke|color|style|font[-a-z]*|stroke-width)=|#[0-9A-Fa-f]{3,8}\b", rest), name
+        classes = set(" ".join(re.findall('class="([^"]+)"', rest)).split()) - {"drawing"}
+        assert classes <= set(re.findall(r"\.([a-z]+)\b", text)), name
+
+
+def test_nothing_comes_from_elsewhere(drawings):
+    for name, text in drawings.items():
+        assert not re.search(r"<(image|script|foreignObject|use)\b|@import|@font-face|xlink|\bon\w+=", text), name
+        assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", text)), name
+        rest = text.replace('xmlns="http://www.w3.org/2000/svg"', "")
+        assert not re.search(r"https?:|\bdata:|=\"//", rest), name
+
+
+def test_links_lead_to_chapters(drawings, repo_root):
+    """From the page that shows the drawing; one with links is shown as `linked`, or nobody could follow them."""
+    for name, text in drawings.items():
+        hrefs = [link.get("href") for link in ElementTree.fromstring(text).iter(f"{SVG}a")]
+        shown = [page for page in (repo_root / "book").rglob("*.md") if f"_static/{name}\n" in page.read_text()]
+        assert shown, f"{name} is on no page"
+        for page in shown if hrefs else ():
+            assert re.search(rf"_static/{name}\n(:[^\n]+\n)*:class: linked\n", page.read_text()), page
+            for href in hrefs:
+                assert (page.parent / href).with_suffix(".md").is_file(), (name, href)
+
+
+def test_drawings_have_no_text_below_twelve(drawings):
+    """360 wide on a phone of 390: one unit is one pixel."""
+    sizes = [int(size) for text in drawings.values() for size in re.findall(r"(?:font-size|font): ?(\d+)px", text)]
+    assert min(sizes) >= 12
