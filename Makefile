@@ -32,6 +32,7 @@ PARALLEL := -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=600 --nbval-sanitize-with=tests/notebooks/sanitize.cfg
 
 TORCHVISION  := torchvision==0.22.0
+AXE          := axe-playwright-python==0.1.8
 ENV_STAMP    := $(VENV)/.stamp
 TORCH_STAMP  := $(VENV)/.stamp-$(TORCHVISION)
 BENCH_STAMP  := $(VENV)/.stamp-bench
@@ -123,6 +124,7 @@ $(ENV_STAMP): requirements.txt requirements-dev.txt constraints.txt pyproject.to
 	  if [ $$try = 3 ]; then echo "make env: pip failed three times; its message is above. Run 'make env' again to go on." >&2; exit 1; fi; \
 	  echo "make env: pip failed, trying again ($$try of 2)" >&2; sleep 5; \
 	done
+	@$(PIP) --no-deps $(AXE) # for its file of axe-core alone: Playwright is not needed
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@mkdir -p $(VENV)/share/jupyter/lab/settings $(VENV)/etc/ipython
 	@echo '{"@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"markdown": "Jupytext Notebook", "myst": "Jupytext Notebook"}}}' \

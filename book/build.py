@@ -57,7 +57,10 @@ EXECUTION_INPUTS = [
 MEASURING = ["book/1-cifar10/callbacks.md", "book/2-migration/input-pipeline.md", "book/2-migration/performance.md"]
 MOST_AT_ONCE = 4  # a chapter takes up to 2 GB
 # What all pages share: a change here writes all of them again, without executing.
-PAGE_INPUTS = ["_config.yml", "_toc.yml", "book/references.bib", "book/_static/**/*", "book/_ext/*.py", "book/build.py"]
+PAGE_INPUTS = [
+    "_config.yml", "_toc.yml", "book/references.bib", "book/_static/**/*", "book/_templates/**/*", "book/_ext/*.py",
+    "book/build.py",
+]  # fmt: skip
 
 
 def pinned(file: Path) -> dict[str, str]:

@@ -84,7 +84,7 @@ def _chromium() -> tuple[str | None, str | None]:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    """Chromium without a network, driven by selenium."""
+    """Chromium without a network but this machine's own address, driven by selenium."""
     binary, driver = _chromium()
     if not (binary and driver):
         message = "pages not looked at: no Chromium with chromedriver here (Debian: chromium chromium-driver)"
@@ -99,11 +99,11 @@ def browser(tmp_path_factory):
     for flag in (
         "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
         "--disable-background-networking", "--disable-component-update", "--disable-sync",
-        "--host-resolver-rules=MAP * ~NOTFOUND",  # what a reader without a network sees
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # what a reader without a network sees
         f"--user-data-dir={tmp_path_factory.mktemp('profile')}",
     ):  # fmt: skip
         options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     chrome = webdriver.Chrome(options=options, service=Service(driver))
     chrome.set_page_load_timeout(60)
     yield chrome

@@ -1,0 +1,27 @@
+"""Plots in 256 colours: they look the same and weigh a third. Photographs have more colours, and keep them."""
+
+from pathlib import Path
+
+from PIL import Image
+
+PLOT_COLOURS = 8192  # of a plot, edges smoothed, at most
+
+
+def lighten(file: Path) -> None:
+    """Rewrite a PNG picture with a palette, unless it has one, or too many colours for one."""
+    with Image.open(file) as picture:
+        if picture.mode == "P" or picture.convert("RGBA").getextrema()[3][0] < 255:  # what shines through would be lost
+            return
+        plot = picture.convert("RGB")
+    if plot.getcolors(PLOT_COLOURS):
+        plot.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(file, optimize=True)
+
+
+def _lighten_all(app, env):
+    for file in Path(app.outdir).parent.joinpath("jupyter_execute").rglob("*.png"):
+        lighten(file)
+
+
+def setup(app):
+    app.connect("env-updated", _lighten_all)  # after MyST-NB has written them, before they are copied
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
