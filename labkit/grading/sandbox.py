@@ -185,10 +185,12 @@ def _guarded(user):
         yield
         return
     # Where this process is killed while bubblewrap starts, that goes on and has the user's id only then.
-    wait = "for n in $(seq 60); do kill -9 -1; sleep 0.5; done"
+    wait = "for n in $(seq 12); do kill -9 -1; sleep 0.5; done"
     script = f'if read line; then [ "$line" = ended ] || kill -9 -1; else {wait}; fi'
     command = [*_as_user(user), "sh", "-c", script]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as guard:
+    # Not on this process's own outputs: who reads these would wait for the guard as well.
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, **quiet) as guard:
         try:
             yield
         except BaseException:
