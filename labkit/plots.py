@@ -60,10 +60,11 @@ def label_lines(axis, apart=0.07, **options) -> None:
     apart: least distance of two labels, as a share of the height.
     """
     axis.autoscale_view()  # or the limits would still be those of the empty axes
+    low, high = sorted(axis.get_xlim())
     ends = []
     for line in axis.lines:
         x, y = (np.ma.filled(np.ma.asarray(values, float), np.nan) for values in line.get_data())
-        drawn = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
+        drawn = np.flatnonzero((low <= x) & (x <= high) & np.isfinite(y))
         if len(drawn) and not line.get_label().startswith("_"):
             place = axis.transData.transform((x[drawn[-1]], y[drawn[-1]]))
             ends.append((float(np.clip(axis.transAxes.inverted().transform(place)[1], 0, 1)), line))
