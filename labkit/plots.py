@@ -39,7 +39,7 @@ def use_style() -> None:
     matplotlib.rcParams.update(STYLE)
 
 
-def new_figure(width=7.0, height=3.5, rows=1, columns=1, **options):
+def new_figure(width=5.6, height=3.2, rows=1, columns=1, **options):
     """Figure and axes in the course's style; width and height in inches."""
     use_style()
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -159,7 +159,7 @@ def confusion_matrix(counts, classes) -> Figure:
     """Counts (K, K), true class by row, predicted by column; errors shaded, the diagonal left white."""
     errors = np.array(counts, float)
     np.fill_diagonal(errors, np.nan)
-    figure, axis = new_figure(6.2, 5.4)
+    figure, axis = new_figure(5.6, 5.2)
     darkest = max(np.nanmax(errors), 1)
     axis.imshow(errors, cmap="Oranges", vmin=0, vmax=darkest)
     for row, column in np.ndindex(*errors.shape):

@@ -65,3 +65,11 @@ def test_drawings_have_no_text_below_twelve(drawings):
     """360 wide on a phone of 390: one unit is one pixel."""
     sizes = [int(size) for text in drawings.values() for size in re.findall(r"(?:font-size|font): ?(\d+)px", text)]
     assert min(sizes) >= 12
+
+
+def test_no_figure_is_too_wide_for_a_phone(repo_root):
+    """At 5.6 inches and 10 points its text is 9 pixels high there, at 9 inches 5."""
+    sources = [path for folder in ("book", "labs", "labkit") for path in (repo_root / folder).rglob("*.[mp][dy]")]
+    widths = {path: re.findall(r"new_figure\((\d[\d.]*)", path.read_text(encoding="utf-8")) for path in sources}
+    assert sum(map(len, widths.values())) > 30
+    assert [path for path, found in widths.items() if any(float(width) > 5.6 for width in found)] == []
