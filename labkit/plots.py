@@ -54,7 +54,7 @@ def colour_of(names):
     return {name: COLOUR_OF.get(name) or turn[name] for name in names}
 
 
-def label_lines(axis, apart=0.07, **options) -> None:
+def label_lines(axis, apart=0.07) -> None:
     """Write each line's label beside its right end in its colour, in the place of a legend; after limits are set.
 
     apart: least distance of two labels, as a share of the height.
@@ -71,8 +71,8 @@ def label_lines(axis, apart=0.07, **options) -> None:
     heights = []
     for height, line in sorted(ends, key=lambda end: end[0]):
         heights.append(max(height, heights[-1] + apart) if heights else height)
-        style = {"color": line.get_color(), "va": "center", **options}
-        axis.text(1.02, heights[-1], line.get_label(), transform=axis.transAxes, **style)
+        style = {"color": line.get_color(), "va": "center", "transform": axis.transAxes}
+        axis.text(1.02, heights[-1], line.get_label(), **style)
 
 
 def smooth(values, window):
