@@ -39,7 +39,7 @@ def use_style() -> None:
     matplotlib.rcParams.update(STYLE)
 
 
-def new_figure(width=7.0, height=3.5, rows=1, columns=1, **options):
+def new_figure(width=5.6, height=3.2, rows=1, columns=1, **options):
     """Figure and axes in the course's style; width and height in inches."""
     use_style()
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -54,24 +54,25 @@ def colour_of(names):
     return {name: COLOUR_OF.get(name) or turn[name] for name in names}
 
 
-def label_lines(axis, apart=0.07, **options) -> None:
+def label_lines(axis, apart=0.07) -> None:
     """Write each line's label beside its right end in its colour, in the place of a legend; after limits are set.
 
     apart: least distance of two labels, as a share of the height.
     """
     axis.autoscale_view()  # or the limits would still be those of the empty axes
+    low, high = sorted(axis.get_xlim())
     ends = []
     for line in axis.lines:
         x, y = (np.ma.filled(np.ma.asarray(values, float), np.nan) for values in line.get_data())
-        drawn = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
+        drawn = np.flatnonzero((low <= x) & (x <= high) & np.isfinite(y))
         if len(drawn) and not line.get_label().startswith("_"):
             place = axis.transData.transform((x[drawn[-1]], y[drawn[-1]]))
             ends.append((float(np.clip(axis.transAxes.inverted().transform(place)[1], 0, 1)), line))
     heights = []
     for height, line in sorted(ends, key=lambda end: end[0]):
         heights.append(max(height, heights[-1] + apart) if heights else height)
-        style = {"color": line.get_color(), "va": "center", **options}
-        axis.text(1.02, heights[-1], line.get_label(), transform=axis.transAxes, **style)
+        style = {"color": line.get_color(), "va": "center", "transform": axis.transAxes}
+        axis.text(1.02, heights[-1], line.get_label(), **style)
 
 
 def smooth(values, window):
@@ -158,7 +159,7 @@ def confusion_matrix(counts, classes) -> Figure:
     """Counts (K, K), true class by row, predicted by column; errors shaded, the diagonal left white."""
     errors = np.array(counts, float)
     np.fill_diagonal(errors, np.nan)
-    figure, axis = new_figure(6.2, 5.4)
+    figure, axis = new_figure(5.6, 5.2)
     darkest = max(np.nanmax(errors), 1)
     axis.imshow(errors, cmap="Oranges", vmin=0, vmax=darkest)
     for row, column in np.ndindex(*errors.shape):

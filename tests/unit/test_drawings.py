@@ -33,7 +33,7 @@ def test_all_have_one_style_in_the_palette_of_the_figures(drawings):
     styles = {re.search("<style>.*</style>", text, re.S)[0] for text in drawings.values()}
     assert len(styles) == 1
     painted = {value.strip() for value in PAINTED.findall(styles.pop())}
-    assert painted - {"none", "currentColor"} <= PALETTE and plots.INK in painted
+    assert painted - {"none", "currentColor", "inherit"} <= PALETTE and plots.INK in painted
     for name, text in drawings.items():
         rest = re.sub("<style>.*</style>", "", text, flags=re.S)
         assert not re.search(r"\b(fill|stroke|color|style|font[-a-z]*|stroke-width)=|#[0-9A-Fa-f]{3,8}\b", rest), name
@@ -65,3 +65,11 @@ def test_drawings_have_no_text_below_twelve(drawings):
     """360 wide on a phone of 390: one unit is one pixel."""
     sizes = [int(size) for text in drawings.values() for size in re.findall(r"(?:font-size|font): ?(\d+)px", text)]
     assert min(sizes) >= 12
+
+
+def test_no_figure_is_too_wide_for_a_phone(repo_root):
+    """At 5.6 inches and 10 points its text is 9 pixels high there, at 9 inches 5."""
+    sources = [path for folder in ("book", "labs", "labkit") for path in (repo_root / folder).rglob("*.[mp][dy]")]
+    widths = {path: re.findall(r"new_figure\((\d[\d.]*)", path.read_text(encoding="utf-8")) for path in sources}
+    assert sum(map(len, widths.values())) > 30
+    assert [path for path, found in widths.items() if any(float(width) > 5.6 for width in found)] == []

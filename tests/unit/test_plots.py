@@ -88,10 +88,11 @@ def test_labels_stand_at_their_lines_and_apart():
     axis.plot([0, 1, 2], [0, 0, np.nan], label="left the picture")
     axis.plot([0, 1, 2], [0, 1, 5.1], label="beside it")
     axis.plot([0, 2], [3, 3])  # without a label
-    axis.set_ylim(0, 10)
+    axis.plot([0, 1, 2, 3], [0, 7, 8, 2], label="goes on")
+    axis.set(xlim=(0, 2), ylim=(0, 10))
     plots.label_lines(axis, apart=0.1)
     found = {text.get_text(): (text.get_position()[1], text.get_color()) for text in axis.texts}
     assert {name: round(height, 9) for name, (height, _) in found.items()} == {
-        "left the picture": 0, "middle": 0.5, "beside it": 0.6, "high": 1
+        "left the picture": 0, "middle": 0.5, "beside it": 0.6, "goes on": 0.8, "high": 1
     }  # fmt: skip
     assert [found[line.get_label()][1] for line in axis.lines[:4]] == [line.get_color() for line in axis.lines[:4]]
