@@ -103,8 +103,8 @@ def book() -> list[Line]:
     for key in ("installed", "PyTorch", "data"):
         if then[key] != now[key]:
             lines.append(Line(f"book: {key}", "other than it was built with, so all chapters run", BUILD))
-    if changed := not_executed():
-        lines.append(Line("book: chapters", f"{len(changed)} with cells that were not executed: {few(changed)}", BUILD))
+    if changed := sorted({*not_executed(), *differing(then["of chapters"], now["of chapters"])}):
+        lines.append(Line("book: chapters", f"{len(changed)} changed since they were executed: {few(changed)}", BUILD))
     if changed := differing(then["pages"], now["pages"]):
         lines.append(Line("book: pages", f"{len(changed)} of their files changed: {few(changed)}", BUILD))
     lines = lines or [Line("book", f"built {built}, current")]
@@ -125,13 +125,11 @@ def differing(then: dict, now: dict) -> list[str]:
 def not_executed() -> list[str]:
     """Chapters whose code cells the cache does not have."""
     from jupyter_cache import get_cache
-    from myst_nb.core.read import read_myst_markdown_notebook
 
     cache, found = get_cache(build.BUILD / ".jupyter_cache"), []
     for chapter in build.notebooks():
-        notebook = read_myst_markdown_notebook(build.learners_version.text_of(chapter), path=chapter)
         try:
-            cache.match_cache_notebook(notebook)
+            cache.match_cache_notebook(build.read(chapter))
         except KeyError:
             found.append(chapter.relative_to(REPO).as_posix())
     return found

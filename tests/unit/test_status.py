@@ -163,7 +163,7 @@ def test_chapters_that_were_not_executed(project):
     project.built()
     project.write("book/one.md", "---\nkernelspec: {name: python3}\n---\n# One\n```{code-cell} python3\n1 + 1\n```\n")
     found = project.status()
-    assert found["book: chapters"] == ("1 with cells that were not executed: book/one.md", "make book")
+    assert found["book: chapters"] == ("1 changed since they were executed: book/one.md", "make book")
     assert found["executed notebooks"] == ("0 of 1 chapters", "make book")
 
 
