@@ -151,10 +151,10 @@ def pdf() -> list[Line]:
 def records() -> list[Line]:
     """Each record against its recipe, the code that made it, and the pinned MindSpore."""
     pin = build.pinned(REPO / "requirements.txt")["mindspore"]
-    return [record(name, pin) for name in recorded.records()]
+    return [line for name in recorded.records() for line in looked_at(name, record, name, pin)]
 
 
-def record(name: str, pin: str) -> Line:
+def record(name: str, pin: str) -> list[Line]:
     """A recorded Run, comparison or benchmark; what differs is named, and need not be wrong."""
     command, code = recorded.made_by(name)
     origin, found = recorded.origin(name), []
@@ -172,7 +172,7 @@ def record(name: str, pin: str) -> Line:
             names = changed.splitlines()
             files = "1 file" if len(names) == 1 else f"{len(names)} files"
             found.append(f"{files} of its code changed since {commit[:10]}: {few(names, 2)}")
-    return Line(name, "; ".join(found) or "current", OLDER + command if found else "")
+    return [Line(name, "; ".join(found) or "current", OLDER + command if found else "")]
 
 
 def other_keys(name: str, command: str) -> list[str]:
@@ -188,8 +188,17 @@ def other_keys(name: str, command: str) -> list[str]:
     return [key for key in changed if key not in NO_MATTER]
 
 
+def looked_at(what: str, look, *arguments) -> list[Line]:
+    """What `look` has to say; where it fails, that: the other lines are worth having all the same."""
+    try:
+        return look(*arguments)
+    except Exception as error:
+        return [Line(what, f"cannot be looked at: {type(error).__name__}: {error}", "mend it, then `make status`")]
+
+
 def main() -> int:
-    lines = [*environment(), *data(), *book(), *pdf(), *records()]
+    looks = (environment, data, book, pdf, records)
+    lines = [line for look in looks for line in looked_at(look.__name__, look)]
     width = max(len(line.what) for line in lines)
     for line in lines:
         print(f"{line.what:{width}}  {line.found}")
