@@ -2,7 +2,8 @@
 
 jupyter-cache re-executes a chapter when its code cells change. Here is what it cannot see: the code that chapters
 import, the recipes and the recorded Runs that they read. When one of those changes, every chapter runs again, several
-at a time; those that measure speed follow, one at a time. Of a lab the learner's version is executed and shown.
+at a time; those that measure speed follow, one at a time. (A key for each chapter alone would have to know what the
+programs read that it starts, some of them in a sandbox.) Of a lab the learner's version is executed and shown.
 A kernel's working directory is its chapter's own folder, as in Jupyter.
 """
 
@@ -53,6 +54,14 @@ EXECUTION_INPUTS = [
     "book/_ext/*.py",
     "tests/parity/test_subnets.py",
 ]
+# What single chapters read besides: a change executes these again. A lab is packed for a job, and the page tells its
+# size; what is handed out to a class has the licence in it, and links to the book's address.
+CHAPTER_INPUTS = {
+    "book/4-cloud/jobs.md": ["labs/cifar10/lab.md"],
+    "book/4-cloud/notebooks.md": ["labs/cifar10/lab.md"],
+    "book/4-cloud/rehearsal.md": ["labs/cifar10/lab.md"],
+    "book/appendix/grading.md": ["LICENSE", "_config.yml", "pyproject.toml"],
+}
 # Chapters whose figures are times: nothing else runs beside them.
 MEASURING = ["book/1-cifar10/callbacks.md", "book/2-migration/input-pipeline.md", "book/2-migration/performance.md"]
 MOST_AT_ONCE = 4  # a chapter takes up to 2 GB
@@ -114,6 +123,7 @@ def state() -> dict:
     """All that the book is built from, for `make status` to compare."""
     return {
         "inputs": contents(EXECUTION_INPUTS),
+        "of chapters": {chapter: contents(patterns) for chapter, patterns in CHAPTER_INPUTS.items()},
         "installed": installed(),
         "PyTorch": pytorch_there(),
         "data": data_there(),
@@ -135,6 +145,28 @@ def remove_stale(record: str, value: str, *names: str) -> bool:
     remove(*names)
     file.write_text(value)  # last: an interrupted build removes again
     return stale
+
+
+def forget_stale(chapter: str) -> None:
+    """Have a chapter executed again, and its page written, if one of the files changed that it alone reads."""
+    from jupyter_cache import get_cache
+
+    file, value = BUILD / ".inputs" / chapter, digest(CHAPTER_INPUTS[chapter])
+    if (file.exists() and file.read_text() == value) or not (REPO / chapter).exists():
+        return
+    cache = get_cache(BUILD / ".jupyter_cache")
+    with contextlib.suppress(KeyError):  # not executed yet
+        cache.remove_cache(cache.match_cache_notebook(read(REPO / chapter)).pk)
+    (BUILD / ".doctrees" / chapter).with_suffix(".doctree").unlink(missing_ok=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(value)
+
+
+def read(chapter: Path):
+    """A chapter as MyST-NB reads it, a lab as learners see it: the cache knows it by that."""
+    from myst_nb.core.read import read_myst_markdown_notebook
+
+    return read_myst_markdown_notebook(learners_version.text_of(chapter), path=chapter)
 
 
 def kernel_environment() -> dict[str, str]:
@@ -164,13 +196,12 @@ def _execute_one(chapter):
     from jupyter_cache import get_cache
     from jupyter_cache.base import CacheBundleIn
     from jupyter_cache.executors.utils import single_nb_execution
-    from myst_nb.core.read import read_myst_markdown_notebook
     from nbclient.exceptions import DeadKernelError
 
     seconds = yaml.safe_load((REPO / "_config.yml").read_text(encoding="utf-8"))["execute"]["timeout"]  # a cell
     logging.getLogger("traitlets").setLevel(logging.CRITICAL)  # the traceback comes from Sphinx
     cache = get_cache(BUILD / ".jupyter_cache")
-    notebook = read_myst_markdown_notebook(learners_version.text_of(chapter), path=chapter)
+    notebook = read(chapter)
     with contextlib.suppress(KeyError):
         cache.match_cache_notebook(notebook)
         return
@@ -220,6 +251,8 @@ def build(environment: dict[str, str]) -> int:
     if remove_stale("execution", inputs, ".jupyter_cache", ".doctrees", "jupyter_execute", "html"):
         print("make book: labkit, a recipe, a recorded result, a package or the data has changed: executing all again")
     remove_stale("pages", digest(PAGE_INPUTS), ".doctrees", "jupyter_execute", "html")
+    for chapter in CHAPTER_INPUTS:
+        forget_stale(chapter)
     if not COMPLETE.exists():  # Sphinx repeats no warning of a page that it need not read again
         remove(".doctrees")
     COMPLETE.unlink(missing_ok=True)

@@ -103,8 +103,8 @@ def book() -> list[Line]:
     for key in ("installed", "PyTorch", "data"):
         if then[key] != now[key]:
             lines.append(Line(f"book: {key}", "other than it was built with, so all chapters run", BUILD))
-    if changed := not_executed():
-        lines.append(Line("book: chapters", f"{len(changed)} with cells that were not executed: {few(changed)}", BUILD))
+    if changed := sorted({*not_executed(), *differing(then["of chapters"], now["of chapters"])}):
+        lines.append(Line("book: chapters", f"{len(changed)} changed since they were executed: {few(changed)}", BUILD))
     if changed := differing(then["pages"], now["pages"]):
         lines.append(Line("book: pages", f"{len(changed)} of their files changed: {few(changed)}", BUILD))
     lines = lines or [Line("book", f"built {built}, current")]
@@ -125,13 +125,11 @@ def differing(then: dict, now: dict) -> list[str]:
 def not_executed() -> list[str]:
     """Chapters whose code cells the cache does not have."""
     from jupyter_cache import get_cache
-    from myst_nb.core.read import read_myst_markdown_notebook
 
     cache, found = get_cache(build.BUILD / ".jupyter_cache"), []
     for chapter in build.notebooks():
-        notebook = read_myst_markdown_notebook(build.learners_version.text_of(chapter), path=chapter)
         try:
-            cache.match_cache_notebook(notebook)
+            cache.match_cache_notebook(build.read(chapter))
         except KeyError:
             found.append(chapter.relative_to(REPO).as_posix())
     return found
@@ -153,10 +151,10 @@ def pdf() -> list[Line]:
 def records() -> list[Line]:
     """Each record against its recipe, the code that made it, and the pinned MindSpore."""
     pin = build.pinned(REPO / "requirements.txt")["mindspore"]
-    return [record(name, pin) for name in recorded.records()]
+    return [line for name in recorded.records() for line in looked_at(name, record, name, pin)]
 
 
-def record(name: str, pin: str) -> Line:
+def record(name: str, pin: str) -> list[Line]:
     """A recorded Run, comparison or benchmark; what differs is named, and need not be wrong."""
     command, code = recorded.made_by(name)
     origin, found = recorded.origin(name), []
@@ -174,7 +172,7 @@ def record(name: str, pin: str) -> Line:
             names = changed.splitlines()
             files = "1 file" if len(names) == 1 else f"{len(names)} files"
             found.append(f"{files} of its code changed since {commit[:10]}: {few(names, 2)}")
-    return Line(name, "; ".join(found) or "current", OLDER + command if found else "")
+    return [Line(name, "; ".join(found) or "current", OLDER + command if found else "")]
 
 
 def other_keys(name: str, command: str) -> list[str]:
@@ -190,8 +188,17 @@ def other_keys(name: str, command: str) -> list[str]:
     return [key for key in changed if key not in NO_MATTER]
 
 
+def looked_at(what: str, look, *arguments) -> list[Line]:
+    """What `look` has to say; where it fails, that: the other lines are worth having all the same."""
+    try:
+        return look(*arguments)
+    except Exception as error:
+        return [Line(what, f"cannot be looked at: {type(error).__name__}: {error}", "mend it, then `make status`")]
+
+
 def main() -> int:
-    lines = [*environment(), *data(), *book(), *pdf(), *records()]
+    looks = (environment, data, book, pdf, records)
+    lines = [line for look in looks for line in looked_at(look.__name__, look)]
     width = max(len(line.what) for line in lines)
     for line in lines:
         print(f"{line.what:{width}}  {line.found}")

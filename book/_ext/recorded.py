@@ -162,7 +162,7 @@ def _run_text(folder):
     """A Run's recipe and results, a line each."""
     recipe = recipes.read_resolved(folder / "recipe.yaml")
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    rule = f" ({recipe.optimizer.trace_rule})" if recipe.optimizer.name == "thor" else ""
+    rule = f" with the rule `{recipe.optimizer.trace_rule}`" if recipe.optimizer.name == "thor" else ""
     stop = f", stopped after {recipe.max_steps} steps" if recipe.max_steps else ""
     return [
         f"{recipe.network.name} by {recipe.optimizer.name}{rule}, profile `{recipe.profile}`, "
@@ -184,8 +184,7 @@ def entry(name: str, words: list[str], texts: dict[str, str]) -> list[str]:
     lines = [
         *([" ".join(words)] if words else []),
         *(_run_text(path) if run else []),
-        _origin_text(name),
-        f"Made by `{made_by(name)[0]}`.",
+        f"Made by `{made_by(name)[0]}`. {_origin_text(name)}",
         f"Shown in {', '.join(f'{{doc}}`/{document}`' for document in documents) or 'no chapter'}. Files: {links}.",
     ]
     return [f"[`{name}`]{{#{label(name)}}}", *(f": {line}" for line in lines), ""]

@@ -18,7 +18,8 @@ sys.path.insert(0, str(REPO / "book"))
 
 import build  # noqa: E402
 
-CHAPTER = '''\
+CHAPTER = "book/4-cloud/jobs.md"  # one of those with inputs of its own
+TEXT = '''\
 ---
 jupytext:
   text_representation: {extension: .md, format_name: myst}
@@ -33,17 +34,18 @@ import os
 import sys
 from pathlib import Path
 
-sys.path.insert(0, "../labkit")
+sys.path.insert(0, "../../labkit")
 from shown import VALUE
 
 with open(os.environ["EXECUTIONS"], "a") as file:
     file.write("x")
-summary = json.loads(Path("../labs/digits/runs/first/summary.json").read_text())
-pins = Path("../requirements.txt").read_text().split()
-print(f"value {VALUE}, accuracy {summary['accuracy']}, pins {pins}")
+summary = json.loads(Path("../../labs/digits/runs/first/summary.json").read_text())
+pins = Path("../../requirements.txt").read_text().split()
+lab = len(Path("../../labs/cifar10/lab.md").read_text())
+print(f"value {VALUE}, accuracy {summary['accuracy']}, pins {pins}, a lab of {lab} characters")
 ```
 
-```{literalinclude} ../listing.py
+```{literalinclude} ../../listing.py
 ```
 '''
 CONFIG = """\
@@ -61,13 +63,14 @@ class Book:
         shutil.copytree(REPO / "book" / "_ext", folder / "book" / "_ext", ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(REPO / "book" / "build.py", folder / "book")
         self.write("_config.yml", CONFIG)
-        self.write("_toc.yml", "format: jb-book\nroot: book/index\nchapters:\n- file: book/chapter\n")
+        self.write("_toc.yml", "format: jb-book\nroot: book/index\nchapters:\n- file: book/4-cloud/jobs\n")
         self.write("book/index.md", "# Small\n")
-        self.write("book/chapter.md", CHAPTER)
+        self.write(CHAPTER, TEXT)
         self.write("labkit/shown.py", "VALUE = 1\n")
         self.write("labs/digits/runs/first/summary.json", json.dumps({"accuracy": 0.5}))
         self.write("requirements.txt", "numpy==1.26.4\n")
         self.write("listing.py", "first = 1\n")
+        self.write("labs/cifar10/lab.md", "short")
 
     def write(self, name, text):
         file = self.folder / name
@@ -81,7 +84,7 @@ class Book:
             env={**os.environ, "EXECUTIONS": str(self.counter), "PYTHONDONTWRITEBYTECODE": "1"},
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
-        page = BeautifulSoup((self.folder / "_build/html/book/chapter.html").read_text(), "html.parser")
+        page = BeautifulSoup((self.folder / "_build/html/book/4-cloud/jobs.html").read_text(), "html.parser")
         return page.find("article").get_text(), done.stdout, len(self.counter.read_text())
 
 
@@ -90,7 +93,7 @@ def test_what_a_chapter_reads_is_what_its_page_shows(tmp_path):
     book = Book(tmp_path / "project")
     page, said, executions = book.build()
     assert "value 1, accuracy 0.5, pins ['numpy==1.26.4']" in page and "first = 1" in page
-    assert executions == 1 and "executed book/chapter.md" in said
+    assert executions == 1 and f"executed {CHAPTER}" in said
 
     page, said, executions = book.build()
     assert executions == 1 and "executed" not in said and "value 1" in page
@@ -107,15 +110,19 @@ def test_what_a_chapter_reads_is_what_its_page_shows(tmp_path):
     page, _, executions = book.build()
     assert "pins ['numpy==1.26.4', 'Pillow']" in page and executions == 4
 
+    book.write("labs/cifar10/lab.md", "longer")
+    page, said, executions = book.build()
+    assert "a lab of 6 characters" in page and executions == 5 and "executing all again" not in said
+
     book.write("listing.py", "second = 2\n")  # shown, not run
-    book.write("book/chapter.md", CHAPTER.replace("A first text", "Another text"))
+    book.write(CHAPTER, TEXT.replace("A first text", "Another text"))
     page, said, executions = book.build()
     assert "second = 2" in page and "first = 1" not in page and "Another text" in page and "value 2" in page
-    assert executions == 4 and "executed" not in said
+    assert executions == 5 and "executed" not in said
 
-    book.write("book/chapter.md", CHAPTER.replace("value {VALUE}", "new cell {VALUE}"))
+    book.write(CHAPTER, TEXT.replace("value {VALUE}", "new cell {VALUE}"))
     page, said, executions = book.build()
-    assert "new cell 2" in page and executions == 5 and "executing all again" not in said
+    assert "new cell 2" in page and executions == 6 and "executing all again" not in said
 
 
 def test_other_packages_are_another_book(tmp_path, monkeypatch):
@@ -130,9 +137,9 @@ def test_other_packages_are_another_book(tmp_path, monkeypatch):
 
 # -- Every file that a chapter reads is one of the inputs ----------------------------------------------
 
-# Folders of which a chapter takes what it names elsewhere: it imports from them, copies a lab's recipe and job, or has
-# `labkit train` find a recipe by a link to labs/.
-TAKEN_FROM = {"labs", "labs/cifar10", "book/4-cloud", "book/_ext", "tests/cloud", "tests/benchmarks"}
+# Folders of which a chapter takes what it names elsewhere: it imports from them, or has `labkit train` find a recipe
+# by a link to labs/.
+TAKEN_FROM = {"labs", "book/4-cloud", "book/_ext", "tests/cloud", "tests/benchmarks"}
 
 
 def tracked() -> list[str]:
@@ -172,9 +179,10 @@ def read_by(chapter: Path, files: list[str]) -> set[str]:
 
 def test_every_file_that_a_chapter_reads_is_an_input():
     files = tracked()
-    inputs = build.contents(build.EXECUTION_INPUTS)
-    read = {chapter: read_by(chapter, files) for chapter in build.notebooks()}
+    shared = build.contents(build.EXECUTION_INPUTS).keys()
+    read = {chapter.relative_to(REPO).as_posix(): read_by(chapter, files) for chapter in build.notebooks()}
     assert {"tests/cloud/modelarts_stub.py", "labs/imagenet/parity/fusion.json"} <= set().union(*read.values())
-    missing = {chapter.name: sorted(found - inputs.keys()) for chapter, found in read.items() if found - inputs.keys()}
-    # The button's chapter shows the cell that is put in front of a lab, whatever the lab says.
-    assert missing == {"notebooks.md": ["labs/cifar10/lab.md"]}
+    own = {chapter: build.contents(build.CHAPTER_INPUTS.get(chapter, [])).keys() for chapter in read}
+    missing = {chapter: sorted(found - shared - own[chapter]) for chapter, found in read.items()}
+    assert {chapter: files for chapter, files in missing.items() if files} == {}
+    assert build.CHAPTER_INPUTS.keys() <= read.keys() and all(map(own.get, build.CHAPTER_INPUTS))

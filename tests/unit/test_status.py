@@ -134,6 +134,12 @@ def test_a_copy_without_the_history(project):
     assert project.status()[CLINIC][0] == "no history of git to compare with"
 
 
+def test_a_damaged_record_hides_no_other(project):
+    project.write(STEPS, "{")
+    found = project.status()
+    assert found[STEPS][0].startswith("cannot be looked at: JSONDecodeError") and found[RUN] == ("current", "")
+
+
 def test_missing_packages(project):
     project.write("requirements-dev.txt", "no-such-package==1.0\n")
     assert "1 of" in project.status()["environment"][0]
@@ -163,13 +169,19 @@ def test_chapters_that_were_not_executed(project):
     project.built()
     project.write("book/one.md", "---\nkernelspec: {name: python3}\n---\n# One\n```{code-cell} python3\n1 + 1\n```\n")
     found = project.status()
-    assert found["book: chapters"] == ("1 with cells that were not executed: book/one.md", "make book")
+    assert found["book: chapters"] == ("1 changed since they were executed: book/one.md", "make book")
     assert found["executed notebooks"] == ("0 of 1 chapters", "make book")
 
 
 def test_printed_before_the_book_was_built(project):
     project.write("_build/pdf/course.pdf", "%PDF")
     assert project.status()["course.pdf"] == ("older than the book", "make pdf")
+
+
+def test_an_environment_without_its_packages(project):
+    done = project.python("-S", "book/status.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("environment: incomplete (No module named") and "make env" in done.stdout
 
 
 def test_a_clone_without_an_environment(project):
