@@ -85,7 +85,7 @@ return {
 """
 
 # An audit of thousands of elements takes long. So of the pieces of code that the same rules of style colour one is kept
-# as an element. And the drawings of formulas go: they hold no text, and screen readers are given their MathML instead.
+# as an element. And the drawings of formulas go: they hold no text, and screen readers are given MathML instead.
 THIN = """
 const known = new Set();
 for (const piece of document.querySelectorAll('article pre span')) {
@@ -94,18 +94,27 @@ for (const piece of document.querySelectorAll('article pre span')) {
   if (known.has(key)) piece.replaceWith(...piece.childNodes);
   known.add(key);
 }
-document.querySelectorAll('mjx-math').forEach(drawing => drawing.replaceChildren());
+const drawings = [...document.querySelectorAll('mjx-math')].map(drawing => [drawing, drawing.getBoundingClientRect()]);
+for (const [drawing, {width, height}] of drawings) {
+  drawing.replaceChildren();
+  Object.assign(drawing.style, {display: 'inline-block', width: `${width}px`, height: `${height}px`});
+}
 """
 
-# axe-core's rules; what it calls serious or critical hinders somebody.
+# axe-core's rules; what it calls serious or critical hinders somebody. Those on colours, the slowest, are asked in both
+# schemes, at one width; the others at both widths.
 AUDIT = """
-const [only, done] = arguments;
-axe.run({resultTypes: ['violations'], preload: false, ...(only && {runOnly: only})}).then(found => done(found.violations
+const [options, done] = arguments;
+axe.run({resultTypes: ['violations'], preload: false, ...options}).then(found => done(found.violations
   .filter(rule => ['serious', 'critical'].includes(rule.impact))
   .flatMap(rule => rule.nodes.map(node => `${rule.id}: ${node.target.join(' ')}: ${node.failureSummary}`))),
   error => done([String(error)]));
 """
-RULES = {"dark": ["color-contrast", "link-in-text-block"], "light": None}  # the others know no colours: once is enough
+COLOURS = ["color-contrast", "link-in-text-block"]
+AUDITS = {
+    WIDTHS["desktop"]: {"dark": {"runOnly": COLOURS}, "light": {}},
+    WIDTHS["phone"]: {"light": {"rules": {rule: {"enabled": False} for rule in COLOURS}}},
+}
 
 
 @dataclass
@@ -185,9 +194,9 @@ def visit(browser, site):
             seen.looks[scheme] = browser.execute_script(LOOK)
         seen.listen(browser)
         browser.execute_script(audit)
-        for scheme, rules in RULES.items():
+        for scheme, options in AUDITS[width].items():
             turn(browser, scheme)
-            seen.audits[scheme] = browser.execute_async_script(AUDIT, rules)
+            seen.audits[scheme] = browser.execute_async_script(AUDIT, options)
         return seen
 
     return visit
@@ -230,9 +239,9 @@ def test_formulas_are_drawn(seen, scheme):
     assert look["mathsElsewhere"] == 0
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_accessible(seen, scheme):
-    assert seen.audits[scheme] == []
+def test_accessible(seen):
+    assert "light" in seen.audits
+    assert {scheme: found for scheme, found in seen.audits.items() if found} == {}
 
 
 def test_page_is_light(seen, site, html):

@@ -1,0 +1,22 @@
+"""What screen readers ask for and Sphinx or the theme leaves out."""
+
+
+def _complete(app, pagename, templatename, context, doctree):
+    generate = context["generate_toctree_html"]
+
+    def generate_with_names(*arguments, **options):
+        """The sidebar, with names for the arrows that fold a part's chapters."""
+        tree = generate(*arguments, **options)
+        for fold in tree.select("li > details"):
+            fold.summary["aria-label"] = f"Chapters of: {fold.parent.a.get_text()}"
+        return tree
+
+    context["generate_toctree_html"] = generate_with_names
+    # The bibliography is a list, so its entries are a list's. Their own role is deprecated, and no list may hold it.
+    if "body" in context:
+        context["body"] = context["body"].replace(' role="doc-biblioentry"', ' role="listitem"')
+
+
+def setup(app):
+    app.connect("html-page-context", _complete, priority=900)  # after the theme
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
