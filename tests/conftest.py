@@ -87,7 +87,7 @@ def browser(tmp_path_factory):
     for flag in (
         "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
         "--disable-background-networking", "--disable-component-update", "--disable-sync",
-        "--host-resolver-rules=MAP * ~NOTFOUND",  # what a reader without a network sees
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # what a reader without a network sees
         f"--user-data-dir={tmp_path_factory.mktemp('profile')}",
     ):  # fmt: skip
         options.add_argument(flag)
