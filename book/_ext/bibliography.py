@@ -48,13 +48,18 @@ def _add_chapters(app, doctree, docname):
         citation += line
 
 
+def _note(app, env, names):
+    app.reads_chapters = bool(names)
+
+
 def _write_again(app, env):
     """The references tell of all chapters, so they are written again with any of them."""
-    return {bibliography.docname for bibliography in env.get_domain("cite").bibliographies}
+    return {place.docname for place in env.get_domain("cite").bibliographies} if app.reads_chapters else set()
 
 
 def setup(app):
     register_plugin("pybtex.style.formatting", "references", References)
+    app.connect("env-before-read-docs", _note)
     app.connect("env-updated", _write_again)
     app.connect("doctree-resolved", _add_chapters)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
