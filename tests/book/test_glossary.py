@@ -48,3 +48,8 @@ def test_chapters_lead_to_it():
     assert sum(map(len, used.values())) >= 60
     assert max(map(len, used.values())) <= 8
     assert not any(used[document] for document in used if document.startswith("labs/"))  # no roles in Jupyter
+
+
+def test_a_term_makes_an_address_that_scripts_can_use():
+    """A dot in it ends the theme's script, which takes it for a selector."""
+    assert [term for terms, _ in ENTRIES for term in terms if "." in term] == []
