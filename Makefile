@@ -36,7 +36,7 @@ TORCH_STAMP  := $(VENV)/.stamp-$(TORCHVISION)
 BENCH_STAMP  := $(VENV)/.stamp-bench
 SAMPLE_STAMP := $(DATA)/sample/.stamp
 
-.PHONY: help env torch sample book test lint lab bench clean distclean
+.PHONY: help env torch sample book pdf test lint lab bench clean distclean
 
 help: ## list what can be made
 	@echo "usage: make TARGET"
@@ -51,6 +51,9 @@ sample: $(SAMPLE_STAMP) ## make the small offline data set, data/sample
 
 book: $(SAMPLE_STAMP) ## execute the chapters and build _build/html/index.html
 	@$(BIN)/python book/build.py
+
+pdf: book ## print the book as one PDF, _build/pdf/resnet50-on-mindspore.pdf (needs Chromium with chromedriver)
+	@$(BIN)/python book/pdf.py
 
 test: $(SAMPLE_STAMP) $(TORCH_STAMP) ## style, units, book, notebooks, pages (ARGS=... goes to the pytest of the code)
 	@status=0; report=; \

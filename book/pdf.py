@@ -14,6 +14,7 @@ import posixpath
 import shutil
 import sys
 import time
+from html import escape
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
@@ -109,32 +110,35 @@ def mathjax(document: str, page: BeautifulSoup) -> list[str]:
     return [str(tag) for tag in found]
 
 
-def join(parts: list[Part]) -> str:
-    """One page of HTML: title, table of contents, then the documents, each with its title as running head."""
+def join(parts: list[Part]) -> tuple[str, list[str]]:
+    """One page of HTML: title, table of contents, the documents below running heads. And the titles in it."""
     config = yaml.safe_load((REPO / "_config.yml").read_text(encoding="utf-8"))
     everything = {document for _, documents in parts for document in documents}
-    scripts, heads, entries, chapters = {}, [], [], []
+    scripts, titles, heads, entries, chapters = {}, [], [], [], []
     for caption, documents in parts:
-        top = f'<h1 class="part">{caption}</h1>' if caption else ""
-        entries += [f'<li class="part">{caption}</li>'] if caption else []
+        top = f'<h1 class="part">{escape(caption)}</h1>' if caption else ""
+        titles += [caption] if caption else []
+        entries += [f'<li class="part">{escape(caption)}</li>'] if caption else []
         for document in documents:
             page, name = read(document), f"chapter-{len(chapters)}"
             scripts |= dict.fromkeys(mathjax(document, page))
             title, text = chapter(document, page.article, everything)
             chapters.append(f'<section id="{document}" class="chapter" style="page: {name}">{top}{text}</section>')
-            entries.append(f'<li><a href="#{quote(document)}"><span>{title}</span><span></span></a></li>')
+            titles.append(title)
+            entries.append(f'<li><a href="#{quote(document)}"><span>{escape(title)}</span><span></span></a></li>')
             left, right = (json.dumps(head, ensure_ascii=False) for head in (caption, title))
             heads.append(f"@page {name} {{ @top-left {{ content: {left} }} @top-right {{ content: {right} }} }}")
             top = ""
     styles = (HTML / "_static" / "pygments.css", REPO / "book" / "print.css")
     links = "".join(f'<link rel="stylesheet" href="{style.as_uri()}">' for style in styles)
     name, _, subtitle = config["title"].partition(": ")
-    return f"""<!DOCTYPE html><html lang="en" data-theme="light">
+    html = f"""<!DOCTYPE html><html lang="en" data-theme="light">
 <head><meta charset="utf-8"><title>{config["title"]}</title>
 {links}<style>{"".join(heads)}</style>{"".join(scripts)}</head><body>
 <header><p class="title">{name}</p><p class="subtitle">{subtitle}</p>
 <p>{config["author"]}</p><p>{config["copyright"]}</p></header>
-<nav><h1>Contents</h1><ul>{"".join(entries)}</ul></nav><main>{"".join(chapters)}</main></body></html>"""
+<nav><h2>Contents</h2><ul>{"".join(entries)}</ul></nav><main>{"".join(chapters)}</main></body></html>"""
+    return html, titles
 
 
 def chromium() -> webdriver.Chrome:
@@ -191,10 +195,10 @@ def check(reader: PdfReader, titles: list[str]) -> None:
 
 def write(parts: list[Part], file: Path, browser: webdriver.Chrome) -> PdfReader:
     """Print these parts of the book to a file, and check it. Raises Unprintable."""
-    html = join(parts)
+    html, titles = join(parts)
     data = printed(html, file.with_suffix(".html"), browser)
     reader = PdfReader(io.BytesIO(data))
-    check(reader, [tag.get_text().strip() for tag in BeautifulSoup(html, "html.parser").select("h1, h2")])
+    check(reader, titles)
     file.write_bytes(data)
     return reader
 

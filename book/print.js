@@ -26,10 +26,16 @@ function isCut(e) {
     (getComputedStyle(e).overflowY !== "visible" && e.scrollHeight > e.clientHeight + 1));
 }
 
-const isMissing = (e) => (e.tagName === "IMG" ? !e.naturalWidth : !e.querySelector("mjx-container:not(:has(mjx-merror))"));
+// A picture, a drawn formula, the target of a link.
+function isMissing(e) {
+  if (e.tagName === "IMG") return !e.naturalWidth;
+  if (e.tagName === "A") return !document.getElementById(decodeURIComponent(e.hash.slice(1)));
+  return !e.querySelector("mjx-container:not(:has(mjx-merror))");
+}
+
 const tell = (e) => `${e.closest(".chapter")?.id}: ${e.tagName} ${e.className} ${e.textContent.trim().slice(0, 60)}`;
 
 Promise.all([document.fonts.ready, window.MathJax?.startup?.promise]).then(() => {
   fit();
-  done([...all("main *").filter(isCut), ...all("main img, main .math").filter(isMissing)].map(tell));
+  done([...all("main *").filter(isCut), ...all(`img, .math, a[href^="#"]`).filter(isMissing)].map(tell));
 }, (error) => done([String(error)]));
