@@ -87,7 +87,7 @@ def chapter(document: str, article: Tag, printed_too: set[str]) -> tuple[str, st
         target = target.removesuffix(".html") if address.path else document
         if not address.scheme and target in printed_too:
             tag["href"] = "#" + quote("/".join(filter(None, (target, unquote(address.fragment)))))
-        elif not address.scheme:  # a file that comes with the pages
+        elif address.scheme not in ("http", "https", "mailto"):  # a file, with the pages or in an example
             del tag["href"]
     for tag in article.find_all("img", src=lambda address: not address.startswith("data:")):
         tag["src"] = place(document, tag["src"])

@@ -12,6 +12,7 @@ function fit() {
   const shares = code.map((box) => box.clientWidth / box.scrollWidth);
   code.forEach((box, i) => {
     box.style.whiteSpace = null;
+    if (box.textContent.split("\n").length <= 12) box.style.breakInside = "avoid";
     if (shares[i] < 1) box.style.fontSize = `${Math.max(size(box) * shares[i] * 0.99, 8.75)}px`;
   });
   for (const box of all('main table, mjx-container[display="true"]'))
@@ -20,7 +21,7 @@ function fit() {
 }
 
 function isCut(e) {
-  return !e.closest("mjx-container > *, svg > *") && (
+  return !e.closest("mjx-container > *, svg > *, pre > *") && (
     e.getBoundingClientRect().right > document.body.clientWidth + 1 ||
     (e.clientWidth && e.scrollWidth > e.clientWidth + 1) ||
     (getComputedStyle(e).overflowY !== "visible" && e.scrollHeight > e.clientHeight + 1));
