@@ -34,9 +34,12 @@ function isMissing(e) {
   return !e.querySelector("mjx-container:not(:has(mjx-merror))");
 }
 
-const tell = (e) => `${e.closest(".chapter")?.id}: ${e.tagName} ${e.className} ${e.textContent.trim().slice(0, 60)}`;
+const innermost = (e, _, found) => !found.some((other) => other !== e && e.contains(other));
+const tell = (e) => `${e.closest(".chapter")?.id}: ${e.tagName} ${e.className} ${e.textContent.trim().slice(0, 60)}`
+  .replace(/\s+/g, " ");
 
 Promise.all([document.fonts.ready, window.MathJax?.startup?.promise]).then(() => {
   fit();
-  done([...all("main *").filter(isCut), ...all(`img, .math, a[href^="#"]`).filter(isMissing)].map(tell));
+  const bad = [...all("main *").filter(isCut), ...all('img, .math, a[href^="#"]').filter(isMissing)];
+  done(bad.filter(innermost).map(tell));
 }, (error) => done([String(error)]));
