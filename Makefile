@@ -38,7 +38,7 @@ TORCH_STAMP  := $(VENV)/.stamp-$(TORCHVISION)
 BENCH_STAMP  := $(VENV)/.stamp-bench
 SAMPLE_STAMP := $(DATA)/sample/.stamp
 
-.PHONY: help env torch sample book links test status lint lab bench clean distclean
+.PHONY: help env torch sample book pdf links test status lint lab bench clean distclean
 
 help: ## list what can be made
 	@echo "usage: make TARGET"
@@ -56,6 +56,8 @@ book: $(SAMPLE_STAMP) ## execute the chapters and build _build/html/index.html
 
 links: book ## check every link and name that needs no network; list the others in _build/links.txt
 	@$(BIN)/python book/links.py $(ARGS)
+pdf: book ## print the book as one PDF, _build/pdf/resnet50-on-mindspore.pdf (needs Chromium with chromedriver)
+	@$(BIN)/python book/pdf.py
 
 test: $(SAMPLE_STAMP) $(TORCH_STAMP) ## style, units, book, notebooks, pages (ARGS=... goes to the pytest of the code)
 	@status=0; report=; \
