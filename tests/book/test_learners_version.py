@@ -1,6 +1,7 @@
 """No solution and no hidden check of a lab stands in the book: not on its page, in what was executed, in a download."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from labkit.grading import lab, leaks
 MARKERS = (lab.BEGIN, lab.END)
 
 
+@cache
 def text_of(file: Path) -> str:
     text = file.read_text(encoding="utf-8", errors="replace")
     if file.suffix == ".html":

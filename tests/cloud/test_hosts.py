@@ -11,6 +11,7 @@ from labkit.cloud import submission
 from labkit.runtime import REPO
 
 pytestmark = pytest.mark.slow
+SETTINGS = ("max_steps=4", "network.name=resnet8")
 
 # Makes of each process a host of its own: what it copies lies where the other one does not look.
 APART = """
@@ -28,7 +29,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 @pytest.fixture
 def job(sample_data, tmp_path):
     """A job of cifar10 whose code is packed, and whose data is in a folder as a bucket."""
-    asked = submission.prepare("cifar10", "sample", f"file://{tmp_path}/b", settings=("max_steps=4",), name="mine")
+    asked = submission.prepare("cifar10", "sample", f"file://{tmp_path}/b", settings=SETTINGS, name="mine")
     submission.pack(asked, tmp_path / "code")
     submission.upload(asked, tmp_path / "code")
     (tmp_path / "tmp").mkdir()

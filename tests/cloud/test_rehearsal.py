@@ -16,6 +16,8 @@ from labkit import training
 from labkit.cloud import copying, rehearsal, submission
 from labkit.runtime import REPO
 
+SHORT = ("--set", "network.name=resnet8", "--set", "max_steps=4")
+
 
 @pytest.fixture
 def submit(tmp_path):
@@ -232,7 +234,7 @@ def completed(done, folder, steps):
 @pytest.mark.slow
 def test_a_lab_with_no_other_option(submit, tmp_path):
     """The profile sample, its data, and a folder below runs/ as bucket. (Named, and short, for this test.)"""
-    done = submit("cifar10", None, "--set", "max_steps=4", "--name", "one")
+    done = submit("cifar10", None, *SHORT, "--name", "one")
     run = completed(done, tmp_path / "work" / "runs" / "one", 4)
     assert run.processes == 1
     assert training.evaluate(run)["accuracy"] == run.summary["accuracy"]  # its data and its checkpoint are found
@@ -245,7 +247,7 @@ def test_a_lab_with_no_other_option(submit, tmp_path):
 def test_a_lab_on_an_object_server_with_two_cards(submit, swift, bucket, tmp_path, monkeypatch):
     """As on a machine with two and nothing started: the start file starts msrun."""
     keys = environment(swift.url)
-    arguments = ("--set", "max_steps=4", "--name", "one", "--cards", "2")
+    arguments = (*SHORT, "--name", "one", "--cards", "2")
     run = completed(submit("cifar10", f"obs://{bucket}/course", *arguments, **keys), tmp_path / "work/runs/one", 4)
     assert run.processes == 2
     for name, value in keys.items():
@@ -269,7 +271,7 @@ def test_a_job_with_urls_that_is_stopped_and_goes_on(swift, bucket, sample_data,
     for name, value in environment(swift.url).items():
         monkeypatch.setenv(name, value)
     (tmp_path / "tmp").mkdir()
-    settings = ("max_steps=6", "checkpoint_steps=2")
+    settings = ("network.name=resnet8", "max_steps=6", "checkpoint_steps=2")
     asked = submission.prepare("cifar10", "sample", f"obs://{bucket}", settings=settings, name="mine")
     submission.pack(asked, tmp_path / "code")
     submission.upload(asked, tmp_path / "code")

@@ -12,7 +12,10 @@ from labkit import run as runs
 from labkit import training
 
 pytestmark = pytest.mark.slow
-SETTINGS = ("data.batch_size=20", "data.flip=0.5", "epochs=2", "checkpoint_steps=3", "all_reduce_fusion=[20,40]")
+SETTINGS = (
+    "data.batch_size=20", "data.flip=0.5", "epochs=2", "checkpoint_steps=3", "network.name=resnet8",
+    "all_reduce_fusion=[10,20]",
+)  # fmt: skip
 STEPS = 10  # 200 images, 2 x 20 at a time, in 2 epochs
 
 
@@ -92,7 +95,7 @@ def test_a_killed_launch_that_goes_on(job, labkit, place):
 
 def test_thor_in_two_processes(labkit, place, together):
     """Its steps, updates and evaluation are in the Run; each process inverts a part, and both have all inverses."""
-    settings = (f"data.folder={place / 'data'}", *SETTINGS[:3], "network.name=resnet8", "max_steps=4", "rival=null")
+    settings = (f"data.folder={place / 'data'}", *SETTINGS[:3], SETTINGS[4], "max_steps=4", "rival=null")
     chosen = [f"--set={setting}" for setting in (*settings, "optimizer.update_interval=3")]
     done = labkit.run("launch", "-n", 2, "--device-target", "CPU", "train", "thor", "--out", "thor", *chosen)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -18,7 +18,7 @@ from labkit.grading import execution
 from labkit.grading.grade import score
 from labkit.grading.lab import Lab, load
 
-ALONE = ("crashed", "timed out")
+ENDS = ("crashed", "timed out")
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,17 @@ def mutants_of(lab: Lab) -> list:
 
 
 def packs(lab: Lab, mutants: list) -> list[list]:
-    """Mutants that one submission can hold: of different tasks, none of which needs another."""
+    """Mutants that one submission can hold: of different tasks, none of which needs another; one that ends the kernel.
+
+    What ends the kernel has the others executed again without it, so those come to the same.
+    """
     packed = []
     for mutant in mutants:
         near = {mutant.task} | lab.manifest.all_needs(mutant.task)
         near |= {task for task in lab.manifest.tasks if mutant.task in lab.manifest.all_needs(task)}
-        for pack in packed if mutant.verdict not in ALONE else []:
-            if all(other.verdict not in ALONE and other.task not in near for other in pack):
+        for pack in packed:
+            ended = any(other.verdict in ENDS for other in pack)
+            if not (ended and mutant.verdict in ENDS) and all(other.task not in near for other in pack):
                 pack.append(mutant)
                 break
         else:

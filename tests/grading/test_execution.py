@@ -13,16 +13,21 @@ from tests.grading.conftest import TINY
 PASSED = {"outcome": "passed", "error": ""}
 
 
-@pytest.fixture(params=[True, False], ids=["sandbox", "no sandbox"])
+@pytest.fixture
 def executed(request):
-    """Function that executes a lab with these answers, the others the master's."""
-    if request.param:
+    """Function that executes a lab with these answers, the others the master's: in a sandbox unless told otherwise."""
+    inside = getattr(request, "param", True)
+    if inside:
         request.getfixturevalue("sandboxed")
 
     def executed(lab, **answers):
-        return execution.execute(lab, lab.solutions | answers, seed=7, sandboxed=request.param)
+        return execution.execute(lab, lab.solutions | answers, seed=7, sandboxed=inside)
 
     return executed
+
+
+# What the sandbox has a part in: processes that end, limits, files.
+in_both = pytest.mark.parametrize("executed", [True, False], ids=["sandbox", "no sandbox"], indirect=True)
 
 
 @pytest.fixture
@@ -41,6 +46,7 @@ def edited(tmp_path):
     return edited
 
 
+@in_both
 def test_the_master_passes_and_is_the_same_again(tiny, executed):
     found = executed(tiny)
     assert set(map(str, found["cells"].values())) == {str(PASSED)}
@@ -68,6 +74,7 @@ def test_an_answer_that_failed_after_its_value_was_there_counts_for_nothing(tiny
     assert "steps" not in found["values"] and found["values"]["total"]
 
 
+@in_both
 def test_a_kernel_that_dies_costs_its_task(tiny, executed):
     found = executed(tiny, triangle="import os\nos._exit(1)")
     assert found["attempts"] == 2
@@ -96,6 +103,7 @@ def test_a_cell_of_the_masters_that_dies_is_the_fault_of_the_answer_before_it(ed
     assert found["values"]["steps"] == {"steps": 45}
 
 
+@in_both
 def test_the_time_for_all_cells(edited, executed):
     lab = edited("grading.yaml", "total_time: 60", "total_time: 8")
     found = executed(lab, triangle="import time\ntime.sleep(1000)")
@@ -105,6 +113,7 @@ def test_the_time_for_all_cells(edited, executed):
     assert found["values"] == {"steps": {"steps": 44}}
 
 
+@in_both
 def test_memory_is_freed_with_the_task(tiny, executed):
     found = executed(tiny, steps="kept = []\nwhile True:\n    kept.append(np.ones(2_000_000))")
     assert (found["stopped"], found["attempts"]) == ("memory", 2)
@@ -170,6 +179,7 @@ session.send = last
     assert found["values"]["steps"] == {"steps": 44}
 
 
+@in_both
 @pytest.mark.parametrize("last", ["os.chmod(inner, 0)", "os.chmod(folder, 0)", "shutil.rmtree(folder)"])
 def test_what_an_answer_does_to_the_folder_of_values_costs_its_task_at_most(tiny, executed, last):
     wreck = f"""
@@ -192,6 +202,7 @@ def test_where_no_probe_can_emit_only_the_task_is_lost_that_did_it(tiny):
     assert found["values"] == {"steps": {"steps": 44}}
 
 
+@in_both
 def test_nothing_is_left_behind(tiny, executed, tmp_path, monkeypatch):
     import tempfile
 

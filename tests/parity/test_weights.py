@@ -7,8 +7,10 @@ import sys
 import mindspore as ms
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from mindspore import nn
 
+from labkit.cli import main
 from labkit.networks import create_resnet
 from labkit.parity import Names, WeightsError, files, from_mindspore, pytorch, read_state, to_mindspore, write_state
 from labkit.parity.step import torch_state
@@ -178,8 +180,8 @@ def test_convert_says_what_is_wrong(tmp_path, arguments, says):
     write_state(tmp_path / "a.pth", random_state("resnet18"))
     (tmp_path / "a.ckpt").write_bytes(b"nothing")
     paths = [tmp_path / a if str(a).startswith(("a.", "b.", "none.")) else a for a in arguments]
-    done = convert(*paths)
-    assert done.returncode == 1 and len(done.stderr.strip().splitlines()) == 1, done.stderr
+    done = CliRunner().invoke(main, ["convert", *map(str, paths)])
+    assert done.exit_code == 1 and len(done.stderr.strip().splitlines()) == 1, done.output
     assert says in done.stderr
     assert not (tmp_path / "b.ckpt").exists() and not (tmp_path / "b.pth").exists()
 

@@ -54,6 +54,11 @@ def resnet18(make):
     return make("network.name=resnet18", "network.stem=imagenet")
 
 
+@pytest.fixture(scope="module")
+def small(make):
+    return make("network.name=resnet8", "data.image_size=32")
+
+
 def images(batch_size, size):
     return np.random.default_rng(1).normal(size=(batch_size, 3, size, size)).astype(np.float32)
 
@@ -123,54 +128,54 @@ def test_onnx_of_other_networks(make, tmp_path, settings):
     assert_onnx_is_equal(run, tmp_path / "net.onnx", images(2, run.recipe.data.image_size))
 
 
-def test_air_needs_ascend(resnet18, tmp_path):
+def test_air_needs_ascend(small, tmp_path):
     with pytest.raises(LabkitError, match=r"net\.air: only Ascend writes AIR") as caught:
-        export(resnet18.recipe, resnet18.checkpoint, tmp_path / "net.air", "air")
+        export(small.recipe, small.checkpoint, tmp_path / "net.air", "air")
     assert len(str(caught.value).splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 
 
-def test_missing_checkpoint(resnet18, tmp_path):
+def test_missing_checkpoint(small, tmp_path):
     with pytest.raises(RunError, match=r"other\.ckpt: missing"):
-        export(resnet18.recipe, tmp_path / "other.ckpt", tmp_path / "net.mindir")
+        export(small.recipe, tmp_path / "other.ckpt", tmp_path / "net.mindir")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_shape_that_cannot_be(resnet18, tmp_path):
+def test_shape_that_cannot_be(small, tmp_path):
     with pytest.raises(LabkitError, match=r"net\.onnx: ") as caught:
-        export(resnet18.recipe, resnet18.checkpoint, tmp_path / "net.onnx", "onnx", batch_size=-1)
+        export(small.recipe, small.checkpoint, tmp_path / "net.onnx", "onnx", batch_size=-1)
     assert len(str(caught.value).splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("file_format", ["mindir", "onnx"])
-def test_place_that_cannot_be(resnet18, tmp_path, file_format):
+def test_place_that_cannot_be(small, tmp_path, file_format):
     """A folder where the file should be, and a file where its folder should be."""
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
     for place in (tmp_path / "folder", tmp_path / "file" / "net"):
         with pytest.raises((LabkitError, OSError), match=str(tmp_path)) as caught:
-            export(resnet18.recipe, resnet18.checkpoint, place, file_format)
+            export(small.recipe, small.checkpoint, place, file_format)
         assert len(str(caught.value).splitlines()) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
 
 
 @pytest.mark.parametrize("file_format", ["mindir", "onnx"])
-def test_file_and_folder_are_as_open_as_others(resnet18, tmp_path, file_format):
+def test_file_and_folder_are_as_open_as_others(small, tmp_path, file_format):
     """MindSpore itself takes the others' rights away: of the file, and with ONNX of the folder that it is in."""
     folder = tmp_path / "shared"
     folder.mkdir()
     folder.chmod(0o755)
     (folder / "other").touch()
     file = folder / f"net.{file_format}"
-    export(resnet18.recipe, resnet18.checkpoint, file, file_format)
+    export(small.recipe, small.checkpoint, file, file_format)
     assert folder.stat().st_mode & 0o777 == 0o755
     assert file.stat().st_mode == (folder / "other").stat().st_mode
-    export(resnet18.recipe, resnet18.checkpoint, tmp_path / "new" / "net", file_format)  # in a folder that is not there
-    assert (tmp_path / "new" / "net").stat().st_size == file.stat().st_size
+    export(small.recipe, small.checkpoint, tmp_path / "new" / "net", file_format)  # in a folder that is not there
+    assert (tmp_path / "new" / "net").stat().st_size == pytest.approx(file.stat().st_size, rel=0.01)  # names differ
 
 
-def test_an_export_that_breaks_off_leaves_the_old_file(resnet18, tmp_path, monkeypatch):
+def test_an_export_that_breaks_off_leaves_the_old_file(small, tmp_path, monkeypatch):
     """Half of the new file is written when the disk is full."""
     file = tmp_path / "net.onnx"
     file.write_text("old")
@@ -182,9 +187,9 @@ def test_an_export_that_breaks_off_leaves_the_old_file(resnet18, tmp_path, monke
 
     monkeypatch.setattr(exports.ms, "export", half)
     with pytest.raises(OSError, match="No space"):
-        export(resnet18.recipe, resnet18.checkpoint, file, "onnx")
+        export(small.recipe, small.checkpoint, file, "onnx")
     assert [path.name for path in tmp_path.iterdir()] == ["net.onnx"]
     assert file.read_text() == "old"
     monkeypatch.undo()
-    export(resnet18.recipe, resnet18.checkpoint, file, "onnx")  # and a whole one takes its place
-    assert file.stat().st_size > 4e7
+    export(small.recipe, small.checkpoint, file, "onnx")  # and a whole one takes its place
+    assert file.stat().st_size > 3e5

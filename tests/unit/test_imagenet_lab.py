@@ -18,7 +18,7 @@ from labkit.recipe import RecipeError
 from labkit.runtime import LabkitError
 
 SMALL = (
-    "network.name=resnet20", "network.stem=cifar", "data.image_size=32", "data.resize=32",
+    "network.name=resnet8", "network.stem=cifar", "data.image_size=32", "data.resize=32",
     "data.batch_size=100", "epochs=3", "schedule.warmup_epochs=1",
 )  # fmt: skip
 STEPS, EPOCHS = 4, 3

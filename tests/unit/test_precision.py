@@ -14,6 +14,7 @@ from labkit.losses import CrossEntropySmooth
 from labkit.networks import create_resnet, mixed_precision
 from labkit.optimizers import decay_groups
 
+NETWORK = "resnet8"
 LEVELS = ["O0", "O1", "O2", "O3"]
 LR = np.full(4, 0.01, np.float32)
 
@@ -32,8 +33,9 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def recipe(repo_root):
-    """Function: the CIFAR sample's recipe with settings."""
-    return lambda *settings: recipes.load(repo_root / "labs/cifar10/recipe.yaml", "sample", settings)
+    """Function: the CIFAR sample's recipe with a small network and settings."""
+    small = f"network.name={NETWORK}"
+    return lambda *settings: recipes.load(repo_root / "labs/cifar10/recipe.yaml", "sample", (small, *settings))
 
 
 def batch():
@@ -70,7 +72,7 @@ def test_every_level_trains(recipe, here, level):
 def test_logits_are_float32_and_near(level):
     """Same parameters, by name and as objects; float16 keeps eleven binary digits of a number."""
     ms.set_seed(1)
-    plain = create_resnet("resnet20").set_train(False)
+    plain = create_resnet(NETWORK).set_train(False)
     expected, parameters = plain(batch()[0]).asnumpy(), list(plain.get_parameters())
     net = mixed_precision(plain, level).set_train(False)
     logits = net(batch()[0])
@@ -82,7 +84,7 @@ def test_logits_are_float32_and_near(level):
 
 def test_o1s_file_goes_with_the_network(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    net = mixed_precision(create_resnet("resnet20"), "O1")
+    net = mixed_precision(create_resnet(NETWORK), "O1")
     assert len(list(tmp_path.glob("*/rewritten_network/*.py"))) == 1
     del net
     gc.collect()
@@ -96,7 +98,7 @@ def test_o0_is_plain_mindspore_bit_by_bit(recipe):
     chosen = recipe("network.fast_gradient=false")
     model = training.create_model(chosen, LR)
     ms.set_seed(1)
-    net = create_resnet("resnet20")
+    net = create_resnet(NETWORK)
     optimizer = nn.Momentum(decay_groups(net.trainable_params(), 1e-4), ms.Tensor(LR), 0.9)
     plain = Model(net, CrossEntropySmooth(10), optimizer, metrics={"accuracy": Accuracy()})
     assert steps(model, 3) == steps(plain, 3)

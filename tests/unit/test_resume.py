@@ -117,7 +117,10 @@ def start(tmp_path_factory, repo_root):
         records = rng.integers(0, 256, (images, 3073), dtype=np.uint8)
         records[:, 0] = np.arange(images) % 10
         (data / name).write_bytes(records.tobytes())
-    settings = (f"data.folder={data}", "data.batch_size=20", "data.flip=0.5", f"epochs={EPOCHS}", "checkpoint_steps=4")
+    settings = (
+        f"data.folder={data}", "network.name=resnet8", "data.batch_size=20", "data.flip=0.5", f"epochs={EPOCHS}",
+        "checkpoint_steps=4",
+    )  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(repo_root)}
 
     def start(run, *arguments, before=""):

@@ -137,7 +137,6 @@ thor_step = lambda weight, gradient, velocity, *rest, **options: (weight, veloci
 print("task 6: ok")
 """, "wrong", 0),
     Mutant("kernel ended", "saved", "import os\nos._exit(0)", "crashed", 0),
-    Mutant("never ends", "limit", "while True:\n    pass", "timed out", 0),
 ]  # fmt: skip
 
 MUTANTS = [*SLIPS, *OTHERS, *CHEATS]
