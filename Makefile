@@ -56,6 +56,7 @@ book: $(SAMPLE_STAMP) ## execute the chapters and build _build/html/index.html
 
 links: book ## check every link and name that needs no network; list the others in _build/links.txt
 	@$(BIN)/python book/links.py $(ARGS)
+
 pdf: book ## print the book as one PDF, _build/pdf/resnet50-on-mindspore.pdf (needs Chromium with chromedriver)
 	@$(BIN)/python book/pdf.py
 
