@@ -209,6 +209,14 @@ def test_what_would_be_lost_is_told(browser, tmp_path, body):
         pdf.printed(page, tmp_path / "page.html", browser)
 
 
+def test_a_wide_table_shrinks(browser, tmp_path):
+    cells = [f"{number}-" * 3 for number in range(100, 120)]
+    table = "".join(f"<td>{cell}</td>" for cell in cells)
+    page = f"<body><main><table><tr>{table}</tr></table></main></body>"
+    printed = PdfReader(io.BytesIO(pdf.printed(page, tmp_path / "page.html", browser)))
+    assert squeezed(printed.pages[0].extract_text()) == "".join(cells)
+
+
 def test_a_page_that_is_not_there_is_named(tmp_path):
     with pytest.raises(pdf.Unprintable, match=r"nothing\.html is missing: run `make book`"):
         pdf.join([("", ["book/nothing"])])
