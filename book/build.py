@@ -32,6 +32,8 @@ sys.path.insert(0, str(REPO / "book" / "_ext"))
 
 import learners_version  # noqa: E402
 
+from labkit.runtime import cores  # noqa: E402
+
 BUILD = REPO / "_build"
 COMPLETE = BUILD / ".complete"  # exists only after a build without a warning; holds what it was built from
 
@@ -64,7 +66,7 @@ CHAPTER_INPUTS = {
 }
 # Chapters whose figures are times: nothing else runs beside them.
 MEASURING = ["book/1-cifar10/callbacks.md", "book/2-migration/input-pipeline.md", "book/2-migration/performance.md"]
-MOST_AT_ONCE = 4  # a chapter takes up to 2 GB
+MOST_AT_ONCE = 4  # a chapter takes up to 3 GB
 # What all pages share: a change here writes all of them again, without executing.
 PAGE_INPUTS = [
     "_config.yml", "_toc.yml", "book/references.bib", "book/_static/**/*", "book/_templates/**/*", "book/_ext/*.py",
@@ -187,7 +189,7 @@ def execute(chapters: list[Path]) -> None:
     from jupyter_cache import get_cache
 
     get_cache(BUILD / ".jupyter_cache").list_cache_records()  # made once, before several processes use it
-    with ProcessPoolExecutor(min(os.cpu_count() or 1, MOST_AT_ONCE)) as pool:
+    with ProcessPoolExecutor(min(cores(), MOST_AT_ONCE)) as pool:
         list(pool.map(_execute_one, sorted(chapters, reverse=True)))
 
 
