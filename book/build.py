@@ -25,14 +25,12 @@ from pathlib import Path
 import yaml
 from packaging.requirements import Requirement
 
-from labkit.runtime import version_of
+from labkit.runtime import cores, version_of
 
 REPO = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPO / "book" / "_ext"))
 
 import learners_version  # noqa: E402
-
-from labkit.runtime import cores  # noqa: E402
 
 BUILD = REPO / "_build"
 COMPLETE = BUILD / ".complete"  # exists only after a build without a warning; holds what it was built from
