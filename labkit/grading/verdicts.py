@@ -78,7 +78,7 @@ NOT_TAKEN = (
     "define and import in the answer cell what it needs, under the names that the task asks for: "
     "other cells of yours are not taken."
 )
-NOT_THERE = "let the answer do without them: the grader has no network and none of your files."
+NOT_THERE = "the grader has no network and none of your files: let the answer do without them."
 STOPPED = {
     "time": "All cells together took longer than the {total:g} seconds that there are.",
     "memory": "It took more memory than the {memory} MB that there are.",
