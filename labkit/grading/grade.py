@@ -23,6 +23,7 @@ STOPPED = {  # why cells were not run
     "output": ("crashed", "was not run: there was more output than is allowed"),
 }
 LONGEST_MESSAGE = 200  # characters
+NO_NETWORK = ("gaierror", "URLError")  # errors of Python's library without a network; they are OSErrors
 
 
 def score(lab: Lab, answers: dict[str, str], execution: dict, references: dict) -> dict:
@@ -48,8 +49,9 @@ def _score_task(lab, task, answers, execution, references):
     for name, value in described.values.items():
         if verdict:
             reason = "not counted"
-        elif lost.keys() & _emitting(lab, task, name):
-            reason = "its check failed"
+        elif gone := lost.keys() & _emitting(lab, task, name):
+            late = any(lost[cell][0] == "timed out" for cell in gone)
+            reason = "its check took too long" if late else "its check failed"
         elif name not in emitted:
             reason = "missing"
         else:
@@ -163,6 +165,7 @@ def _told(error, answer):
     into a number that is none of its lines.
     """
     name, line = re.match(r"(\w*)(?:, line (\d+))?", error).groups()
+    name = "OSError" if name in NO_NETWORK else name
     known = name if isinstance(getattr(builtins, name, None), type) else "an error"
     return f"{known}, line {line}" if line and 1 <= int(line) <= len(answer.splitlines()) else known
 

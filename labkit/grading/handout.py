@@ -21,8 +21,8 @@ README = """\
 # {title}
 
 1. Open `{notebook}` in this folder: labkit, the lab's recipe and what makes its data lie beside it.
-2. Where packages are missing, once, in a terminal in this folder (a ModelArts image has a MindSpore of its own): `grep -v '^mindspore==' requirements.txt > needs.txt && python -m pip install -r needs.txt -c constraints.txt && python -m pip install --no-deps -e .`
-3. Hand in `{notebook}` with your answers, and the folder of your Run where a task asks for one.
+2. Where packages are missing, once, in a terminal in this folder (a ModelArts image has a MindSpore of its own): `grep -v '^mindspore==' requirements.txt > needs.txt && python -m pip install -r needs.txt -c constraints.txt && python -m pip install --no-deps -e .` This stands for `make env`, which the notebook names: there is no Makefile here, and the top of the project is this folder.
+3. Rename the notebook to your name or number before you hand in; where it lies in a folder or zip, rename that. Hand it in with your answers, and the folder of your Run where a task asks for one.
 """  # noqa: E501
 
 
@@ -48,7 +48,7 @@ def notebook(master: dict, place: str, book_url: str = "") -> dict:
     """The learner's notebook of a master (nbformat 4, as JSON) at `place`, such as labs/cifar10.
 
     It stands alone: links to other files of the project lead to the book at `book_url`, or are plain text, as
-    references by name are, which only the book resolves.
+    references by name are, which only the book resolves. A chapter without an address is named by its title.
     """
     found = labs.learners(master)
     found["metadata"] = {"kernelspec": found["metadata"]["kernelspec"], "language_info": {"name": "python"}}
@@ -131,11 +131,19 @@ def _plain_markdown(text, place, book_url):
         if target is None:  # code
             return match[0]
         file, _, anchor = target.partition("#")
-        if image or not book_url or not file.endswith(".md"):
+        if image or not file.endswith(".md"):
             return shown
+        if not book_url:
+            return _title(REPO / posixpath.normpath(f"{place}/{file}")) or shown
         page = posixpath.normpath(f"/{place}/{file.removesuffix('.md')}")
         return f"[{shown}]({book_url}{page}.html{'#' + anchor if anchor else ''})"
 
     for pattern, replacement in ((LABEL, ""), (ROLE, role), (LINK, link)):
         text = pattern.sub(replacement, text)
     return text.strip("\n")
+
+
+def _title(page):
+    """A page's first heading, in italics; "" where there is none."""
+    found = re.search(r"^# (.+)$", page.read_text(encoding="utf-8"), re.M) if page.is_file() else None
+    return f"*{found[1].strip()}*" if found else ""

@@ -158,11 +158,11 @@ def _task(lab, name, entry):
         "title": title,
         "points": entry["points"],
         "max_points": most,
-        "detail": "" if entry["verdict"] == "not done" else shown(entry["detail"]),  # its meaning says it
+        "detail": "" if verdicts.said_already(entry) else shown(entry["detail"]),
         "values": values if _worth_a_table(entry) else [],
         "facts": [(shown(fact), shown(text)) for fact, text in entry.get("facts", [])],
         "outcome": verdicts.outcome(entry["verdict"], entry["points"], most),
-        **verdicts.in_words(lab, name, entry["verdict"]),
+        **verdicts.in_words(lab, name, entry["verdict"], entry["detail"]),
     }
 
 

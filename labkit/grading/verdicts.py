@@ -1,5 +1,8 @@
 """Verdicts in a learner's words: what each means, and what to do next."""
 
+import builtins
+import re
+
 OUTCOMES = ("all points", "some points", "no points", "ended early or blocked", "not done")
 
 # verdict: (shade of the page, what it means, what to do next)
@@ -8,7 +11,7 @@ WORDS = {
     "partly right": (
         "some",
         "A part of what was checked is right.",
-        "see which checks gave no points, and read the question again for what they are about.",
+        "see which checks gave no points, and read the task again for what they are about.",
     ),
     "wrong": (
         "bad",
@@ -23,7 +26,7 @@ WORDS = {
     ),
     "timed out": (
         "odd",
-        "Your answer did not come to its end within the {seconds:g} seconds that a cell of this question has.",
+        "Your answer did not come to its end within the {seconds:g} seconds that a cell of this task has.",
         "look for a loop that never ends, or for work that is done again and again.",
     ),
     "crashed": (
@@ -33,12 +36,12 @@ WORDS = {
     ),
     "blocked": (
         "odd",
-        "This question builds on “{other}”, which does not work yet, so it could not be judged.",
-        "mend “{other}” first.",
+        "This task builds on {other}, which does not work yet, so it could not be judged.",
+        "mend {other} first.",
     ),
     "missing": (
         "none",
-        "There is no answer cell of this question in what you handed in.",
+        "There is no answer cell of this task in what you handed in.",
         "put your answer into the cell that came with the lab: open a fresh copy and move your code there.",
     ),
     "not done": (
@@ -70,6 +73,12 @@ RUN_WORDS = {
         "put the whole folder of the Run beside your notebook: recipe, history, summary and checkpoint.",
     ),
 }
+# What to do next about an error that a notebook never shows where it was written.
+NOT_TAKEN = (
+    "define and import in the answer cell what it needs, under the names that the task asks for: "
+    "other cells of yours are not taken."
+)
+NOT_THERE = "the grader has no network and none of your files: let the answer do without them."
 STOPPED = {
     "time": "All cells together took longer than the {total:g} seconds that there are.",
     "memory": "It took more memory than the {memory} MB that there are.",
@@ -78,20 +87,46 @@ STOPPED = {
 }
 
 
-def in_words(lab, name: str, verdict: str) -> dict:
-    """{label, shade, meaning, next} of a verdict about a question."""
+def in_words(lab, name: str, verdict: str, detail: str = "") -> dict:
+    """{number, label, shade, meaning, next} of a verdict about a task; detail: the result's, which names an error."""
     run = lab.manifest.run
     is_run = run is not None and name == run.name
     kind, _, other = verdict.partition(" by ") if verdict.startswith("blocked by ") else (verdict, "", "")
     words = (RUN_WORDS if is_run and kind in RUN_WORDS else WORDS).get(kind)
+    found = {"number": numbered(lab, name)}
     if words is None:
-        return {"label": verdict or "not graded", "shade": "none", "meaning": "It was not graded.", "next": ""}
+        unknown = {"label": verdict or "not graded", "shade": "none", "meaning": "It was not graded.", "next": ""}
+        return found | unknown
     task = lab.manifest.tasks.get(name)
     limit = run.time_limit if is_run else (task and task.time_limit) or lab.manifest.time_limit
-    title = lab.manifest.tasks[other].title if other in lab.manifest.tasks else other
+    if other in lab.manifest.tasks:
+        other = f"{numbered(lab, other).lower()}, “{lab.manifest.tasks[other].title}”"
     shade, meaning, advice = words
-    filled = {"seconds": limit, "other": title}
-    return {"label": kind, "shade": shade, "meaning": meaning.format(**filled), "next": advice.format(**filled)}
+    filled = {"seconds": limit, "other": other}
+    advice = (not is_run and kind in ("error", "partly right") and _next_after(detail)) or advice.format(**filled)
+    return found | {"label": kind, "shade": shade, "meaning": meaning.format(**filled), "next": advice}
+
+
+def numbered(lab, name: str) -> str:
+    """A task as the notebook calls it, such as Task 2: by the order of its answer cells, the Run last."""
+    return f"Task {[*lab.solutions, name].index(name) + 1}"
+
+
+def said_already(entry: dict) -> bool:
+    """Whether the detail of a task's result says what its verdict's meaning says."""
+    late = entry["verdict"] == "timed out" and entry["detail"].endswith("took longer than allowed")
+    return late or entry["verdict"] == "not done"
+
+
+def _next_after(detail):
+    """What to do about the error that a detail names; "" where that depends on the answer."""
+    named = re.search(r"\braised (\w+)", detail)
+    error = getattr(builtins, named[1], None) if named else None
+    if not isinstance(error, type):
+        return ""
+    if issubclass(error, NameError) and error is not UnboundLocalError:
+        return NOT_TAKEN
+    return NOT_THERE if issubclass(error, (OSError, ModuleNotFoundError)) else ""
 
 
 def stopped(lab, reason: str) -> str:

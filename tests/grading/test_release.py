@@ -105,6 +105,8 @@ def test_the_zip_is_all_that_its_notebook_needs(released, tmp_path):
     assert {"README.md", "requirements.txt", "constraints.txt", "labkit", "data_scripts"} <= set(os.listdir(place))
     notebook = nbformat.read(place / "lab-tiny.ipynb", as_version=4)
     notebook.cells.append(nbformat.v4.new_code_cell("import labkit.recipe\nprint(labkit.recipe.__file__)"))
+    readme = (place / "README.md").read_text(encoding="utf-8")
+    assert "stands for `make env`" in readme and "Rename the notebook to your name or number" in readme
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     NotebookClient(notebook, resources={"metadata": {"path": str(place)}}).execute(env=environment)
     printed = [output.text.strip() for cell in notebook.cells for output in cell.get("outputs", [])]
@@ -263,7 +265,8 @@ def test_markers_that_do_not_pair_are_told():
 @pytest.mark.parametrize(
     ("text", "url", "shown"),
     [
-        ("[data](../../book/1-cifar10/data.md)", "", "data"),
+        ("([data](../../book/1-cifar10/data.md#normalise), *Shards*)", "", "(*The data set*, *Shards*)"),
+        ("[page](../../book/none.md), [recipe](recipe.yaml)", "", "page, recipe"),
         ("[data](../../book/1-cifar10/data.md)", "https://h/c", "[data](https://h/c/book/1-cifar10/data.html)"),
         ("[data](../../book/a.md#x-y), [b](lab.md)", "https://h", "[data](https://h/book/a.html#x-y), [b](https://h/labs/tiny/lab.html)"),
         ("[recipe](recipe.yaml) ![a map](../../book/_static/map.svg)", "https://h", "recipe a map"),
