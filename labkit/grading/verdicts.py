@@ -1,6 +1,6 @@
 """Verdicts in a learner's words: what each means, and what to do next."""
 
-OUTCOMES = ("all points", "some points", "no points", "ended early or blocked", "not done")
+OUTCOMES = ("all points", "some points", "no points", "ended early or blocked", "not done", "could not be graded")
 
 # verdict: (shade of the page, what it means, what to do next)
 WORDS = {
@@ -104,7 +104,9 @@ def stopped(lab, reason: str) -> str:
 
 
 def outcome(verdict: str, points: float, most: float) -> str:
-    """What the class overview counts an answer as: one of OUTCOMES."""
+    """What the class overview counts an answer as: one of OUTCOMES; no verdict is for what could not be graded."""
+    if not verdict:
+        return "could not be graded"
     if verdict == "right" or (points and points >= most):
         return "all points"
     if points > 0:
