@@ -75,7 +75,8 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, sc
         listed = {one.student: one for one in submissions.find(place, scratch, tell)}
         dropped = _dropped(drop, earlier, listed, place, tell)
         _require_all(earlier, {*listed, *dropped}, out)
-        others = sorted({document["key"].get("seed", seed) for document in earlier.values()} - {seed})
+        kept = [earlier[student]["key"] for student in earlier if student not in dropped]
+        others = sorted({key.get("seed", seed) for key in kept} - {seed})
         if others:
             tell(f"the seed differs from the last grading's ({', '.join(map(str, others))}): all are graded again")
         pages = dict(zip(listed, report.feedback_names(list(listed)), strict=True))

@@ -329,6 +329,11 @@ def test_another_seed_is_told(tiny, broken, tmp_path):
         told.append(seed)
     said = "the seed differs from the last grading's (99): all are graded again"
     assert told == [99, 99, said, None, None]
+    (broken / "ann.ipynb").unlink()
+    (broken / "bob.ipynb").rename(broken / "cyd.ipynb")
+    told.clear()
+    grade_batch(tiny, broken, tmp_path / "out", seed=99, drop=["ann", "bob"], tell=told.append)
+    assert not told  # of nobody there is an earlier result that counts
 
 
 def test_results_that_somebody_removed_are_told(tiny, broken, tmp_path):
