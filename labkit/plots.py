@@ -182,6 +182,7 @@ OUTCOMES = {
     "no points": ("#D55E00", "black"),
     "ended early or blocked": ("#F0E442", "black"),
     "not done": ("#BFBFBF", "black"),
+    "could not be graded": ("#4D4D4D", "white"),
 }
 
 

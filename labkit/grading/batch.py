@@ -8,9 +8,11 @@ import functools
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import tempfile
-from contextlib import contextmanager
+import unicodedata
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,20 +59,26 @@ def work(task: Work) -> dict:
 
 
 def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, scheduler: str | None = None,
-                seed: int | None = None, sandboxed: bool = True, progress=None) -> tuple[list[dict], dict]:  # fmt: skip
+                seed: int | None = None, sandboxed: bool = True, progress=None, drop=(),
+                tell=lambda line: None) -> tuple[list[dict], dict]:  # fmt: skip
     """Grade all submissions at `place` into the folder `out`: results, and by student why one could not be graded.
 
     progress(all, done), if given, is a context manager that gives a function, called with each student who is done.
     An interrupted call leaves what is done, and the same call goes on; whoever was graded into `out` before must be
-    among the submissions. Raises BatchError, SubmissionsError, LabError.
+    among the submissions, or in `drop`: that learner's result and page are removed. tell(line) is called with what the
+    instructor should know. Raises BatchError, SubmissionsError, LabError.
     """
     place, out, seed = Path(place), Path(out), lab.manifest.seed if seed is None else seed
     _require_apart(place, out)
     earlier = _earlier(lab, out)
-    out.mkdir(parents=True, exist_ok=True)
-    with runtime.locked(out, BatchError(f"{out}: another grading into it is under way")), _scratch(out) as scratch:
-        listed = {one.student: one for one in submissions.find(place, scratch)}
-        _require_all(earlier, listed, out)
+    with _folder(out), _scratch(out) as scratch:
+        listed = {one.student: one for one in submissions.find(place, scratch, tell)}
+        dropped = _dropped(drop, earlier, listed, place, tell)
+        _require_all(earlier, {*listed, *dropped}, out)
+        kept = [earlier[student]["key"] for student in earlier if student not in dropped]
+        others = sorted({key.get("seed", seed) for key in kept} - {seed})
+        if others:
+            tell(f"the seed differs from the last grading's ({', '.join(map(str, others))}): all are graded again")
         pages = dict(zip(listed, report.feedback_names(list(listed)), strict=True))
         _clear_halves(out, pages)
         about, found, answers, keys = executors.about(lab) | {"seed": seed, "sandboxed": sandboxed}, {}, {}, {}
@@ -99,7 +107,8 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, sc
         def begin():
             """From here on there is nothing in `out` that a result does not stand behind, until all is written."""
             for file in [*(out / name for name in FILES), *(out / "feedback" / pages[student] for student in todo),
-                         *(out / "results" / f"{student}.json" for student in todo)]:  # fmt: skip
+                         *(out / "results" / f"{student}.json" for student in todo),
+                         *(out / name for names in dropped.values() for name in names)]:  # fmt: skip
                 file.unlink(missing_ok=True)
             for student in todo:
                 if answers[student].problem:
@@ -176,17 +185,38 @@ def _unseen(total, done):
 
 
 @contextmanager
+def _folder(out):
+    """`out` for this grading alone; gone again where it is new and nothing has come into it."""
+    new = not out.exists()
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        with runtime.locked(out, BatchError(f"{out}: another grading into it is under way")):
+            yield
+    finally:
+        if new:
+            _remove_empty(out)
+
+
+@contextmanager
 def _scratch(out):
     """An empty folder in `out`; what an earlier grading left, as it was killed, is removed."""
     scratch = out / SCRATCH
     shutil.rmtree(scratch, ignore_errors=True)
-    for folder in (out / "results", out / "feedback", scratch):
+    new = [folder for folder in (out / "results", out / "feedback") if not folder.exists()]
+    for folder in (*new, scratch):
         folder.mkdir(exist_ok=True)
     try:
         with fonts.kept_in(scratch.resolve() / "matplotlib"):
             yield scratch.resolve()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+        _remove_empty(*new)
+
+
+def _remove_empty(*folders):
+    for folder in folders:
+        with suppress(OSError):  # there is something in it
+            folder.rmdir()
 
 
 def _digest(one, answers):
@@ -222,6 +252,8 @@ def _earlier(lab, out):
     if not out.is_dir():
         raise BatchError(f"{out}: not a folder")
     there = {entry.name for entry in out.iterdir()}
+    if "grades.json" in there and "results" not in there and there <= OURS:
+        raise BatchError(f"{out}: its folder results is gone: put it back, or remove all of {out} to grade anew")
     strange = sorted(there - OURS) or (sorted(there) if there and "results" not in there else [])
     if strange:
         raise BatchError(f"{out}: holds {strange[0]}, which no earlier grading has left; choose another folder")
@@ -240,13 +272,31 @@ def _earlier(lab, out):
     return found
 
 
+def _dropped(drop, earlier, found, place, tell):
+    """{student: files in `out`} of those whose results are to be removed; BatchError for one who would come again."""
+    pages = dict(zip(earlier, report.feedback_names(list(earlier)), strict=True))
+    dropped = {}
+    for name in (unicodedata.normalize("NFC", name) for name in drop):
+        if name in found:
+            raise BatchError(f"--drop {name}: is among the submissions: take it out of {place} first")
+        if name in earlier:
+            dropped[name] = (f"results/{name}.json", f"feedback/{pages[name]}")
+        else:  # the same command may go on after an interruption
+            tell(f"--drop {name}: nobody of that name has a result, nothing to remove")
+    return dropped
+
+
 def _require_all(earlier, found, out):
     """BatchError where learners graded before are not among the submissions: their results would be gone."""
     gone = sorted(set(earlier) - set(found))
     if gone:
         names = ", ".join(gone[:3]) + (", ..." if len(gone) > 3 else "")
         many = "1 learner graded before is" if len(gone) == 1 else f"{len(gone)} learners graded before are"
-        raise BatchError(f"{out}: {many} not among the submissions ({names}): grade all together, or choose another -o")
+        options = " ".join(f"--drop {shlex.quote(name)}" for name in gone[:3]) + (" ..." if len(gone) > 3 else "")
+        raise BatchError(
+            f"{out}: {many} not among the submissions ({names}): grade all together, remove the results with "
+            f"{options}, or choose another -o"
+        )
 
 
 def _clear_halves(out, pages):

@@ -87,13 +87,24 @@ def counting(lab) -> dict[str, set[str]]:
     return found
 
 
+def _evidence(tasks, result):
+    """((task, digest), ...) of a learner's own answers that count."""
+    given = {task: result.get("answers", {}).get(task, "") for task in sorted(tasks)}
+    return tuple((task, digest) for task, digest in given.items() if digest and digest not in tasks[task])
+
+
+def compared(lab, results: list[dict]) -> list[str]:
+    """Tasks to which somebody has handed in an answer that counts, sorted."""
+    tasks = counting(lab)
+    return sorted({task for result in results for task, _ in _evidence(tasks, result)})
+
+
 def groups(lab, results: list[dict]) -> list[dict]:
     """Learners who share all answers that count: [{"students": [...], "tasks": [...]}], sorted."""
     tasks = counting(lab)
     alike = {}
     for result in results:
-        given = {task: result.get("answers", {}).get(task, "") for task in sorted(tasks)}
-        evidence = tuple((task, digest) for task, digest in given.items() if digest and digest not in tasks[task])
+        evidence = _evidence(tasks, result)
         if len(evidence) >= min(2, len(tasks)) and evidence:
             alike.setdefault(evidence, []).append(result["student"])
     shared = [

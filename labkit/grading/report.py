@@ -145,6 +145,12 @@ def _templates():
     return found
 
 
+def _tasks(lab, result):
+    """The questions of a result; of one with a problem none was graded, so no verdict about an answer holds."""
+    entries = {} if result["problem"] else result["tasks"]
+    return [_task(lab, name, entries.get(name)) for name in questions(lab)]
+
+
 def _task(lab, name, entry):
     """A question of a result, as the pages show it."""
     title, most = questions(lab)[name]
@@ -186,19 +192,18 @@ def _feedback(lab, result):
         "score": result["score"],
         "max_score": most,
         "share": min(1.0, result["score"] / most) if most else 0.0,
-        "tasks": [_task(lab, name, result["tasks"].get(name)) for name in questions(lab)],
+        "tasks": _tasks(lab, result),
     }
 
 
 def _overview(lab, results, pages):
-    names, most = questions(lab), lab.manifest.max_score
+    most = lab.manifest.max_score
     rows = []
     for result, page in zip(results, pages, strict=True):
-        tasks = [_task(lab, name, result["tasks"].get(name)) for name in names]
         rows.append({"student": shown(result["student"]), "page": f"feedback/{page}", "score": result["score"]})
-        rows[-1]["tasks"] = tasks
+        rows[-1]["tasks"] = _tasks(lab, result)
     found = []
-    for number, (name, (title, max_points)) in enumerate(names.items()):
+    for number, (name, (title, max_points)) in enumerate(questions(lab).items()):
         column = [row["tasks"][number] for row in rows]
         counts = {outcome: sum(task["outcome"] == outcome for task in column) for outcome in verdicts.OUTCOMES}
         mean = statistics.fmean([task["points"] for task in column]) if column else 0.0
@@ -228,7 +233,7 @@ def _overview(lab, results, pages):
         ],
         "problems": problems,
         "duplicates": alike,
-        "comparable": sorted(duplicates.counting(lab)),
+        "comparable": duplicates.compared(lab, results),
         "shares": shares,
         "alternative": _alternative(found, shares),
     }

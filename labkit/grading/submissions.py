@@ -28,6 +28,7 @@ MOST_FILES = 10_000  # in one folder or zip
 MOST_BYTES = 1_000_000_000  # of a learner's zip, unpacked
 MOST_BYTES_OF_ALL = 20_000_000_000  # of a zip with all of them
 MOST_NOTEBOOKS = 20  # of a learner
+MOST_NAMED = 20  # in a line
 OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EIO, errno.EFBIG, errno.ENOMEM}
 LONGEST_NOTEBOOK = {".ipynb": 50_000_000, ".md": 2_000_000}  # bytes; outputs with pictures are large
 LONGEST_ANSWER = 200_000  # characters
@@ -62,12 +63,15 @@ class Answers:
     problem: str = ""
 
 
-def find(place: Path, scratch: Path) -> list[Submission]:
+def find(place: Path, scratch: Path, tell=lambda line: None) -> list[Submission]:
     """Submissions in a folder or a zip, by learner, not looked into yet. Raises SubmissionsError.
 
-    A zip of all is unpacked into `scratch`, as those of learners will be.
+    A zip of all is unpacked into `scratch`, as those of learners will be. tell(line) is called with what the
+    instructor should know: files that are nobody's, and names that look like one learner's.
     """
     place, origin = Path(place), Path(place)
+    if place.is_file() and place.suffix.lower() in NOTEBOOKS:
+        raise SubmissionsError(f"{origin}: is one notebook: give the folder it is in")
     if place.is_file():
         place = scratch / "all"
         try:
@@ -81,10 +85,15 @@ def find(place: Path, scratch: Path) -> list[Submission]:
             place = entries[0]
     elif not place.is_dir():
         raise SubmissionsError(f"{place}: there is no such folder or zip")
-    by_student = {}
+    by_student, strays = {}, []
     for entry in _visible(place):
+        if not entry.is_dir() and entry.suffix.lower() not in (*NOTEBOOKS, ".zip"):
+            strays.append(entry.name)
+            continue
         name = entry.name if _is_folder(entry) else entry.stem
         by_student.setdefault(unicodedata.normalize("NFC", name).casefold(), []).append(entry)
+    if strays:
+        tell(f"not a notebook, folder or zip, ignored: {_listed(strays, ', ')}")
     if not by_student:
         raise SubmissionsError(f"{origin}: holds no submissions")
     found = {}
@@ -93,7 +102,24 @@ def find(place: Path, scratch: Path) -> list[Submission]:
         while submission.student in found:  # a name that was changed may be another's
             submission = replace(submission, student=f"{submission.student}_")
         found[submission.student] = submission
+    if pairs := _alike(found):
+        tell(f"perhaps one learner, graded as two (leave one of them): {_listed(pairs, '; ')}")
     return [found[student] for student in sorted(found)]
+
+
+def _listed(texts, between):
+    more = f"{between}and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else ""
+    return printable(between.join(texts[:MOST_NAMED]) + more)
+
+
+def _alike(students):
+    """["gina, gina.final"]: names of which one is the other with a part more."""
+    known = {student.casefold(): student for student in sorted(students)}
+    found = []
+    for folded, student in known.items():
+        shorter = [known.get(folded[:place]) for place, letter in enumerate(folded) if letter in ". _-"]
+        found += [f"{other}, {student}" for other in shorter if other]
+    return found
 
 
 def _visible(folder):
@@ -137,8 +163,6 @@ def look(submission: Submission) -> Submission:
         _require_plain(entry, entry.name)
         if entry.is_file() and entry.suffix.lower() in NOTEBOOKS:
             return replace(submission, notebooks=(entry,))
-        if entry.is_file() and entry.suffix.lower() != ".zip":
-            raise Unreadable(f"{entry.name}: neither a notebook nor a folder or zip with one")
         folder = entry if entry.is_dir() else _unpacked(entry, submission.scratch / "zip")
         notebooks, runs = _search(folder, submission.scratch)
         if not notebooks:

@@ -283,7 +283,10 @@ def test_a_folder_without_those_graded_before_is_refused(tiny, broken, tmp_path)
     late = tmp_path / "late"
     late.mkdir()
     (late / "cyd.ipynb").write_text("[")
-    said = r"out: 2 learners graded before are not among the submissions \(ann, bob\): grade all together, or choose"
+    said = (
+        r"out: 2 learners graded before are not among the submissions \(ann, bob\): grade all together, remove the "
+        r"results with --drop ann --drop bob, or choose"
+    )
     with pytest.raises(BatchError, match=said):
         grade_batch(tiny, late, out)
     shutil.copy(broken / "ann.ipynb", late)
@@ -295,6 +298,69 @@ def test_a_folder_without_those_graded_before_is_refused(tiny, broken, tmp_path)
     assert {name for name in tree(out) if "mine" in name or "notes" in name} == {
         "feedback/notes.txt", "feedback/mine.html.part",
     }  # fmt: skip
+
+
+def test_who_is_dropped_is_gone_from_the_grades(tiny, broken, tmp_path):
+    out, told = tmp_path / "out", []
+    (broken / "bob.ipynb").rename(broken / "Zoë Q.ipynb")
+    grade_batch(tiny, broken, out)
+    with pytest.raises(BatchError, match=r"--drop ann: is among the submissions: take it out of .*handed-in first"):
+        grade_batch(tiny, broken, out, drop=["ann"])
+    (broken / "Zoë Q.ipynb").rename(broken / "bob.ipynb")
+    before = tree(out)
+    with pytest.raises(BatchError, match=r"\(Zoë Q\): grade all together, remove the results with --drop 'Zoë Q', or"):
+        grade_batch(tiny, broken, out)
+    assert tree(out) == before
+    done = invoke(TINY, broken, "-o", out, "--no-sandbox", "--drop", "Zoe\u0308 Q")
+    assert done.exit_code == 0, done.stderr
+    assert {name for name in tree(out) if "/" in name} == {
+        f"{folder}/{student}.{suffix}" for student in ("ann", "bob")
+        for folder, suffix in (("results", "json"), ("feedback", "html"))
+    }  # fmt: skip
+    assert "Zo" not in (out / "grades.csv").read_text()
+    grade_batch(tiny, broken, out, drop=["Zoë Q"], tell=told.append)  # the same command goes on
+    assert told == ["--drop Zoë Q: nobody of that name has a result, nothing to remove"]
+
+
+def test_another_seed_is_told(tiny, broken, tmp_path):
+    told = []
+    for seed in (99, 99, None, None):
+        grade_batch(tiny, broken, tmp_path / "out", seed=seed, tell=told.append)
+        told.append(seed)
+    said = "the seed differs from the last grading's (99): all are graded again"
+    assert told == [99, 99, said, None, None]
+    (broken / "ann.ipynb").unlink()
+    (broken / "bob.ipynb").rename(broken / "cyd.ipynb")
+    told.clear()
+    grade_batch(tiny, broken, tmp_path / "out", seed=99, drop=["ann", "bob"], tell=told.append)
+    assert not told  # of nobody there is an earlier result that counts
+
+
+def test_results_that_somebody_removed_are_told(tiny, broken, tmp_path):
+    out = tmp_path / "out"
+    grade_batch(tiny, broken, out)
+    shutil.rmtree(out / "results")
+    before = tree(out)
+    with pytest.raises(BatchError, match=r"out: its folder results is gone: put it back, or remove all of .*out to"):
+        grade_batch(tiny, broken, out)
+    assert tree(out) == before
+
+
+def test_a_refused_grading_leaves_no_folders(tiny, tmp_path):
+    (tmp_path / "none").mkdir()
+    (tmp_path / "class.zip").write_text("no zip")
+    (tmp_path / "old").mkdir()
+    for place, out in (("none", "out"), ("class.zip", "out"), ("none", "old")):
+        with pytest.raises(LabkitError):
+            grade_batch(tiny, tmp_path / place, tmp_path / out)
+    assert not (tmp_path / "out").exists() and not list((tmp_path / "old").iterdir())
+
+
+def test_what_the_instructor_should_know_is_printed(broken, tmp_path):
+    (broken / "readme.txt").write_text("x")
+    shutil.copy(broken / "ann.ipynb", broken / "ann.new.ipynb")
+    done = invoke(TINY, broken, "-o", tmp_path / "out", "--no-sandbox")
+    assert "ignored: readme.txt\n" in done.stderr and "(leave one of them): ann, ann.new\n" in done.stderr
 
 
 class _Pool:

@@ -152,7 +152,28 @@ def test_a_missing_task_has_no_points(tiny, tmp_path):
     row = next(csv.DictReader((tmp_path / "grades.csv").read_text(encoding="utf-8").splitlines()))
     assert (row["score"], row["max_score"], row["steps"], row["run"]) == ("0", "12", "0", "0")
     text = page(tmp_path / "feedback" / "lost.html").get_text()
-    assert "notebook.ipynb: not JSON" in text and "not graded" in text
+    assert "notebook.ipynb: not JSON" in text
+
+
+def test_who_could_not_be_graded_gets_no_verdict_on_answers(tiny, tmp_path):
+    lost = result("lost", dict.fromkeys(("steps", "triangle", "total", "run"), "missing"), problem="lab.ipynb: damaged")
+    report.write(tiny, [lost, result("zoe", {"steps": "missing"})], tmp_path)
+    found = page(tmp_path / "feedback" / "lost.html")
+    assert not found.select("section, table") and "answer cell" not in found.get_text()
+    assert "lab.ipynb: damaged" in found.get_text() and "of 12 points" in found.get_text()
+    overview = page(tmp_path / "index.html")
+    steps = [cell.get_text() for cell in overview.find("table").select("tbody tr")[0].find_all("td")]
+    assert steps[2:] == ["0", "0", "0", "0", "1", "1"]
+    assert "missing" not in overview.select(".class tbody tr")[0].get_text()
+
+
+def test_outcomes_are_told_apart_by_lightness_too():
+    def lightness(colour):
+        red, green, blue = ((int(colour[at : at + 2], 16) / 255) ** 2.2 for at in (1, 3, 5))
+        return 116 * (0.2126 * red + 0.7152 * green + 0.0722 * blue) ** (1 / 3) - 16
+
+    shades = sorted(lightness(colour) for colour, _ in plots.OUTCOMES.values())
+    assert all(above - below > 5 for below, above in zip(shades, shades[1:])), shades
 
 
 def test_grades_json_says_what_graded(tiny, tmp_path):
@@ -294,6 +315,17 @@ def test_who_shares_answers_is_flagged_and_who_found_the_plain_one_is_not(tiny):
     learners = [result(name, answers=answers) for name, answers in handed_in.items()]
     assert duplicates.groups(tiny, learners) == [{"students": ["a", "b"], "tasks": ["triangle"]}]
     assert short == ""
+
+
+def test_a_task_that_nobody_answered_is_not_named_as_compared(tiny, tmp_path):
+    def identical(*answers):
+        report.write(tiny, [result(f"l{number}", answers=one) for number, one in enumerate(answers)], tmp_path)
+        return page(tmp_path / "index.html").find("h2", string="Identical answers").find_next("p").get_text()
+
+    blank = {task: duplicates.answer_digest(stub) for task, stub in tiny.stubs.items()}
+    assert identical(blank, {}).startswith("Nothing to compare")
+    own = {"triangle": duplicates.answer_digest(TRIANGLE)}
+    assert identical(own, blank) == "None among the answers that are long enough to be evidence: triangle."
 
 
 @pytest.fixture(scope="module")

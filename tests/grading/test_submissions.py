@@ -182,13 +182,47 @@ def test_a_name_that_is_not_text_is_a_row(place, scratch):
 
 def test_nothing_to_look_at_is_told(place, scratch):
     (place / "ann").mkdir()
-    (place / "bob.pdf").write_text("x")
     zipped(place / "cyd.zip", {"notes.txt": "x"})
     assert [one.problem for one in find(place, scratch)] == [
         "ann: no notebook in it (.ipynb or .md)",
-        "bob.pdf: neither a notebook nor a folder or zip with one",
         "cyd.zip: no notebook in it (.ipynb or .md)",
     ]
+
+
+def test_loose_files_are_nobodys_and_are_named(place, scratch):
+    for name in ("readme.txt", "kim.py", "kit.PDF", "lea", "ann.ipynb", "mia.MD"):
+        (place / name).write_text("{}")
+    (place / "noa.d").mkdir()
+    told = []
+    assert names(submissions.find(place, scratch, told.append)) == ["ann", "mia", "noa.d"]
+    assert told == ["not a notebook, folder or zip, ignored: kim.py, kit.PDF, lea, readme.txt"]
+    for number in range(20):
+        (place / f"\n{number:02}.txt").write_text("x")
+    submissions.find(place, scratch, told.append)
+    assert told[1].startswith("not a notebook, folder or zip, ignored: ?00.txt") and told[1].endswith("and 4 more")
+
+
+def test_names_that_look_like_one_learners_are_told(place, scratch):
+    for name in ("gina", "Gina.final", "bob", "bob_2", "bob-3", "bobby", "ann maria", "ann"):
+        (place / f"{name}.ipynb").write_text("x")
+    told = []
+    assert len(submissions.find(place, scratch, told.append)) == 8
+    (line,) = told
+    assert line.startswith("perhaps one learner, graded as two (leave one of them): ")
+    pairs = line.partition(": ")[2].split("; ")
+    assert sorted(pairs) == ["ann, ann maria", "bob, bob-3", "bob, bob_2", "gina, Gina.final"]
+    (place / "Gina.final.ipynb").unlink()
+    told.clear()
+    for name in ("bob_2", "bob-3", "ann maria"):
+        (place / f"{name}.ipynb").unlink()
+    submissions.find(place, scratch, told.append)
+    assert not told
+
+
+def test_one_notebook_in_the_place_of_a_folder_is_told(place, scratch):
+    (place / "ann.ipynb").write_text("{}")
+    with pytest.raises(SubmissionsError, match=r"ann\.ipynb: is one notebook: give the folder it is in"):
+        find(place / "ann.ipynb", scratch)
 
 
 def test_no_submissions_at_all_are_an_error(place, scratch):
