@@ -30,7 +30,7 @@ function isCut(e) {
 // A picture, a drawn formula, the target of a link.
 function isMissing(e) {
   if (e.tagName === "IMG") return !e.naturalWidth;
-  if (e.tagName === "A") return !document.getElementById(decodeURIComponent(e.hash.slice(1)));
+  if (e.matches("a")) return !document.getElementById(decodeURIComponent(e.getAttribute("href").slice(1)));
   return !e.querySelector("mjx-container:not(:has(mjx-merror))");
 }
 
