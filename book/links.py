@@ -93,7 +93,7 @@ def references(file: Path) -> list[tuple[int, str]]:
         return [(n, a or b) for n, line in lines for a, b in IN_CSS.findall(line)]
     found = []
     for tag in soup(file).find_all(True):
-        if file.suffix == ".svg" and tag.name == "a":  # relative to the page that it is written into, and followed there
+        if file.suffix == ".svg" and tag.name == "a":  # relative to the page that shows it, and followed there
             continue
         for name in ATTRIBUTES:
             if name in tag.attrs and not (name == "data" and tag.name != "object"):
