@@ -135,8 +135,8 @@ def test_check_lab_says_in_one_line_what_it_cannot_check(tmp_path):
 
 def test_check_lab_takes_mutants_that_lie_elsewhere(tmp_path, sandboxed):
     folder = shutil.copytree(TINY, tmp_path / "mine")
-    (folder / "wrong.py").write_text(
+    (tmp_path / "wrong.py").write_text(
         "from tests.grading.mutants import Mutant\n"
         "MUTANTS = [Mutant('rounded up', 'steps', 'steps = 45', 'wrong', 0)]\n"
     )
-    assert checked(folder, "--mutants", folder / "wrong.py", "--only", "rounded") == (0, "mine: all as declared", 0)
+    assert checked(folder, "--mutants", tmp_path / "wrong.py", "--only", "rounded") == (0, "mine: all as declared", 0)
