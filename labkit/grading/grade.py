@@ -12,7 +12,7 @@ from pathlib import Path
 from labkit.grading import execution as executions
 from labkit.grading import handed_in
 from labkit.grading.duplicates import answer_digest, normalised
-from labkit.grading.lab import Lab, LabError, answer_of, probe_of, source
+from labkit.grading.lab import Lab, LabError, answer_of, probe_of, solution_lines, source
 from labkit.grading.values import difference
 
 STOPPED = {  # why cells were not run
@@ -194,7 +194,10 @@ def references(lab: Lab, seed: int, sandboxed: bool = True) -> dict:
             verdict, detail = _failure(found, cell)
             if verdict:
                 error = found["cells"][cell]["error"]
-                raise LabError(f"{file}, cell {cell}: the master itself fails: {_message(error) if error else detail}")
+                own = lab.solutions[task] if cell == f"answer-{task}" else ""
+                where = " in a line of the stub" if _of_stub(error, own) else ""
+                told = _message(error) if error else detail
+                raise LabError(f"{file}, cell {cell}: the master itself fails{where}: {told}")
         lacking = sorted(set(described.values) - set(found["values"].get(task, {})))
         if lacking:
             raise LabError(f"{file}: no probe of task {task} emits {lacking[0]}")
@@ -203,6 +206,13 @@ def references(lab: Lab, seed: int, sandboxed: bool = True) -> dict:
         if wrong:
             raise LabError(f"{file}: the master itself fails: task {task}: {entry['detail'] or wrong[0]}")
     return found["values"]
+
+
+def _of_stub(error, answer):
+    """Whether the line of the master's answer in which an error was is one of the stub."""
+    found = re.match(r"\w+, line (\d+)", error)
+    line = answer.splitlines()[int(found[1]) - 1 :][:1] if found else []
+    return bool(line) and line[0].strip() not in solution_lines(answer)
 
 
 def nothing(lab: Lab, student: str, problem: str) -> dict:

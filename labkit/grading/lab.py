@@ -212,6 +212,9 @@ def solution_lines(text: str) -> list[str]:
 
 def load(name: str, folder: Path | None = None) -> Lab:
     """Read labs/NAME, or the lab in `folder`, and check that master and manifest fit; raises LabError."""
+    if folder is None and not (REPO / "labs" / name / "lab.md").is_file():
+        there = ", ".join(names()) or "none"
+        raise LabError(f"no lab {name}; the course's labs: {there}; or give a folder with lab.md")
     folder = Path(folder or REPO / "labs" / name)
     for file in ("lab.md", "grading.yaml"):
         if not (folder / file).is_file():
@@ -233,8 +236,10 @@ def _manifest(file):
     except yaml.YAMLError as error:
         raise LabError(f"{file}: not valid YAML: {' '.join(str(error).split())}") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        raise LabError(f"{file}: {'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}") from None
+        first, *others = error.errors()
+        unknown = [other for other in others if other["type"] == "extra_forbidden"]  # perhaps the first, misspelt
+        told = (f"{'.'.join(map(str, its['loc'])) or 'the file'}: {its['msg']}" for its in (first, *unknown))
+        raise LabError(f"{file}: {'; '.join(told)}") from None
 
 
 def read(file: Path) -> dict:

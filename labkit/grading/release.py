@@ -1,11 +1,14 @@
 """Hand out a lab: write what learners get, once nothing of it tells a solution, and the lab grades as it should."""
 
+import copy
 import io
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -22,8 +25,9 @@ CELL_SECONDS = 600  # of the learner's notebook; the book allows as many
 def release(lab: Lab, folder: Path, *, sandboxed: bool = True, train: bool = True, tell=print) -> list[Path]:
     """Write the three files of `handout.files` into `folder` and return them; raises LabError before it writes any.
 
-    A release takes a lab whose output tells no solution, whose learner's notebook runs, whose master has full marks
-    and whose blank has none. `train`: the instructor's Run is trained and examined as well. `tell` gets each stage.
+    A release takes a lab whose output tells no solution, whose learner's notebook runs, with solutions to checks that
+    say "ok", whose master has full marks and whose blank has none. `train`: the instructor's Run is trained and
+    examined as well. `tell` gets each stage.
     """
     if sandboxed and (why := sandbox.unavailable()):
         raise LabError(f"no sandbox: {why}; for a lab that you trust: --no-sandbox")
@@ -60,7 +64,10 @@ def book_url() -> str:
 
 
 def verify(lab: Lab, found: dict[str, bytes], *, sandboxed: bool = True, train: bool = True, tell=print) -> None:
-    """LabError where the master has less than full marks, the blank has any, or the learner's notebook does not run."""
+    """LabError where the master has less than full marks, the blank has any, or the learner's notebook does not run.
+
+    It runs twice, as handed out and with the solutions, to which each check must say "ok".
+    """
     from labkit.grading import grade
 
     seed, file = lab.manifest.seed, lab.folder / "lab.md"
@@ -69,22 +76,32 @@ def verify(lab: Lab, found: dict[str, bytes], *, sandboxed: bool = True, train: 
     tell("the master's answers: executing them again, which must give the same values")
     for task, entry in _scored(lab, lab.solutions, references, sandboxed).items():
         if entry["points"] != entry["max_points"]:
+            details = {name: value["detail"] for name, value in entry["values"].items() if value["detail"]}
+            if not {"not counted", "its check failed", "missing"} & set(details.values()):
+                two = f"executed twice, the master emits two values of {', '.join(details)}"
+                raise LabError(f"{file}: task {task}: {two}")
             raise LabError(f"{file}: the master's own task {task} is {_reasons(entry)}")
     tell("the blank: executing it, which must earn nothing")
     blank = {task: f"{stub}\npass" for task, stub in lab.stubs.items()}  # not as handed out, which earns 0 unseen
-    for task, entry in _scored(lab, blank, references, sandboxed).items():
+    for task, entry in _scored(lab, blank, references, sandboxed, _going_on(lab)).items():
         if entry["points"]:
             right = ", ".join(name for name, value in entry["values"].items() if value["points"])
-            raise LabError(f"{file}: the stub of task {task} earns {entry['points']:g} points, for {right}")
+            told = f"the master's value of {right} (points: {entry['points']:g})"
+            raise LabError(f"{file}: the stub of task {task} gives {told}")
     tell("the learner's notebook: running it where its zip is unpacked")
     require_runs(lab, found)
+    tell("the learner's notebook with the solutions: running it as well, each check must say ok")
+    require_runs(lab, found, lab.solutions)
     if train and lab.manifest.run:
         tell(f"the instructor's Run: training it, {' '.join(lab.manifest.run.solution) or 'as the recipe is'}")
         _require_run(lab, sandboxed)
 
 
-def require_runs(lab: Lab, found: dict[str, bytes]) -> None:
-    """LabError where the learner's notebook fails beside what its zip brings, with the packages of this environment."""
+def require_runs(lab: Lab, found: dict[str, bytes], answers: dict[str, str] | None = None) -> None:
+    """LabError where the learner's notebook fails beside what its zip brings, with the packages of this environment.
+
+    answers: by task, all of them right; then each check must say "ok" as well.
+    """
     import nbformat
     from jupyter_client.kernelspec import KernelSpecManager
     from jupyter_client.manager import AsyncKernelManager
@@ -98,6 +115,9 @@ def require_runs(lab: Lab, found: dict[str, bytes]) -> None:
             packed.extractall(folder)
         place = Path(folder, name)
         notebook = nbformat.read(place / f"{name}.ipynb", as_version=4)
+        for cell in notebook.cells:
+            if answers and labs.answer_of(cell):
+                cell.source = answers[labs.answer_of(cell)]
         # This environment's kernel; looking for others would leave a folder in the home.
         kernels = KernelSpecManager(kernel_dirs=[str(Path(sys.prefix, "share/jupyter/kernels"))])
         kernel = AsyncKernelManager(kernel_spec_manager=kernels)
@@ -106,20 +126,51 @@ def require_runs(lab: Lab, found: dict[str, bytes]) -> None:
         try:
             client.execute(cleanup_kc=True, env=environment | {"TMPDIR": folder, "IPYTHONDIR": f"{folder}/.ipython"})
         except CellExecutionError as error:
-            raise LabError(f"{name}.ipynb, cell {_failed(notebook)}: {error.ename}: {error.evalue}") from None
+            cell, what = _failed(notebook), " ".join(f"{error.ename}: {error.evalue}".split())
+            whose = "with the solutions, " if answers else "the stub " if labs.answer_of(cell) else ""
+            raise LabError(f"{name}.ipynb, {whose}cell {cell.id}: {what}") from None
         except (CellControlSignal, DeadKernelError) as error:
             raise LabError(f"{name}.ipynb: does not run to its end: {error}") from None
+    if answers:
+        _require_ok(lab, notebook)
+
+
+def _require_ok(lab, notebook):
+    """LabError where a check has not said "ok". That of a Run may say "not done yet": it has no answer before it."""
+    answered = False
+    for cell in notebook.cells:
+        answered = answered or labs.answer_of(cell) is not None
+        if "ungraded" not in cell.metadata.get("tags", []) or not cell.source.startswith("# Check"):
+            continue
+        said = " ".join("".join(output.get("text", "") for output in cell.outputs).split())
+        of_run = lab.manifest.run and not answered
+        if not re.search(r"\bok\b", said) and not (of_run and "not done yet" in said):
+            what = f'says "{said[:200]}"' if said else "says nothing"
+            raise LabError(f'lab-{lab.name}.ipynb, with the solutions, cell {cell.id}: the check {what}, and not "ok"')
+        answered = False
 
 
 def _failed(notebook):
     ends = [cell for cell in notebook.cells for output in cell.get("outputs", []) if output.output_type == "error"]
-    return ends[-1].id  # of several, those before it were announced by a tag
+    return ends[-1]  # of several, those before it were announced by a tag
 
 
-def _scored(lab, answers, references, sandboxed):
+def _going_on(lab):
+    """The lab with probes that pass even where they fail, so that what they emitted before that is seen."""
+    notebook = copy.deepcopy(lab.notebook)
+    for cell in notebook["cells"]:
+        if labs.probe_of(cell):
+            run = f"exec(get_ipython().transform_cell({labs.source(cell)!r}))"
+            cell["source"] = f"try:\n    {run}\nexcept Exception:\n    pass"
+    return replace(lab, notebook=notebook)
+
+
+def _scored(lab, answers, references, sandboxed, executed=None):
+    """executed: the lab to execute, where it is not `lab` itself."""
     from labkit.grading import execution, grade
 
-    return grade.score(lab, answers, execution.execute(lab, answers, lab.manifest.seed, sandboxed), references)
+    found = execution.execute(executed or lab, answers, lab.manifest.seed, sandboxed)
+    return grade.score(lab, answers, found, references)
 
 
 def _reasons(entry):

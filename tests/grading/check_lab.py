@@ -1,11 +1,11 @@
 """Check a lab's grading: its master gets everything, its blank nothing, each mutant what it declares,
 and harm, the same for every lab, its own task only.
 
-python -m tests.grading.check_lab LAB_OR_FOLDER [--no-sandbox] [--only NAME | --only harm]
+python -m tests.grading.check_lab LAB_OR_FOLDER [--mutants FILE] [--no-sandbox] [--only NAME | --only harm]
 """
 
 import argparse
-import importlib
+import runpy
 import sys
 import time
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ if __name__ == "__main__":  # run by its path as well
 from labkit.grading import execution
 from labkit.grading.grade import score
 from labkit.grading.lab import Lab, load
+from labkit.runtime import LabkitError
 
 ENDS = ("crashed", "timed out")
 
@@ -38,9 +39,12 @@ class Row:
         return self.found in (self.expected, (self.also, self.expected[1])) and not self.others
 
 
-def mutants_of(lab: Lab) -> list:
-    """Those of tests/grading/mutants/LAB.py."""
-    return importlib.import_module(f"tests.grading.mutants.{lab.name}").MUTANTS
+def mutants_of(lab: Lab, file: Path | None = None) -> list:
+    """Those of a file, or of tests/grading/mutants/LAB.py; raises LabkitError where there is none."""
+    file = file or Path(__file__).parent / f"mutants/{lab.name}.py"
+    if not file.is_file():
+        raise LabkitError(f"{file}: missing: the mutants of {lab.name}; --mutants gives another file")
+    return runpy.run_path(str(file))["MUTANTS"]
 
 
 def packs(lab: Lab, mutants: list) -> list[list]:
@@ -99,15 +103,22 @@ def check(lab: Lab, mutants: list, sandboxed: bool = True, seed: int | None = No
 
 
 def main() -> None:
-    """Print a table; the exit status is 1 where a row is not as declared."""
+    """Print a table; the exit status is 1 where a row is not as declared, or nothing can be checked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("lab", help="a name of labs/, or a lab's folder")
+    parser.add_argument("--mutants", type=Path, help="the file with them; default: tests/grading/mutants/LAB.py")
     parser.add_argument("--no-sandbox", action="store_true")
     parser.add_argument("--only", help="mutants with this in their name")
     given = parser.parse_args()
-    folder = Path(given.lab)
-    lab = load(folder.name, folder) if (folder / "lab.md").is_file() else load(given.lab)
-    mutants = [mutant for mutant in mutants_of(lab) if (given.only or "") in mutant.name]
+    folder = Path(given.lab).resolve()
+    try:
+        lab = load(folder.name, folder) if (folder / "lab.md").is_file() else load(given.lab)
+        mutants = [mutant for mutant in mutants_of(lab, given.mutants) if (given.only or "") in mutant.name]
+    except LabkitError as error:
+        sys.exit(f"Error: {error}")
+    harm = not given.no_sandbox and (given.only or "harm") in "harm"  # bombs belong into a sandbox
+    if given.only and not (mutants or harm):
+        sys.exit(f"Error: --only {given.only}: no mutant of {lab.name} has that in its name")
     for mutant in mutants:
         if mutant.task not in lab.manifest.tasks:
             sys.exit(f"{mutant.name}: {mutant.task} is no task of {lab.name}")
@@ -120,7 +131,6 @@ def main() -> None:
         print(line, flush=True)
 
     print(f"  {'answer':32} {'task':20} {'expected':20} {'found':20} seconds")
-    harm = not given.no_sandbox and (given.only or "harm") in "harm"  # bombs belong into a sandbox
     wrong = [row for row in check(lab, mutants, not given.no_sandbox, tell=tell, harm=harm) if not row.right]
     print(f"{lab.name}: {len(wrong)} not as declared" if wrong else f"{lab.name}: all as declared")
     sys.exit(bool(wrong))

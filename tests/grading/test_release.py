@@ -20,6 +20,7 @@ from labkit.grading import handout, lab, leaks, release
 from labkit.grading.lab import LabError
 
 TINY = Path(__file__).parent / "tiny"
+SOLVED = "lab-tiny.ipynb, with the solutions, cell cell-006"
 FILES = ["lab-tiny-modelarts.zip", "lab-tiny.ipynb", "lab-tiny.md"]
 
 
@@ -209,15 +210,42 @@ def test_what_the_stub_has_itself_is_no_secret(changed):
     ("old", "new", "reason"),
     [
         ("steps = 1437 // batch", "steps = 1437 / 0", "cell answer-steps: the master itself fails: ZeroDivisionError"),
-        ('emit("total", total)', 'emit("total", np.random.rand())', "task total is wrong, total: values differ"),
+        ("steps = None  # your answer", "raise IOError", "answer-steps: the master itself fails in a line of the stub"),
+        ('emit("total", total)', 'emit("total", np.random.rand())',
+         "lab.md: task total: executed twice, the master emits two values of total"),
         ('emit("total", total)', 'emit("other", total)', "no probe of task total emits total"),
-        ("steps = None  # your answer", "steps = 44", "the stub of task steps earns 2 points, for steps"),
+        ("steps = None  # your answer", "steps = 44",
+         "the stub of task steps gives the master's value of steps (points: 2)"),
+        ("rates = triangle(2", 'emit("dtype", "float32")\nrates = triangle(2',
+         "the stub of task triangle gives the master's value of dtype (points: 1)"),
         ('print("steps: not done yet")', "steps + 1", "lab-tiny.ipynb, cell cell-006: TypeError"),
+        ("triangle = None  # def triangle(steps, lr_max): ...\n# BEGIN SOLUTION\ndef triangle(steps, lr_max):\n",
+         "def triangle(steps, lr_max):\n# BEGIN SOLUTION\n",
+         "lab-tiny.ipynb, the stub cell answer-triangle: "),
+        ("batch <= 1437", "batch <= 1400", f"{SOLVED}: AssertionError: that many batches need more images"),
+        ('print("steps: ok")', 'print("look again")', f'{SOLVED}: the check says "look again", and not "ok"'),
+        ("steps is None:", "steps in (None, 44):", f'{SOLVED}: the check says "steps: not done yet", and not "ok"'),
     ],
-    ids=["fails", "another value each time", "no value", "stub is right", "notebook fails"],
+    ids=["fails", "stub fails", "another value each time", "no value", "stub is right", "right before it fails",
+         "notebook fails", "stub is no Python", "check fails", "check says no", "check says nothing was done"],
 )  # fmt: skip
 def test_a_lab_that_grades_wrongly_is_refused(changed, tmp_path, sandboxed, old, new, reason):
     assert reason in refused(changed(old, new), tmp_path)
+
+
+def test_only_the_check_of_a_run_may_be_not_done():
+    """It has no answer before it, and the lab a Run."""
+
+    def told(with_run, *before):
+        check = nbformat.v4.new_code_cell("# Check\n", metadata={"tags": ["ungraded"]})
+        check.outputs = [nbformat.v4.new_output("stream", text="task 8: not done yet\n")]
+        notebook = nbformat.v4.new_notebook(cells=[*before, check])
+        release._require_ok(lab.load("cifar10" if with_run else "tiny", None if with_run else TINY), notebook)
+
+    told(True)
+    for given in ((False,), (True, nbformat.v4.new_code_cell("a = 1", metadata={"answer": "a"}))):
+        with pytest.raises(LabError, match='the check says "task 8: not done yet", and not "ok"'):
+            told(*given)
 
 
 def test_without_a_sandbox_it_says_how_to_do_without(tiny, tmp_path, monkeypatch):
