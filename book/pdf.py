@@ -30,7 +30,7 @@ PDF = REPO / "_build" / "pdf" / "resnet50-on-mindspore.pdf"
 # What one can only click; what draws a figure anew, where a still one stands; the titles of folded code.
 NOT_PRINTED = """
     a.headerlink, button, .toctree-wrapper, .lab-button, .work-on-lab .ways ~ .note, p:has(> a.lab-download),
-    .sd-summary-state-marker, script, link, style, details.hide > summary > p
+    .sd-summary-state-marker, script, link, :not(svg) > style, details.hide > summary > p
 """
 SCREEN = {  # as wide as the text on a page: 174 of A4's 210 mm
     "setEmulatedMedia": {"media": "print"},
@@ -79,7 +79,7 @@ def chapter(document: str, article: Tag, printed_too: set[str]) -> tuple[str, st
     """Title and text of a page, for paper: unfolded, its ids its own, its links inside the PDF or out to the web."""
     for tag in article.select(NOT_PRINTED):
         tag.decompose()
-    for tag in article.find_all(id=True):
+    for tag in article.select("[id]:not(svg *)"):  # those of a drawing are for itself
         tag["id"] = f"{document}/{tag['id']}"
     for tag in article.find_all("a", href=True):
         address = urlsplit(tag["href"])

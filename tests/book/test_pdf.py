@@ -229,3 +229,12 @@ def test_a_file_that_leads_nowhere_is_told(browser, tmp_path):
         pdf.check(reader, ["A"])
     with pytest.raises(pdf.Unprintable, match="not in the outline: C"):
         pdf.check(reader, ["A", "C"])
+
+
+def test_a_drawing_keeps_what_it_is_drawn_with(html):
+    """Its colours, and the arrowheads that it refers to: without them it is black."""
+    _, text = pdf.chapter("book/index", pdf.read("book/index").article, set(CHAPTERS))
+    drawing = BeautifulSoup(text, "html.parser").select_one("svg.drawing")
+    assert drawing.style is not None
+    named = set(re.findall(r"url\(#([\w-]+)\)", str(drawing)))
+    assert named and named <= {tag["id"] for tag in drawing.find_all(id=True)}
