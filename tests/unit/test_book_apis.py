@@ -110,7 +110,7 @@ def names_in_prose(text: str) -> set[str]:
     text = re.sub(r"^(`{3,}|~{3,}).*?^\1", "", text, flags=re.M | re.S)
     found = set()
     for code in re.findall(r"`([^`\n]+)`", text):
-        for match in re.finditer(r"(?<![\w./])" + DOTTED + r"(?![\w/])", code):
+        for match in re.finditer(r"(?<![\w./-])" + DOTTED + r"(?![\w/])", code):
             if match[0].endswith((".md", ".py", ".yaml")):
                 continue
             first, _, rest = match[0].partition(".")

@@ -326,7 +326,7 @@ def test_whose_recipe_a_checkpoint_has(trained, lab, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file_format, file", [("ONNX", "resnet20.onnx"), ("MINDIR", "resnet20.mindir")])
+@pytest.mark.parametrize("file_format, file", [("ONNX", "resnet8.onnx"), ("MINDIR", "resnet8.mindir")])
 def test_export_writes_a_file(start, trained, tmp_path, file_format, file):
     done = start("export.py", "--checkpoint_path", trained.path, "--file_format", file_format, "--batch_size", 2)
     assert done.stdout.strip() == file, done.stderr
