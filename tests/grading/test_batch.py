@@ -582,7 +582,7 @@ def test_without_a_sandbox_nothing_is_graded_unless_told(broken, tmp_path, monke
 def test_wrong_usage_is_one_line(broken, tmp_path):
     out = tmp_path / "out"
     for arguments, said in [
-        (("nolab", broken, "-o", out), "lab.md: missing"),
+        (("nolab", broken, "-o", out), "no lab nolab; the course's labs: "),
         ((TINY, tmp_path / "none", "-o", out), "none: there is no such folder or zip"),
         ((TINY, broken, "-o", out, "--jobs", "2", "--scheduler", "tcp://x"), "--jobs is of this machine"),
     ]:
