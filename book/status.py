@@ -20,6 +20,7 @@ try:
     import recorded
 
     from labkit import recipe as recipes
+    from labkit.run import git
     from labkit.runtime import version_of
 except ImportError as missing:
     print(f"environment: incomplete ({missing}); run `make env`")
@@ -41,15 +42,6 @@ def few(names, most=3) -> str:
     """The first of some names, and how many more there are."""
     names = list(names)
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def git(*arguments: str) -> str | None:
-    """Output of git in the project's folder; None where git, the repository or what was asked for is not there."""
-    try:
-        done = subprocess.run(["git", "-C", str(REPO), *arguments], capture_output=True, text=True, timeout=30)
-    except OSError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
 
 
 # -- What is installed, and the data -------------------------------------------------------------------
@@ -163,9 +155,9 @@ def record(name: str, pin: str) -> list[Line]:
     if origin["mindspore"] and pin not in origin["mindspore"]:
         found.append(f"made with MindSpore {' and '.join(origin['mindspore'])}, pinned {pin}")
     # A record that names no commit was made before the one that brought it.
-    commits = origin["commits"] or [git("log", "-1", "--format=%H", "--", name) or ""]
+    commits = origin["commits"] or [git("log", "-1", "--format=%H", "--", name, folder=REPO) or ""]
     for commit in commits:
-        changed = git("diff", "--name-only", commit, "--", *code) if commit else None
+        changed = git("diff", "--name-only", commit, "--", *code, folder=REPO) if commit else None
         if changed is None:
             found.append(f"commit {commit[:10]} is not in this copy" if commit else "no history of git to compare with")
         elif changed:

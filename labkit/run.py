@@ -259,17 +259,19 @@ def provenance(dataset: dict, processes: int = 1) -> dict:
 
 def commit() -> tuple[str | None, bool | None]:
     """The commit of this labkit and whether files differ from it; in a job what `labkit submit` says; else None."""
-    sha, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
-    if sha and _git("rev-parse", "--show-toplevel") == str(runtime.REPO):
+    sha, changes = git("rev-parse", "HEAD"), git("status", "--porcelain", "--untracked-files=no")
+    if sha and git("rev-parse", "--show-toplevel") == str(runtime.REPO):
         return sha, None if changes is None else bool(changes)
     told = os.environ.get(COMMIT, "")  # not in somebody else's checkout either
     return (told.rstrip("+"), told.endswith("+")) if told else (None, None)
 
 
-def _git(*arguments):
-    """Output of a git command on labkit's own checkout; None where there is none (an installed package, a job)."""
+def git(*arguments: str, folder: Path | None = None) -> str | None:
+    """Output of a git command in a checkout, labkit's own by default; None where it fails (no checkout, no git)."""
     try:
-        result = subprocess.run(["git", *arguments], cwd=runtime.REPO, capture_output=True, text=True, timeout=10)
+        result = subprocess.run(
+            ["git", *arguments], cwd=folder or runtime.REPO, capture_output=True, text=True, timeout=10
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return result.stdout.strip() if result.returncode == 0 else None

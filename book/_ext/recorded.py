@@ -7,7 +7,6 @@ recorded-benchmarks-steps. book/status.py reads the same list.
 
 import json
 import re
-import subprocess
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
 
 from labkit import recipe as recipes
+from labkit.run import git
 
 REPO = Path(__file__).resolve().parents[2]
 PLACES = ["labs/*/runs/*", "labs/*/parity/*.json", "labs/*/parity/*/report.json", "tests/benchmarks/results/*.json"]
@@ -130,21 +130,11 @@ def shown_in(name: str, texts: dict[str, str]) -> list[str]:
     return sorted(document for document, text in texts.items() if wanted.search(text))
 
 
-def _day_of(commit):
-    """Day of a commit; empty where this copy of the project does not have it."""
-    command = ["git", "-C", str(REPO), "show", "-s", "--format=%cs", commit]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
-    except OSError:
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
-
-
 def _origin_text(name):
     found = origin(name)
     code = []
     for commit in found["commits"]:
-        day = _day_of(commit)
+        day = git("show", "-s", "--format=%cs", commit, folder=REPO)  # None in a copy without it
         code.append(f"`{commit[:10]}`{f' of {day}' if day else ''}")
     parts = [
         f"recorded on {found['date']}" if found["date"] else "",
