@@ -696,7 +696,7 @@ def test_a_run_that_is_sent_to_a_worker_is_examined_as_it_was(tmp_path, sandboxe
 
 def test_a_runs_file_that_cannot_be_read_is_its_learners_affair():
     """Not even by the instructor: another user's file, as root would never meet it."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # a folder of its own by TMPDIR lets nobody else in
         run = Path(folder)
         run.chmod(0o755)
         for name, mode in (("summary.json", 0o000), ("recipe.yaml", 0o644)):
