@@ -73,9 +73,11 @@ function rawMaths() {
 }
 
 const maths = [...document.querySelectorAll('.math')];
+const code = [...article.querySelectorAll('.cell_input pre')].filter(shown);
 return {
   tooWide: tooWide(),
   spilled: spilled(),
+  longCode: code.filter(e => e.scrollWidth > e.clientWidth).map(e => e.textContent.trim().slice(0, 80)),
   rawMaths: rawMaths(),
   mathsNotRendered: maths.filter(e => e.querySelectorAll('mjx-container').length !== 1).map(name),
   mathsElsewhere: document.querySelectorAll('mjx-container').length - maths.length,
@@ -229,6 +231,11 @@ def test_page_fits(seen, scheme):
     assert look["tooWide"] == [], "the page scrolls sideways"
     assert look["spilled"] == [], "wider than the column, or cut off, without a box that scrolls"
     assert look["picturesMissing"] == []
+
+
+def test_code_is_read_without_scrolling(visit, place):
+    """On a desktop; CONTRIBUTING.md says how long a line may be."""
+    assert visit(place, WIDTHS["desktop"]).looks["light"]["longCode"] == []
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
