@@ -63,7 +63,7 @@ CHAPTER_INPUTS = {
     "book/appendix/grading.md": ["LICENSE", "_config.yml", "pyproject.toml"],
 }
 # Chapters whose figures are times: nothing else runs beside them.
-MEASURING = ["book/1-cifar10/callbacks.md", "book/2-migration/input-pipeline.md", "book/2-migration/performance.md"]
+MEASURING = ["book/1-cifar10/callbacks.md", "book/2-migration/performance.md"]
 MOST_AT_ONCE = 4  # a chapter takes up to 3 GB
 # What all pages share: a change here writes all of them again, without executing.
 PAGE_INPUTS = [

@@ -122,12 +122,12 @@ class Report:
         """Error of every layer, forwards and backwards, on a logarithmic scale; what differs is marked."""
         figure, axes = plots.new_figure(5.6, 5.2, rows=2)
         right, wrong = plots.COLOUR_OF["right"], plots.COLOUR_OF["wrong"]
-        kinds = (
-            (axes[0], self.forward, "Outputs, in forward order", "largest error, relative", lambda d: d.max_rel),
-            (axes[1], self.backward, "Gradients, in backward order", "1 − cosine", lambda d: 1 - d.cosine),
+        kinds = (  # of a gradient that is off by e, 1 − cosine is e² / 2: its rounding needs a lower floor
+            (axes[0], self.forward, "Outputs, in forward order", "largest error, relative", lambda d: d.max_rel, 1e-9),
+            (axes[1], self.backward, "Gradients, in backward order", "1 − cosine", lambda d: 1 - d.cosine, 1e-16),
         )
-        for axis, layers, title, label, value in kinds:
-            values = [min(max(value(layer), 1e-9), 10) for layer in layers]  # inf and 0 have a place too
+        for axis, layers, title, label, value, floor in kinds:
+            values = [min(max(value(layer), floor), 10) for layer in layers]  # inf and 0 have a place too
             places = range(1, len(layers) + 1)
             axis.semilogy(places, values, ".", color=right, markersize=4)
             apart = [(place, v) for place, v, layer in zip(places, values, layers) if not layer.ok]
@@ -137,7 +137,7 @@ class Report:
             if layers:
                 for bound in {d.tolerance if d.by == "max_rel" else 1 - d.tolerance for d in layers}:
                     axis.axhline(bound, color=plots.REFERENCE, linestyle="--")
-            axis.set(title=title, xlabel="layer", ylabel=label, ylim=(5e-10, 20))
+            axis.set(title=title, xlabel="layer", ylabel=label, ylim=(floor / 2, 20))
         return figure
 
     def losses_figure(self):

@@ -185,6 +185,8 @@ def _peak():
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 5 or sys.argv[1] not in PEERS:
+        sys.exit(__doc__)
     turn = PEERS[sys.argv[1]][0](*sys.argv[2:])
     start = time.perf_counter()
     turn()

@@ -6,6 +6,7 @@
 It runs in an empty folder: the compiler behind the fusion, AKG, leaves files in the working directory.
 """
 
+import argparse
 import csv
 import json
 import os
@@ -54,6 +55,9 @@ def resnet18():
     return lambda: step(images, labels)
 
 
+CASES = {"chain": chain, "resnet18": resnet18}
+
+
 def measure(case, fused):
     """Seconds of the first call (compilation) and of the others, the last value, milliseconds by operator."""
     sys.path.insert(0, str(REPO))
@@ -66,7 +70,7 @@ def measure(case, fused):
     if fused:
         ms.set_context(enable_graph_kernel=True)
     ms.set_seed(1)
-    call = {"chain": chain, "resnet18": resnet18}[case]()
+    call = CASES[case]()
     seconds = []
     for _ in range(1 + STEPS):
         start = time.perf_counter()
@@ -129,7 +133,14 @@ def record(file):
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--record":
-        record(sys.argv[2])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("case", nargs="?", choices=CASES, metavar="CASE")
+    parser.add_argument("fused", nargs="?", choices=["fused"], metavar="fused")
+    parser.add_argument("--record", metavar="FILE")
+    chosen = parser.parse_args()
+    if chosen.record:
+        record(chosen.record)
+    elif chosen.case:
+        sys.stdout.write("\n" + json.dumps(measure(chosen.case, bool(chosen.fused))) + "\n")
     else:
-        sys.stdout.write("\n" + json.dumps(measure(sys.argv[1], "fused" in sys.argv)) + "\n")
+        parser.error("give a CASE, or --record FILE")
