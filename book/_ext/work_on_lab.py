@@ -1,7 +1,8 @@
 """At the top of every lab's page: how to work on it. Here, as a download, on ModelArts, on Binder.
 
 In _config.yml, modelarts_book_url says where the book is public, binder_repository and binder_ref where its repository
-is. Where one is empty, its button leads to the section of book/4-cloud/notebooks that tells what to set.
+is. Where one is empty, its button is grey and leads to the section of book/4-cloud/notebooks that a reader then needs:
+for ModelArts the way by hand, for Binder what to publish and set.
 """
 
 import re
@@ -50,23 +51,21 @@ def _add_row(app, doctree, docname):
     chapter = app.builder.get_relative_uri(docname, CHAPTER)
     notebook = f"{'../' * docname.count('/')}{FOLDER}/{file_name(docname)}"
     buttons = _button("lab-download", notebook, "Download", "notebook").replace("<a ", "<a download ", 1)
-    unset, lines = [], []
+    lines = []
     if config.modelarts_book_url:
         address = console_link(f"{config.modelarts_book_url}/{FOLDER}/{file_name(docname)}")
         buttons += _button("modelarts-button", address, "Open in", "ModelArts")
     else:
-        buttons += _button("modelarts-button lab-how", f"{chapter}#the-button", "Open in", "ModelArts: how")
-        unset.append("ModelArts")
+        buttons += _button("modelarts-button lab-how", f"{chapter}#open-a-lab", "Open in", "ModelArts: how")
+        lines.append("ModelArts opens only what is public, as this copy is not. Its button leads to the way by hand.")
     if lab in TOO_LARGE_FOR_BINDER:
-        lines.append(f'It needs <a href="{chapter}#binder">more memory than Binder gives</a>.')
+        lines.append(f'The lab needs <a href="{chapter}#binder">more memory than Binder gives</a>.')
     elif config.binder_repository:
         address = binder_link(config.binder_repository, config.binder_ref, f"work/{file_name(docname)}")
         buttons += _button("binder-button", address, "Open in", "Binder")
     else:
         buttons += _button("binder-button lab-how", f"{chapter}#binder", "Open in", "Binder: how")
-        unset.append("Binder")
-    if unset:
-        lines.insert(0, f"{' and '.join(unset)} can open only what is public; this copy of the course is not.")
+        lines.append("Binder opens only a public repository. Its button leads to what to set for one.")
 
     command = f"make lab LAB={lab}"
     note = f'<p class="note">{" ".join(lines)}</p>\n' if lines else ""

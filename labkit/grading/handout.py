@@ -47,8 +47,8 @@ def learners_text(text: str) -> str:
 def notebook(master: dict, place: str, book_url: str = "") -> dict:
     """The learner's notebook of a master (nbformat 4, as JSON) at `place`, such as labs/cifar10.
 
-    It stands alone: links to other files of the project lead to the book at `book_url`, or are plain text, as
-    references by name are, which only the book resolves. A chapter without an address is named by its title.
+    It stands alone: links and references to chapters lead to the book at `book_url`; without one, a chapter is named by
+    its title. What only the book resolves is plain text.
     """
     found = labs.learners(master)
     found["metadata"] = {"kernelspec": found["metadata"]["kernelspec"], "language_info": {"name": "python"}}
@@ -118,13 +118,20 @@ def _zipped(contents, folder):
 
 LABEL = re.compile(r"^\([\w-]+\)=\n", re.M)
 LINK = re.compile(r"`[^`\n]*`|(!?)\[([^\]]*)\]\((?!\w+:|#)([^)\s]+)\)")  # code, or a link to a file
-ROLE = re.compile(r"\{(?:cite|doc|eq|numref|ref|term)\}`([^`<]*)(?:<([^`>]*)>)?`")
+ROLE = re.compile(r"\{(cite|doc|eq|numref|ref|term)\}`([^`<]*)(?:<([^`>]*)>)?`")
 
 
 def _plain_markdown(text, place, book_url):
     def role(match):
-        shown, target = match.groups()
-        return shown.strip() if target else f"`{shown.rpartition('/')[2]}`"
+        kind, words, target = match.groups()
+        target, shown = (target or words).strip(), words.strip() if target else ""
+        if not (page := _page(kind, target, place)):
+            return shown or (target if kind == "term" else f"`{target.rpartition('/')[2]}`")
+        file, title = page
+        if not book_url:
+            return shown or f"*{title}*"
+        anchor = f"#{target}" if kind == "ref" else ""
+        return f"[{shown or title}]({book_url}/{file.removesuffix('.md')}.html{anchor})"
 
     def link(match):
         image, shown, target = match.groups()
@@ -133,17 +140,29 @@ def _plain_markdown(text, place, book_url):
         file, _, anchor = target.partition("#")
         if image or not file.endswith(".md"):
             return shown
+        file = posixpath.normpath(f"{place}/{file}")
         if not book_url:
-            return _title(REPO / posixpath.normpath(f"{place}/{file}")) or shown
-        page = posixpath.normpath(f"/{place}/{file.removesuffix('.md')}")
-        return f"[{shown}]({book_url}{page}.html{'#' + anchor if anchor else ''})"
+            return f"*{title}*" if (title := _title(REPO / file)) else shown
+        return f"[{shown}]({book_url}/{file.removesuffix('.md')}.html{'#' + anchor if anchor else ''})"
 
     for pattern, replacement in ((LABEL, ""), (ROLE, role), (LINK, link)):
         text = pattern.sub(replacement, text)
     return text.strip("\n")
 
 
-def _title(page):
-    """A page's first heading, in italics; "" where there is none."""
-    found = re.search(r"^# (.+)$", page.read_text(encoding="utf-8"), re.M) if page.is_file() else None
-    return f"*{found[1].strip()}*" if found else ""
+def _page(kind, target, place):
+    """The file of the project and the heading that `doc` or `ref` means; None where it means no heading."""
+    if kind == "doc":
+        file = posixpath.normpath(posixpath.join("/", place, f"{target}.md")).lstrip("/")
+        return (file, title) if (title := _title(REPO / file)) else None
+    if kind == "ref":
+        for path in sorted([*REPO.glob("book/**/*.md"), *REPO.glob("labs/*/lab.md")]):
+            if title := _title(path, rf"^\({re.escape(target)}\)=\n+#+ (.+)$"):
+                return path.relative_to(REPO).as_posix(), title
+    return None
+
+
+def _title(page, heading=r"^# (.+)$"):
+    """A page's first such heading; "" where there is none."""
+    found = re.search(heading, page.read_text(encoding="utf-8"), re.M) if page.is_file() else None
+    return found[1].strip() if found else ""

@@ -10,7 +10,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 pytestmark = pytest.mark.browser
 QUERIES = {
     "natural gradient": "book/3-thor/natural-gradient.html",
-    "rank table": "book/4-cloud/jobs.html",
+    "rank table": "book/4-cloud/cards.html",
     "CrossEntropySmooth": "book/appendix/api/train.html",
     "checkpoint": "book/appendix/glossary.html",
 }

@@ -301,7 +301,15 @@ def test_markers_that_do_not_pair_are_told():
         ("[He](https://arxiv.org/abs/1) [above](#above)", "https://h", "[He](https://arxiv.org/abs/1) [above](#above)"),
         ("(lab-tiny)=\n# Title", "", "# Title"),
         ("`runs/{name}` and `x[0](a/b)`", "", "`runs/{name}` and `x[0](a/b)`"),
-        ("{ref}`lab-cifar10`, {doc}`data </book/data>`, {doc}`/book/net`", "", "`lab-cifar10`, data, `net`"),
+        ("{doc}`data </book/none>`, {doc}`/book/none`, {ref}`none`", "", "data, `none`, `none`"),
+        ("a {term}`Run` of {term}`jobs <training job>`", "", "a Run of jobs"),
+        ("{ref}`lab-cifar10`, {ref}`it <lab-cifar10>`", "", "*Lab: train a ResNet*, it"),
+        ("{ref}`onednn-trap`", "", "*The oneDNN trap*"),
+        ("{doc}`/book/1-cifar10/data`, {doc}`it <../cifar10/lab>`", "", "*The data set*, it"),
+        ("{doc}`/book/1-cifar10/data`", "https://h/c", "[The data set](https://h/c/book/1-cifar10/data.html)"),
+        ("{doc}`it <../cifar10/lab>`", "https://h/c", "[it](https://h/c/labs/cifar10/lab.html)"),
+        ("{ref}`a lab <lab-thor>`", "https://h", "[a lab](https://h/labs/thor/lab.html#lab-thor)"),
+        ("{ref}`a record <recorded-x>`", "https://h", "a record"),
     ],
 )  # fmt: skip
 def test_text_stands_alone(text, url, shown):
