@@ -30,6 +30,7 @@ def main() -> None:
         os.dup2(nothing, stream)
     sys.path[:] = [place for place in sys.path if place and Path(place).resolve() != Path.cwd()]
     execute(document, out)
+    os._exit(0)  # all is written; the sandbox ends with this process, and what is left in it
 
 
 class Cells:
@@ -111,7 +112,7 @@ def run_pytest(notebook: dict, seconds: dict, cells: Cells, place: Path) -> int:
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     os.environ.pop("PYTEST_ADDOPTS", None)
     arguments = ["-p", "nbval.plugin", "-p", "no:cacheprovider", "--noconftest", "-c", os.devnull, "--rootdir", place,
-                 "--capture=no", "--nbval-lax", "--nbval-current-env", file]  # fmt: skip
+                 "--capture=no", "--assert=plain", "--nbval-lax", "--nbval-current-env", file]  # fmt: skip
     return int(pytest.main([str(argument) for argument in arguments], plugins=[Report(seconds, cells), Forget()]))
 
 

@@ -18,11 +18,11 @@ from typing import Annotated
 import yaml
 from pydantic import Field, ValidationError, field_validator
 
+from labkit.grading.values import NAME
 from labkit.recipe import Count, NotNegative, Part, Positive, Share
 from labkit.runtime import REPO, LabkitError
 
 BEGIN, END = "# BEGIN SOLUTION", "# END SOLUTION"
-NAME = r"[a-z][a-z0-9_]*"
 Name = Annotated[str, Field(pattern=f"^{NAME}$")]
 
 

@@ -1,8 +1,10 @@
 """A plugin of pytest that has nbval execute a rebuilt notebook, and reports each cell as it begins and ends."""
 
 import re
+import signal
 import time
 from collections import defaultdict
+from functools import partial
 from queue import Empty
 
 import pytest
@@ -36,6 +38,8 @@ class Report:
         if item.parent.kernel is not self.kernel:
             self.kernel = item.parent.kernel
             self.kernel.get_message = _watchful(item.parent, self.kernel.get_message)
+            # nbval would take its connections down one by one, and wait.
+            self.kernel.stop = partial(self.kernel.km.signal_kernel, signal.SIGKILL)
         # nbval would wait 5 seconds for the end of the output, whatever the cell may take.
         item.config.option.nbval_cell_timeout = item.output_timeout = self.seconds[item.cell.id]
         self.begun = item.cell.id

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.grading import fonts, handout, syscalls
+from labkit.grading import fonts, syscalls
 from labkit.runtime import REPO, LabkitError, data_root
 
 HOME = "/tmp/home"  # inside: working directory and home
@@ -169,6 +169,8 @@ def exposed(paths: Iterable[Path]) -> str:
 
 def _project():
     """Source and place of what is bound besides the system."""
+    from labkit.grading import handout  # not above: pydantic, for `inside`, which needs the limits alone
+
     base = Path(sys.base_prefix)
     folders = [(base.resolve(), base), (base.resolve(), base.resolve())]
     folders += [(folder, folder) for folder in (Path(sys.prefix).resolve(), REPO / "labkit")]

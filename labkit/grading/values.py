@@ -1,6 +1,7 @@
 """Values that probes emit: written as JSON in the learner's kernel, read and compared in the grader's own process.
 
 What is read is never trusted: no pickle, a limit on bytes and depth, and whatever does not fit is a difference.
+Each submission's kernel imports this module, so it imports no other of labkit's.
 """
 
 import base64
@@ -12,8 +13,7 @@ import re
 import stat
 from pathlib import Path
 
-from labkit.grading.lab import NAME
-
+NAME = r"[a-z][a-z0-9_]*"  # of a task, and of a value
 FOLDER = "LABKIT_VALUES"  # environment variable: where `emit` writes
 MOST_BYTES = 4_000_000  # of one probe's values, as JSON
 DEEPEST = 16

@@ -105,7 +105,7 @@ def test_a_cell_of_the_masters_that_dies_is_the_fault_of_the_answer_before_it(ed
 
 @in_both
 def test_the_time_for_all_cells(edited, executed):
-    lab = edited("grading.yaml", "total_time: 60", "total_time: 8")
+    lab = edited("grading.yaml", "time_limit: 5\ntotal_time: 60", "time_limit: 60\ntotal_time: 7")
     found = executed(lab, triangle="import time\ntime.sleep(1000)")
     assert found["stopped"] == "time"
     assert found["cells"]["answer-triangle"]["outcome"] == "timed out"
@@ -129,7 +129,7 @@ def test_a_broken_environment_is_not_the_learners_fault(tiny, monkeypatch):
 
 @pytest.mark.parametrize("fails", ["import time; time.sleep(1000)", "import os; os._exit(1)", "1 / 0"])
 def test_what_fails_before_any_answer_is_not_the_learners_fault(edited, executed, fails):
-    edited("grading.yaml", "time_limit: 10", "time_limit: 2")
+    edited("grading.yaml", "time_limit: 5", "time_limit: 2")
     lab = edited("lab.md", "batch = 32", f"batch = 32\n{fails}")
     with pytest.raises(execution.ExecutionError, match="^tiny: could not be executed: cell cell-002: "):
         executed(lab)
@@ -162,7 +162,7 @@ def test_a_kernel_that_the_system_killed_for_memory_is_not_the_learners_fault(ti
     assert execution.execute(tiny, answers, 7, sandboxed=False)["cells"]["answer-steps"]["outcome"] == "crashed"
 
 
-def test_output_that_comes_late_is_waited_for_as_long_as_the_cell_has(tiny, executed):
+def test_output_that_comes_late_is_waited_for_as_long_as_the_cell_has(edited, executed):
     late = """
 import time
 session = get_ipython().kernel.session
@@ -174,7 +174,8 @@ def last(stream, kind, content=None, *more, **others):
     return send(stream, kind, content, *more, **others)
 session.send = last
 """
-    found = executed(tiny, steps=late + "steps = 44")
+    lab = edited("grading.yaml", "time_limit: 5", "time_limit: 30")
+    found = executed(lab, steps=late + "steps = 44")
     assert found["cells"]["answer-steps"] == PASSED
     assert found["values"]["steps"] == {"steps": 44}
 

@@ -1,5 +1,6 @@
 """Answers that attack the grader, on a lab of many small tasks: each costs its own task, and no other."""
 
+import dataclasses
 import http.server
 import os
 import socket
@@ -64,9 +65,13 @@ def references(lab):
 def attacked(lab, references, sandboxed):
     """Function that grades a submission with these answers, the others right: {task: (verdict, points)}."""
 
-    def attacked(answers, **options):
+    def attacked(answers, seconds=None):
+        """seconds: for each cell of the tasks that these answers answer; the lab's where not given."""
         answers = {task: text.replace("VALUE", f"value_{task}") for task, text in answers.items()}
-        executed = execution.execute(lab, lab.solutions | answers, 3, **options)
+        tasks = {task: its.model_copy(update={"time_limit": seconds}) for task, its in lab.manifest.tasks.items()
+                 if task in answers}  # fmt: skip
+        manifest = lab.manifest.model_copy(update={"tasks": lab.manifest.tasks | tasks})
+        executed = execution.execute(dataclasses.replace(lab, manifest=manifest), lab.solutions | answers, 3)
         tasks = score(lab, lab.solutions | answers, executed, references)
         found = {task: (tasks[task]["verdict"], tasks[task]["points"]) for task in tasks}
         others = {task: found[task] for task in TASKS if task not in answers}
@@ -232,7 +237,7 @@ def test_what_never_ends(attacked):
         "a": "while True:\n    try:\n        while True:\n            pass\n    except BaseException:\n        pass",
         "c": "import time\ntry:\n    time.sleep(1000)\nexcept KeyboardInterrupt:\n    VALUE = 42",
         "h": "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)",
-    })  # fmt: skip
+    }, seconds=3)  # fmt: skip
     assert found == dict.fromkeys("ach", ("timed out", 0))
     assert attacked.executed["attempts"] == 4
 
