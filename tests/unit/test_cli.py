@@ -6,6 +6,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -16,6 +17,7 @@ from PIL import Image
 from labkit import cloud, doctor, grading, training
 from labkit import recipe as recipes
 from labkit.cli import main
+from labkit.grading import sandbox
 from labkit.run import RunError, create, open_run
 
 LABKIT = [sys.executable, "-c", "from labkit.cli import main; main(prog_name='labkit')"]
@@ -443,8 +445,8 @@ def test_doctor_as_json(call, sample_data):
     report = json.loads(done.stdout)
     findings = {finding["name"]: finding for finding in report["findings"]}
     assert list(findings) == [
-        "python", "mindspore", "numpy", "cores", "oneDNN", "device", "convolution", "sample data", "CIFAR-10",
-        "python on PATH",
+        "python", "mindspore", "numpy", "cores", "memory", "disk", "oneDNN", "device", "convolution", "sample data",
+        "CIFAR-10", "python on PATH", "sandbox",
     ]  # fmt: skip
     statuses = {finding["status"] for finding in findings.values()}
     assert statuses <= {"ok", "note", "problem"}
@@ -470,6 +472,25 @@ def test_doctor_finds_damaged_and_missing_data(invoke, tmp_path, monkeypatch):
 def test_doctors_pin_is_the_projects(repo_root):
     (pin,) = re.findall(r"^mindspore==(\S+)$", (repo_root / "requirements.txt").read_text(), flags=re.M)
     assert pin == doctor.PIN
+
+
+def test_doctor_where_memory_and_disk_are_short_and_bubblewrap_is_missing(monkeypatch, repo_root):
+    (kilobytes,) = re.findall(r"^MemAvailable: +(\d+) kB$", Path("/proc/meminfo").read_text(), flags=re.M)
+    disk = os.statvfs(repo_root)
+    for look, constant, there in (
+        (doctor._memory, "MEMORY", 1024 * int(kilobytes)),
+        (doctor._disk, "DISK", disk.f_bavail * disk.f_frsize),
+    ):
+        assert float(look().found.split()[0]) == pytest.approx(there / 1e9, rel=0.1, abs=0.5)
+        monkeypatch.setattr(doctor, constant, 2 * there / 1e9)
+        assert look().status == "note" and look().advice
+        monkeypatch.setattr(doctor, constant, there / 1e9 / 2)
+        assert look().status == "ok"
+    monkeypatch.setenv("PATH", "")
+    sandbox.unavailable.cache_clear()
+    finding = doctor._sandbox()
+    sandbox.unavailable.cache_clear()
+    assert finding.status == "note" and "bwrap is not installed" in finding.found and "bubblewrap" in finding.advice
 
 
 NO_NUMPY = """
