@@ -91,8 +91,9 @@ lint: $(ENV_STAMP) ## check the style of all Python files
 lab: $(SAMPLE_STAMP) ## open your copy of a lab in JupyterLab (LAB=cifar10, imagenet or thor)
 	@$(BIN)/python -m labkit.grading.release $(LAB) work/lab-$(LAB).ipynb
 	@echo "make lab: JupyterLab with work/lab-$(LAB).ipynb open: yours, no build changes it. Ctrl-C twice ends it."
-	@echo "          Where no browser opens: put /tree/work/lab-$(LAB).ipynb behind /lab in the address below, before the ?"
-	@$(BIN)/jupyter lab --notebook-dir=. $$([ "$$(id -u)" != 0 ] || echo --allow-root) $(ARGS) work/lab-$(LAB).ipynb
+	@echo "          Where no browser opens, open the address below that begins with http."
+	@$(BIN)/jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/work/lab-$(LAB).ipynb \
+	  $$([ "$$(id -u)" != 0 ] || echo --allow-root) $(ARGS)
 
 bench: $(BENCH_STAMP) $(SAMPLE_STAMP) ## measure speed beside PyTorch, copying, grading (ARGS=grading: one of them; installs the peers)
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
@@ -130,8 +131,8 @@ $(ENV_STAMP): requirements.txt requirements-dev.txt constraints.txt pyproject.to
 	@$(PIP) --no-deps $(AXE) # for its file of axe-core alone: Playwright is not needed
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@mkdir -p $(VENV)/share/jupyter/lab/settings $(VENV)/etc/ipython
-	@echo '{"@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"markdown": "Jupytext Notebook", "myst": "Jupytext Notebook"}}}' \
-	  > $(VENV)/share/jupyter/lab/settings/overrides.json
+	@echo '{"@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"markdown": "Jupytext Notebook", "myst": "Jupytext Notebook"}},' \
+	  '"@jupyterlab/apputils-extension:notification": {"fetchNews": "false"}}' > $(VENV)/share/jupyter/lab/settings/overrides.json
 	@echo 'get_config().IPKernelApp.log_level = "ERROR"' > $(VENV)/etc/ipython/ipython_kernel_config.py # no word on TCP
 	@$(BIN)/python -c 'import matplotlib.pyplot' 2>/dev/null # builds the font cache now, not in a chapter
 	@touch $@
