@@ -49,15 +49,15 @@ env: $(ENV_STAMP) ## create .venv with everything in it (new one by another Pyth
 
 torch: $(TORCH_STAMP) ## install PyTorch as well: what part 2 and the tests compare with
 
-sample: $(SAMPLE_STAMP) ## make the small offline data set, data/sample
+sample: $(SAMPLE_STAMP) ## make the environment and the small offline data set, data/sample
 
-book: $(SAMPLE_STAMP) ## execute the chapters and build _build/html/index.html
+book: $(SAMPLE_STAMP) ## execute the chapters and build _build/html/index.html (20 minutes the first time, then seconds)
 	@$(BIN)/python book/build.py
 
-links: book ## check every link and name that needs no network; list the others in _build/links.txt
+links: book ## build the book, check every link and name that needs no network; list the others in _build/links.txt
 	@$(BIN)/python book/links.py $(ARGS)
 
-pdf: book ## print the book as one PDF, _build/pdf/resnet50-on-mindspore.pdf (needs Chromium with chromedriver)
+pdf: book ## build the book, print it as one PDF, _build/pdf/resnet50-on-mindspore.pdf (needs Chromium with chromedriver)
 	@$(BIN)/python book/pdf.py
 
 test: $(SAMPLE_STAMP) $(TORCH_STAMP) ## style, units, book, notebooks, pages (ARGS=... goes to the pytest of the code)
