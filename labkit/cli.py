@@ -240,6 +240,8 @@ def evaluate(run, as_json):
     from labkit import training
 
     result = training.evaluate(opened)
+    if not opened.complete:
+        click.echo(f"{run}: not complete; this is its last checkpoint", err=True)
     if as_json:
         click.echo(json.dumps(result, indent=2))
         return

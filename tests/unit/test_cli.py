@@ -402,6 +402,13 @@ def test_resume_finds_the_profile_in_the_run(invoke, unfinished):
 
 
 @pytest.mark.slow
+def test_eval_says_of_an_unfinished_run_that_it_is(invoke, trained, unfinished):
+    done = invoke("eval", unfinished)
+    assert (done.returncode, done.stderr) == (0, f"{unfinished}: not complete; this is its last checkpoint\n")
+    assert invoke("eval", trained[0]).stderr == ""
+
+
+@pytest.mark.slow
 def test_resume_with_other_data_is_refused(invoke, unfinished, place):
     file = place / "data" / "data_batch_3.bin"
     data, before = file.read_bytes(), contents(unfinished)
