@@ -213,7 +213,7 @@ def parity(*arguments):
 def refused(*arguments):
     """The one line that labkit says, asked in this process, where MindSpore and PyTorch are imported once."""
     done = CliRunner().invoke(main, [*map(str, arguments)])
-    assert (done.exit_code, done.stdout, len(done.stderr.strip().splitlines())) == (1, "", 1), done.output
+    assert done.exit_code == 1 and len(done.stderr.strip().splitlines()) == 1, done.output
     return done.stderr
 
 
@@ -267,6 +267,11 @@ def test_clinic_command(tmp_path):
 
 def test_clinic_with_an_unknown_defect():
     assert "no defect 'hiccups'" in refused("clinic", "epsilon", "hiccups")
+
+
+def test_an_unknown_defect_has_no_table():
+    done = CliRunner().invoke(main, ["clinic", "hiccups"])
+    assert (done.exit_code, done.stdout) == (1, "")
 
 
 # -- A saved report -------------------------------------------------------------------------------
