@@ -48,6 +48,8 @@ env: $(ENV_STAMP) ## create .venv with everything in it (new one by another Pyth
 	@echo "environment: .venv, $$($(BIN)/python --version); command line: .venv/bin/labkit"
 
 torch: $(TORCH_STAMP) ## install PyTorch as well: what part 2 and the tests compare with
+	@echo "PyTorch: $$($(BIN)/python -c 'import torch; print(torch.__version__)'), in .venv;" \
+	  "the next \`make book\` executes all chapters again, part 2 live"
 
 sample: $(SAMPLE_STAMP) ## make the environment and the small offline data set, data/sample
 
