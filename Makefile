@@ -48,16 +48,18 @@ env: $(ENV_STAMP) ## create .venv with everything in it (new one by another Pyth
 	@echo "environment: .venv, $$($(BIN)/python --version); command line: .venv/bin/labkit"
 
 torch: $(TORCH_STAMP) ## install PyTorch as well: what part 2 and the tests compare with
+	@echo "PyTorch: $$($(BIN)/python -c 'import torch; print(torch.__version__)'), in .venv;" \
+	  "the next \`make book\` executes all chapters again, part 2 live"
 
-sample: $(SAMPLE_STAMP) ## make the small offline data set, data/sample
+sample: $(SAMPLE_STAMP) ## make the environment and the small offline data set, data/sample
 
-book: $(SAMPLE_STAMP) ## execute the chapters and build _build/html/index.html
+book: $(SAMPLE_STAMP) ## execute the chapters and build _build/html/index.html (20 minutes the first time, then seconds)
 	@$(BIN)/python book/build.py
 
-links: book ## check every link and name that needs no network; list the others in _build/links.txt
+links: book ## build the book, check every link and name that needs no network; list the others in _build/links.txt
 	@$(BIN)/python book/links.py $(ARGS)
 
-pdf: book ## print the book as one PDF, _build/pdf/resnet50-on-mindspore.pdf (needs Chromium with chromedriver)
+pdf: book ## build the book, print it as one PDF, _build/pdf/resnet50-on-mindspore.pdf (needs Chromium with chromedriver)
 	@$(BIN)/python book/pdf.py
 
 test: $(SAMPLE_STAMP) $(TORCH_STAMP) ## style, units, book, notebooks, pages (ARGS=... goes to the pytest of the code)
@@ -92,8 +94,9 @@ lint: $(ENV_STAMP) ## check the style of all Python files
 lab: $(SAMPLE_STAMP) ## open your copy of a lab in JupyterLab (LAB=cifar10, imagenet or thor)
 	@$(BIN)/python -m labkit.grading.release $(LAB) work/lab-$(LAB).ipynb
 	@echo "make lab: JupyterLab with work/lab-$(LAB).ipynb open: yours, no build changes it. Ctrl-C twice ends it."
-	@echo "          Where no browser opens: put /tree/work/lab-$(LAB).ipynb behind /lab in the address below, before the ?"
-	@$(BIN)/jupyter lab --notebook-dir=. $$([ "$$(id -u)" != 0 ] || echo --allow-root) $(ARGS) work/lab-$(LAB).ipynb
+	@echo "          Where no browser opens, open the address below that begins with http."
+	@$(BIN)/jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/work/lab-$(LAB).ipynb \
+	  $$([ "$$(id -u)" != 0 ] || echo --allow-root) $(ARGS)
 
 bench: $(BENCH_STAMP) $(SAMPLE_STAMP) ## measure speed beside PyTorch, copying, grading (ARGS=grading: one of them; installs the peers)
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
@@ -131,8 +134,8 @@ $(ENV_STAMP): requirements.txt requirements-dev.txt constraints.txt pyproject.to
 	@$(PIP) --no-deps $(AXE) # for its file of axe-core alone: Playwright is not needed
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@mkdir -p $(VENV)/share/jupyter/lab/settings $(VENV)/etc/ipython
-	@echo '{"@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"markdown": "Jupytext Notebook", "myst": "Jupytext Notebook"}}}' \
-	  > $(VENV)/share/jupyter/lab/settings/overrides.json
+	@echo '{"@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"markdown": "Jupytext Notebook", "myst": "Jupytext Notebook"}},' \
+	  '"@jupyterlab/apputils-extension:notification": {"fetchNews": "false"}}' > $(VENV)/share/jupyter/lab/settings/overrides.json
 	@echo 'get_config().IPKernelApp.log_level = "ERROR"' > $(VENV)/etc/ipython/ipython_kernel_config.py # no word on TCP
 	@$(BIN)/python -c 'import matplotlib.pyplot' 2>/dev/null # builds the font cache now, not in a chapter
 	@$(BIN)/python -m compileall -q labkit # for the grader's sandboxes, which write no bytecode

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 import yaml
@@ -187,12 +187,27 @@ def execute(chapters: list[Path]) -> None:
     from jupyter_cache import get_cache
 
     get_cache(BUILD / ".jupyter_cache").list_cache_records()  # made once, before several processes use it
+    missing = [chapter for chapter in sorted(chapters, reverse=True) if not _is_cached(chapter)]
+    if not missing:
+        return
     with ProcessPoolExecutor(min(cores(), MOST_AT_ONCE)) as pool:
-        list(pool.map(_execute_one, sorted(chapters, reverse=True)))
+        done = as_completed([pool.submit(_execute_one, chapter) for chapter in missing])
+        for number, future in enumerate(done, 1):
+            print(f"make book: {future.result()} ({number} of {len(missing)})", flush=True)
+
+
+def _is_cached(chapter):
+    from jupyter_cache import get_cache
+
+    try:
+        get_cache(BUILD / ".jupyter_cache").match_cache_notebook(read(chapter))
+    except KeyError:
+        return False
+    return True
 
 
 def _execute_one(chapter):
-    """A chapter that fails is left to Sphinx, which executes it again and says what fails."""
+    """What became of it. A chapter that fails is left to Sphinx, which executes it again and says what fails."""
     from jupyter_cache import get_cache
     from jupyter_cache.base import CacheBundleIn
     from jupyter_cache.executors.utils import single_nb_execution
@@ -200,21 +215,15 @@ def _execute_one(chapter):
 
     seconds = yaml.safe_load((REPO / "_config.yml").read_text(encoding="utf-8"))["execute"]["timeout"]  # a cell
     logging.getLogger("traitlets").setLevel(logging.CRITICAL)  # the traceback comes from Sphinx
-    cache = get_cache(BUILD / ".jupyter_cache")
-    notebook = read(chapter)
-    with contextlib.suppress(KeyError):
-        cache.match_cache_notebook(notebook)
-        return
-    name = chapter.relative_to(REPO)
+    notebook, name = read(chapter), chapter.relative_to(REPO)
     try:
         done = single_nb_execution(notebook, cwd=str(chapter.parent), timeout=seconds, allow_errors=False)
     except DeadKernelError as error:
-        print(f"make book: FAILED {name}: {error}", flush=True)
-        return
+        return f"FAILED {name}: {error}"
     if not done.err:
         bundle = CacheBundleIn(notebook, str(chapter), data={"execution_seconds": done.time})
-        cache.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
-    print(f"make book: {'FAILED' if done.err else 'executed'} {name}, {done.time:.0f} s", flush=True)
+        get_cache(BUILD / ".jupyter_cache").cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
+    return f"{'FAILED' if done.err else 'executed'} {name}, {done.time:.0f} s"
 
 
 def is_notebook(path: Path) -> bool:
@@ -258,7 +267,7 @@ def build(environment: dict[str, str]) -> int:
     COMPLETE.unlink(missing_ok=True)
 
     if first:
-        print("make book: executing the chapters on the sample data; this takes minutes, the next build seconds")
+        print("make book: executing the chapters, about 15 minutes on two free cores; the next build takes seconds")
     start = time.monotonic()
     os.environ.clear()
     os.environ.update(environment)

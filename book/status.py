@@ -58,7 +58,7 @@ def environment() -> list[Line]:
         there = {name: (version_of(name) or "").partition("+")[0] for name in pins}  # 2.13.0+cpu is 2.13.0
         other = [f"{name} {there[name] or 'missing'}, pinned {pin}" for name, pin in pins.items() if there[name] != pin]
         if title == "PyTorch" and not any(there.values()):
-            lines.append(Line(title, "not installed: part 2 shows what was recorded", f"{target}, if you want it live"))
+            lines.append(Line(title, f"not installed: part 2 shows what was recorded, after `{target}` it runs live"))
         elif other:
             lines.append(Line(title, f"{len(other)} of {len(pins)} packages: {few(other)}", target))
         else:

@@ -297,7 +297,10 @@ class ProgressCallback(Callback):
         # A log file wants a line now and then, a terminal a bar that moves.
         terminal = sys.stderr.isatty() or runtime.TERMINAL in os.environ  # `labkit launch` shows a worker's log in one
         interval = 0.2 if terminal else 10
-        self.bar = tqdm(total=self.total_steps, initial=done, unit="step", mininterval=interval, dynamic_ncols=True)
+        self.bar = tqdm(
+            desc="compiling the first step", total=self.total_steps, initial=done, unit="step", mininterval=interval,
+            dynamic_ncols=True,
+        )  # fmt: skip
 
     def on_train_step_end(self, run_context):
         state = run_context.original_args()

@@ -63,13 +63,16 @@ def train(lab, profile, settings, out, resume):
     file, recipe, place = _asked(lab, profile, settings, out, resume)
     again = f"labkit train {lab} --resume --out {place}"
     rival = _rival(file, recipe, place, resume) if recipe.rival else None  # what is wrong with it is told before hours
-    _train(_begin(file, recipe, place, resume), again)
+    run = _begin(file, recipe, place, resume)
+    _train(run, again)
     if rival:
         recipe, beside = rival
         click.echo(f"\nthe rival, profile {recipe.profile}:")
         _train(_begin(file, recipe, beside, (beside / "recipe.yaml").exists()), again)
         click.echo()
         compare.callback([beside, place], None, None, False)
+    if run:
+        _look(run)
 
 
 def _rival(file, recipe, place, resume):
@@ -155,6 +158,11 @@ def _tell(run):
     )
 
 
+def _look(run):
+    """Say on stderr what comes next; a script reads the Run's path from stdout's last line."""
+    click.echo(f"look at it: labkit eval {run.path}; labkit plot {run.path}", err=True)
+
+
 @main.command(context_settings={"allow_interspersed_args": False})
 @click.option("-n", "count", type=click.IntRange(min=1), required=True, help="Number of processes, one for a device.")
 @click.option(
@@ -204,6 +212,7 @@ def launch(count, device_target, log_dir, rank_table, command):
         sys.exit(130)
     if run:
         _tell(run)
+        _look(run)
 
 
 @main.command(hidden=True)
@@ -231,6 +240,8 @@ def evaluate(run, as_json):
     from labkit import training
 
     result = training.evaluate(opened)
+    if not opened.complete:
+        click.echo(f"{run}: not complete; this is its last checkpoint", err=True)
     if as_json:
         click.echo(json.dumps(result, indent=2))
         return

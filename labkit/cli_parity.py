@@ -64,8 +64,9 @@ def clinic(defect, listing, report):
     if report:
         report.parent.mkdir(parents=True, exist_ok=True)  # before minutes of work
     findings = {}
-    click.echo(f"{'defect':{width}}  {'first stage that differs':24}  first layer")
     for planted, compared, found in examine(defect or DEFECTS, _photographs()):
+        if not findings:  # not above an error
+            click.echo(f"{'defect':{width}}  {'first stage that differs':24}  first layer")
         mark = "" if found["located"] else f"   EXPECTED {planted.stage}, {planted.layer or '-'}"
         click.echo(f"{planted.name:{width}}  {found['stage'] or 'none':24}  {found['layer'] or '-'}{mark}")
         stages = [{**stage.as_dict(), "tensors": None} for stage in compared.stages]

@@ -10,6 +10,8 @@ from pathlib import Path
 from labkit import runtime
 
 PIN = "2.8.0"  # the MindSpore that the course is written for; a test compares it with requirements.txt
+MEMORY = 3  # GB; what a chapter takes, at most
+DISK = 2  # GB, beside the environment, which is there where this runs
 SLOW_CONVOLUTION = 0.5  # seconds; a fast kernel needs about 0.03, oneDNN's reference kernel about 3
 
 
@@ -24,11 +26,11 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Look at versions, device, cores, oneDNN, data and launcher; takes a few seconds."""
-    findings = [_python(), _mindspore(), _numpy(), _cores(), _onednn()]
+    """Look at versions, cores, memory, disk, oneDNN, device, data, launcher and sandbox; takes a few seconds."""
+    findings = [_python(), _mindspore(), _numpy(), _cores(), _memory(), _disk(), _onednn()]
     if runtime.mindspore_version() is not None:
         findings += _device()
-    return [*findings, _data("sample/"), _data(""), _launcher()]
+    return [*findings, _data("sample/"), _data(""), _launcher(), _sandbox()]
 
 
 def as_dict(findings: list[Finding]) -> dict:
@@ -66,6 +68,26 @@ def _cores():
     if runtime.cores() >= 2:
         return Finding("cores", "ok", found)
     return Finding("cores", "note", found, "expect twice the times that the book states for two cores")
+
+
+def _memory():
+    """What is free for new programs; a container's limit is not in it."""
+    import psutil
+
+    free = psutil.virtual_memory().available / 1e9
+    found = f"{free:.1f} GB free"
+    if free >= MEMORY:
+        return Finding("memory", "ok", found)
+    advice = f"close what else is running: the longest chapters and labs take up to {MEMORY} GB each"
+    return Finding("memory", "note", found, advice)
+
+
+def _disk():
+    free = shutil.disk_usage(runtime.REPO).free / 1e9
+    found = f"{free:.1f} GB free at {runtime.REPO}"
+    if free >= DISK:
+        return Finding("disk", "ok", found)
+    return Finding("disk", "note", found, "make room: a Run of ResNet-50 takes 0.2 GB, CIFAR-10 0.4")
 
 
 def _onednn():
@@ -138,6 +160,16 @@ def _launcher():
         return Finding("python on PATH", "ok", found)
     advice = f"activate the environment (`. {sys.prefix}/bin/activate`): msrun starts the `python` that is on PATH"
     return Finding("python on PATH", "note", f"{found or 'none'}, not {sys.executable}", advice)
+
+
+def _sandbox():
+    from labkit.grading import sandbox
+
+    if not (why := sandbox.unavailable()):
+        return Finding("sandbox", "ok", "bubblewrap works")
+    advice = "only `labkit release` and `labkit grade` need it: install bubblewrap, 0.8 or newer (Debian: " \
+             "`apt install bubblewrap`); where it is forbidden, as in many containers, use root or another machine"
+    return Finding("sandbox", "note", why, advice)
 
 
 def _prefix_of(python):

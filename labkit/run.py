@@ -137,7 +137,9 @@ def open_run(path: Path) -> Run:
     """Open an existing Run; raises RunError."""
     path = Path(path)
     if not (path / "recipe.yaml").is_file():
-        reason = "it has no recipe.yaml" if path.exists() else "there is no such folder"
+        there = ", ".join(sorted(file.parent.name for file in path.parent.glob("*/recipe.yaml")))
+        gone = "there is no such folder" + (f"; in {path.parent} there are {there}" if there else "")
+        reason = "it has no recipe.yaml" if path.exists() else gone
         raise RunError(f"{path}: not a Run ({reason})")
     return Run(path)
 

@@ -171,7 +171,7 @@ def _told(error):
         near = difflib.get_close_matches(key, JobSpec.model_fields, n=1)
         return f"{key}: unknown key" + (f", did you mean {near[0]}?" if near else "")
     if error["type"] in ("missing", "job"):
-        missing = "missing; give one by --bucket" if key == "bucket" else "missing"
+        missing = "missing; give one by --bucket, or rehearse here: --target local" if key == "bucket" else "missing"
         return f"{key}: {missing if error['type'] == 'missing' else error['msg']}"
     what = error["msg"].replace("Input should be", "must be").replace("String should", "must")
     hidden = error["loc"][0] in ("environment", "parameters")

@@ -288,7 +288,8 @@ def test_submit_wrong_usage(nobody, arguments, says):
 
 def test_submit_needs_a_bucket(nobody):
     done = labkit("submit", "cifar10")
-    assert done.exit_code == 1 and "job.yaml: bucket: missing; give one by --bucket" in done.stderr
+    assert done.exit_code == 1 and "job.yaml: bucket: missing; give one by --bucket, or" in done.stderr
+    assert "--target local" in done.stderr
 
 
 def run_job(stub, bucket, phase, recorded, folder):

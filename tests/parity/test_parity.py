@@ -269,6 +269,11 @@ def test_clinic_with_an_unknown_defect():
     assert "no defect 'hiccups'" in refused("clinic", "epsilon", "hiccups")
 
 
+def test_an_unknown_defect_has_no_table():
+    done = CliRunner().invoke(main, ["clinic", "hiccups"])
+    assert (done.exit_code, done.stdout) == (1, "")
+
+
 # -- A saved report -------------------------------------------------------------------------------
 
 

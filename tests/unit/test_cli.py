@@ -6,6 +6,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -16,6 +17,7 @@ from PIL import Image
 from labkit import cloud, doctor, grading, training
 from labkit import recipe as recipes
 from labkit.cli import main
+from labkit.grading import sandbox
 from labkit.run import RunError, create, open_run
 
 LABKIT = [sys.executable, "-c", "from labkit.cli import main; main(prog_name='labkit')"]
@@ -265,7 +267,8 @@ def test_train_makes_a_complete_run(trained):
     assert len(summary["provenance"]["dataset"]["sha256"]) == 64
     assert f"accuracy {summary['accuracy']:.2%} after epoch 2," in done.stdout
     assert done.stdout.splitlines()[-1] == "trained"
-    assert "10/10" in done.stderr  # the bar
+    assert "compiling the first step:   0%" in done.stderr and "10/10" in done.stderr  # the bar
+    assert done.stderr.splitlines()[-1] == "look at it: labkit eval trained; labkit plot trained"
 
 
 @pytest.mark.slow
@@ -399,6 +402,13 @@ def test_resume_finds_the_profile_in_the_run(invoke, unfinished):
 
 
 @pytest.mark.slow
+def test_eval_says_of_an_unfinished_run_that_it_is(invoke, trained, unfinished):
+    done = invoke("eval", unfinished)
+    assert (done.returncode, done.stderr) == (0, f"{unfinished}: not complete; this is its last checkpoint\n")
+    assert invoke("eval", trained[0]).stderr == ""
+
+
+@pytest.mark.slow
 def test_resume_with_other_data_is_refused(invoke, unfinished, place):
     file = place / "data" / "data_batch_3.bin"
     data, before = file.read_bytes(), contents(unfinished)
@@ -443,8 +453,8 @@ def test_doctor_as_json(call, sample_data):
     report = json.loads(done.stdout)
     findings = {finding["name"]: finding for finding in report["findings"]}
     assert list(findings) == [
-        "python", "mindspore", "numpy", "cores", "oneDNN", "device", "convolution", "sample data", "CIFAR-10",
-        "python on PATH",
+        "python", "mindspore", "numpy", "cores", "memory", "disk", "oneDNN", "device", "convolution", "sample data",
+        "CIFAR-10", "python on PATH", "sandbox",
     ]  # fmt: skip
     statuses = {finding["status"] for finding in findings.values()}
     assert statuses <= {"ok", "note", "problem"}
@@ -470,6 +480,25 @@ def test_doctor_finds_damaged_and_missing_data(invoke, tmp_path, monkeypatch):
 def test_doctors_pin_is_the_projects(repo_root):
     (pin,) = re.findall(r"^mindspore==(\S+)$", (repo_root / "requirements.txt").read_text(), flags=re.M)
     assert pin == doctor.PIN
+
+
+def test_doctor_where_memory_and_disk_are_short_and_bubblewrap_is_missing(monkeypatch, repo_root):
+    (kilobytes,) = re.findall(r"^MemAvailable: +(\d+) kB$", Path("/proc/meminfo").read_text(), flags=re.M)
+    disk = os.statvfs(repo_root)
+    for look, constant, there in (
+        (doctor._memory, "MEMORY", 1024 * int(kilobytes)),
+        (doctor._disk, "DISK", disk.f_bavail * disk.f_frsize),
+    ):
+        assert float(look().found.split()[0]) == pytest.approx(there / 1e9, rel=0.1, abs=0.5)
+        monkeypatch.setattr(doctor, constant, 2 * there / 1e9)
+        assert look().status == "note" and look().advice
+        monkeypatch.setattr(doctor, constant, there / 1e9 / 2)
+        assert look().status == "ok"
+    monkeypatch.setenv("PATH", "")
+    sandbox.unavailable.cache_clear()
+    finding = doctor._sandbox()
+    sandbox.unavailable.cache_clear()
+    assert finding.status == "note" and "bwrap is not installed" in finding.found and "bubblewrap" in finding.advice
 
 
 NO_NUMPY = """

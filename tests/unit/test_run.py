@@ -121,6 +121,13 @@ def test_open_what_is_no_run(tmp_path):
             runs.open_run(path)
 
 
+def test_a_mistyped_run_is_told_with_those_that_there_are(tmp_path, recipe):
+    for name in ("slow", "fast"):
+        runs.create(tmp_path / name, recipe)
+    with pytest.raises(RunError, match="no such folder; in .* there are fast, slow"):
+        runs.open_run(tmp_path / "fastt")
+
+
 def test_free_path(tmp_path):
     assert runs.free_path(tmp_path, "x") == tmp_path / "x"
     (tmp_path / "x").mkdir()

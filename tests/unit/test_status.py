@@ -146,6 +146,12 @@ def test_missing_packages(project):
     assert "no-such-package missing, pinned 1.0" in project.status()["environment"][0]
 
 
+def test_pytorch_is_optional(project):
+    project.write("requirements-torch.txt", "no-such-package==1.0\n")
+    found, do = project.status()["PyTorch"]
+    assert found.startswith("not installed") and "make torch" in found and not do
+
+
 def test_the_sample_as_make_sees_it(project):
     assert project.status()["sample data"][1] == "make sample"
 
