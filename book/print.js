@@ -20,6 +20,25 @@ function fit() {
       box.style.fontSize = `${size(box) * Math.min(0.98, box.parentElement.clientWidth / box.scrollWidth)}px`;
 }
 
+// Coloured without an element for each word of code, which would be an object of the tagged PDF, three times as large.
+function colour(box, rules) {
+  const pieces = [];
+  for (let texts = document.createTreeWalker(box, NodeFilter.SHOW_TEXT), end = 0; texts.nextNode();) {
+    const startOffset = end, text = texts.currentNode;
+    end += text.length;
+    pieces.push([getComputedStyle(text.parentElement).color, {startOffset, endOffset: end}]);
+  }
+  box.textContent = box.textContent;
+  for (const [colour, range] of pieces) {
+    const name = `rgb-${colour.match(/\d+/g).join("-")}`, text = box.firstChild;
+    if (!CSS.highlights.has(name)) {
+      rules.insertRule(`::highlight(${name}) { color: ${colour}; }`);
+      CSS.highlights.set(name, new Highlight());
+    }
+    CSS.highlights.get(name).add(new StaticRange({startContainer: text, endContainer: text, ...range}));
+  }
+}
+
 function isCut(e) {
   return !e.closest("mjx-container > *, svg > *, pre > *") && (
     e.getBoundingClientRect().right > document.body.clientWidth + 1 ||
@@ -39,6 +58,9 @@ const tell = (e) => `${e.closest(".chapter")?.id}: ${e.tagName} ${e.className} $
   .replace(/\s+/g, " ");
 
 Promise.all([document.fonts.ready, window.MathJax?.startup?.promise]).then(() => {
+  const rules = new CSSStyleSheet();
+  document.adoptedStyleSheets.push(rules);
+  for (const box of all("main pre")) colour(box, rules);
   fit();
   const bad = [...all("main *").filter(isCut), ...all('img, .math, a[href^="#"]').filter(isMissing)];
   done(bad.filter(innermost).map(tell));

@@ -3,10 +3,11 @@
 import io
 import re
 
+import build
 import pdf
 import pytest
 from bs4 import BeautifulSoup
-from chapters import REPO, code_cells, documents, executed, is_notebook
+from chapters import REPO, code_cells, executed, is_notebook
 from pypdf import PdfReader
 
 pytestmark = pytest.mark.browser
@@ -34,7 +35,7 @@ def title(document: str) -> str:
 
 @pytest.fixture(scope="module")
 def parts():
-    some = [(caption, [document for document in found if document in CHAPTERS]) for caption, found in pdf.contents()]
+    some = [(caption, [document for document in found if document in CHAPTERS]) for caption, found in build.parts()]
     return [part for part in some if part[1]]
 
 
@@ -84,10 +85,6 @@ def outline(entries) -> list:
         else:
             found.append((re.sub(r"^[\d.]+ ", "", entry.title), []))
     return found
-
-
-def test_every_document_of_the_book_is_printed():
-    assert [document for _, found in pdf.contents() for document in found] == documents()
 
 
 def test_outline_has_parts_with_their_chapters(reader, parts):
