@@ -40,7 +40,7 @@ SCREEN = {  # as wide as the text on a page: 174 of A4's 210 mm
 }
 PAPER = dict.fromkeys(("preferCSSPageSize", "printBackground", "generateTaggedPDF", "generateDocumentOutline"), True)
 NUMBER_CONTENTS = """
-for (const link of document.querySelectorAll('nav a'))
+for (const link of document.querySelectorAll('body > nav a'))
   link.lastChild.textContent = arguments[0][decodeURIComponent(link.hash.slice(1))];
 """
 
@@ -87,6 +87,11 @@ def chapter(document: str, article: Tag, printed_too: set[str]) -> tuple[str, st
         tag["src"] = place(document, tag["src"])
     for tag in article.find_all("details"):
         tag["open"] = ""
+    for tag in article.select("tr:first-child:not(:has(td)):not(thead *)"):  # a head that every page repeats
+        tag.wrap(Tag(name="thead"))
+    for tag in article.select(".cell_output input[type=radio] + label[for]"):  # all steps of a figure at once, each with its number
+        picture = article.find(class_=tag["for"])
+        picture.wrap(Tag(name="span", attrs={"class": "frame"})).insert(0, f"Step {tag.get_text()}")
     for tag in article.select(".cell > details.above-input"):  # the figure first, then its code
         tag.parent.append(tag)
     for level in (5, 4, 3, 2, 1):  # one down, below the parts
