@@ -15,7 +15,8 @@ function fit() {
     if (box.textContent.split("\n").length <= 12) box.style.breakInside = "avoid";
     if (shares[i] < 1) box.style.fontSize = `${Math.max(size(box) * shares[i] * 0.99, 8.75)}px`;
   });
-  for (const box of all(".admonition, details:not(.hide)")) if (box.offsetHeight < 240) box.style.breakInside = "avoid";
+  for (const text of all("main p")) if (text.offsetHeight < 70) text.style.breakInside = "avoid"; // up to three lines
+  for (const box of all(".admonition, details:not(.hide)")) if (box.offsetHeight < 130) box.style.breakInside = "avoid";
   for (const box of all('main table, mjx-container[display="true"]'))
     for (let tries = 0; tries < 5 && box.scrollWidth > box.parentElement.clientWidth; tries++)
       box.style.fontSize = `${size(box) * Math.min(0.98, box.parentElement.clientWidth / box.scrollWidth)}px`;
