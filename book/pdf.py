@@ -89,7 +89,7 @@ def chapter(document: str, article: Tag, printed_too: set[str]) -> tuple[str, st
         tag["open"] = ""
     for tag in article.select("tr:first-child:not(:has(td)):not(thead *)"):  # a head that every page repeats
         tag.wrap(Tag(name="thead"))
-    for tag in article.select(".cell_output input[type=radio] + label[for]"):  # all steps of a figure at once, each with its number
+    for tag in article.select(".cell_output input[type=radio] + label[for]"):  # a figure's steps, all at once
         picture = article.find(class_=tag["for"])
         picture.wrap(Tag(name="span", attrs={"class": "frame"})).insert(0, f"Step {tag.get_text()}")
     for tag in article.select(".cell > details.above-input"):  # the figure first, then its code
