@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).resolve().parent.parent
-sys.path.append(str(REPO / "book"))
 
 # Before any test imports labkit or MindSpore, and for every process that a test starts.
 os.environ.setdefault("LABKIT_DATA", str(REPO / "data"))
@@ -75,23 +74,6 @@ def start(lab, tmp_path, monkeypatch, run_file):
     """Function that runs a start file of `lab` in a directory of its own."""
     monkeypatch.chdir(tmp_path)
     return lambda name, *arguments: run_file(lab / name, *arguments)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    """Chromium without a network but this machine's own address, driven by selenium."""
-    from pdf import Unprintable, chromium
-
-    try:
-        chrome = chromium(f"--user-data-dir={tmp_path_factory.mktemp('profile')}", logs=True)
-    except Unprintable as missing:
-        message = f"pages not looked at: {missing}"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message, pytrace=False)
-        pytest.skip(message)
-    chrome.set_page_load_timeout(60)
-    yield chrome
-    chrome.quit()
 
 
 @pytest.fixture(scope="session")
