@@ -131,6 +131,18 @@ def state() -> dict:
     }
 
 
+def parts() -> list[tuple[str, list[str]]]:
+    """The book's parts in _toc.yml, caption and documents; the first is its opening page, without a caption."""
+
+    def files(entries):
+        for entry in entries:
+            yield entry["file"]
+            yield from files(entry.get("sections", []))
+
+    toc = yaml.safe_load((REPO / "_toc.yml").read_text(encoding="utf-8"))
+    return [("", [toc["root"]])] + [(part["caption"], list(files(part["chapters"]))) for part in toc["parts"]]
+
+
 def remove(*names: str) -> None:
     for name in names:
         shutil.rmtree(BUILD / name, ignore_errors=True)

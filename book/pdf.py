@@ -18,6 +18,7 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
+import build
 import yaml
 from bs4 import BeautifulSoup, Tag
 from pypdf import PdfReader
@@ -39,27 +40,20 @@ SCREEN = {  # as wide as the text on a page: 174 of A4's 210 mm
 }
 PAPER = dict.fromkeys(("preferCSSPageSize", "printBackground", "generateTaggedPDF", "generateDocumentOutline"), True)
 NUMBER_CONTENTS = """
-for (const link of document.querySelectorAll('nav a'))
+for (const link of document.querySelectorAll('body > nav a'))
   link.lastChild.textContent = arguments[0][decodeURIComponent(link.hash.slice(1))];
 """
 
-Part = tuple[str, list[str]]  # its caption in _toc.yml; its documents, in order
+Parts = list[tuple[str, list[str]]]  # as build.parts() has them
+OFFLINE = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+)  # fmt: skip
 
 
 class Unprintable(Exception):
     """Why there is no PDF, in one line."""
-
-
-def contents() -> list[Part]:
-    """The book's parts, the first one its opening page, without a caption."""
-
-    def files(entries):
-        for entry in entries:
-            yield entry["file"]
-            yield from files(entry.get("sections", []))
-
-    toc = yaml.safe_load((REPO / "_toc.yml").read_text(encoding="utf-8"))
-    return [("", [toc["root"]])] + [(part["caption"], list(files(part["chapters"]))) for part in toc["parts"]]
 
 
 def read(document: str) -> BeautifulSoup:
@@ -93,6 +87,11 @@ def chapter(document: str, article: Tag, printed_too: set[str]) -> tuple[str, st
         tag["src"] = place(document, tag["src"])
     for tag in article.find_all("details"):
         tag["open"] = ""
+    for tag in article.select("tr:first-child:not(:has(td)):not(thead *)"):  # a head that every page repeats
+        tag.wrap(Tag(name="thead"))
+    for tag in article.select(".cell_output input[type=radio] + label[for]"):  # a figure's steps, all at once
+        picture = article.find(class_=tag["for"])
+        picture.wrap(Tag(name="span", attrs={"class": "frame"})).insert(0, f"Step {tag.get_text()}")
     for tag in article.select(".cell > details.above-input"):  # the figure first, then its code
         tag.parent.append(tag)
     for level in (5, 4, 3, 2, 1):  # one down, below the parts
@@ -110,7 +109,7 @@ def mathjax(document: str, page: BeautifulSoup) -> list[str]:
     return [str(tag) for tag in found]
 
 
-def join(parts: list[Part]) -> tuple[str, list[str]]:
+def join(parts: Parts) -> tuple[str, list[str]]:
     """One page of HTML: title, table of contents, the documents below running heads. And the titles in it."""
     config = yaml.safe_load((REPO / "_config.yml").read_text(encoding="utf-8"))
     everything = {document for _, documents in parts for document in documents}
@@ -141,16 +140,18 @@ def join(parts: list[Part]) -> tuple[str, list[str]]:
     return html, titles
 
 
-def chromium() -> webdriver.Chrome:
-    """Chromium without a network."""
+def chromium(*flags: str, logs: bool = False) -> webdriver.Chrome:
+    """Chromium without a network but this machine's own address; if asked, it keeps logs of requests and messages."""
     binary = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     driver = shutil.which("chromedriver")
     if not (binary and driver):
         raise Unprintable("Chromium with chromedriver is needed (Debian: chromium chromium-driver)")
     options = webdriver.ChromeOptions()
     options.binary_location = binary
-    for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND"):
+    for flag in (*OFFLINE, *flags):
         options.add_argument(flag)
+    if logs:
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     return webdriver.Chrome(options=options, service=Service(driver))
 
 
@@ -193,7 +194,7 @@ def check(reader: PdfReader, titles: list[str]) -> None:
                 raise Unprintable(f"page {number}: a link leads nowhere: {link.get('/Dest', address)}")
 
 
-def write(parts: list[Part], file: Path, browser: webdriver.Chrome) -> PdfReader:
+def write(parts: Parts, file: Path, browser: webdriver.Chrome) -> PdfReader:
     """Print these parts of the book to a file, and check it. Raises Unprintable."""
     html, titles = join(parts)
     data = printed(html, file.with_suffix(".html"), browser)
@@ -207,7 +208,7 @@ def main() -> int:
     start = time.monotonic()
     try:
         with chromium() as browser:
-            reader = write(contents(), PDF, browser)
+            reader = write(build.parts(), PDF, browser)
     except Unprintable as error:
         print(f"make pdf: FAILED: {error}", file=sys.stderr)
         return 1

@@ -15,9 +15,30 @@ function fit() {
     if (box.textContent.split("\n").length <= 12) box.style.breakInside = "avoid";
     if (shares[i] < 1) box.style.fontSize = `${Math.max(size(box) * shares[i] * 0.99, 8.75)}px`;
   });
+  for (const text of all("main p")) if (text.offsetHeight < 70) text.style.breakInside = "avoid"; // up to three lines
+  for (const box of all(".admonition, details:not(.hide)")) if (box.offsetHeight < 130) box.style.breakInside = "avoid";
   for (const box of all('main table, mjx-container[display="true"]'))
     for (let tries = 0; tries < 5 && box.scrollWidth > box.parentElement.clientWidth; tries++)
       box.style.fontSize = `${size(box) * Math.min(0.98, box.parentElement.clientWidth / box.scrollWidth)}px`;
+}
+
+// Coloured without an element for each word of code, which would be an object of the tagged PDF, three times as large.
+function colour(box, rules) {
+  const pieces = [];
+  for (let texts = document.createTreeWalker(box, NodeFilter.SHOW_TEXT), end = 0; texts.nextNode();) {
+    const startOffset = end, text = texts.currentNode;
+    end += text.length;
+    pieces.push([getComputedStyle(text.parentElement).color, {startOffset, endOffset: end}]);
+  }
+  box.textContent = box.textContent;
+  for (const [colour, range] of pieces) {
+    const name = `rgb-${colour.match(/\d+/g).join("-")}`, text = box.firstChild;
+    if (!CSS.highlights.has(name)) {
+      rules.insertRule(`::highlight(${name}) { color: ${colour}; }`);
+      CSS.highlights.set(name, new Highlight());
+    }
+    CSS.highlights.get(name).add(new StaticRange({startContainer: text, endContainer: text, ...range}));
+  }
 }
 
 function isCut(e) {
@@ -39,6 +60,9 @@ const tell = (e) => `${e.closest(".chapter")?.id}: ${e.tagName} ${e.className} $
   .replace(/\s+/g, " ");
 
 Promise.all([document.fonts.ready, window.MathJax?.startup?.promise]).then(() => {
+  const rules = new CSSStyleSheet();
+  document.adoptedStyleSheets.push(rules);
+  for (const box of all("main pre")) colour(box, rules);
   fit();
   const bad = [...all("main *").filter(isCut), ...all('img, .math, a[href^="#"]').filter(isMissing)];
   done(bad.filter(innermost).map(tell));

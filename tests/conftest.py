@@ -2,7 +2,6 @@
 
 import os
 import runpy
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -75,39 +74,6 @@ def start(lab, tmp_path, monkeypatch, run_file):
     """Function that runs a start file of `lab` in a directory of its own."""
     monkeypatch.chdir(tmp_path)
     return lambda name, *arguments: run_file(lab / name, *arguments)
-
-
-def _chromium() -> tuple[str | None, str | None]:
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    return browser, shutil.which("chromedriver")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    """Chromium without a network but this machine's own address, driven by selenium."""
-    binary, driver = _chromium()
-    if not (binary and driver):
-        message = "pages not looked at: no Chromium with chromedriver here (Debian: chromium chromium-driver)"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message, pytrace=False)
-        pytest.skip(message)
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = binary
-    for flag in (
-        "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-        "--disable-background-networking", "--disable-component-update", "--disable-sync",
-        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # what a reader without a network sees
-        f"--user-data-dir={tmp_path_factory.mktemp('profile')}",
-    ):  # fmt: skip
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    chrome = webdriver.Chrome(options=options, service=Service(driver))
-    chrome.set_page_load_timeout(60)
-    yield chrome
-    chrome.quit()
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,13 @@ def _copy(app, exception):
             shutil.copyfile(source / part, target / part)
 
 
+def _only_where_needed(app, page, template, context, doctree):
+    """Sphinx loads MathJax, 0.8 MB, even where only chapters below a page have formulas."""
+    if not app.env.get_domain("math").data["has_equations"].get(page):
+        context["script_files"][:] = [file for file in context["script_files"] if "mathjax" not in str(file).lower()]
+
+
 def setup(app):
+    app.connect("html-page-context", _only_where_needed, priority=900)  # after Sphinx's own
     app.connect("build-finished", _copy)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

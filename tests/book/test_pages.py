@@ -27,6 +27,10 @@ def test_page_exists(html, page):
     assert article(html, page).find("h1"), "no title"
 
 
+def test_mathjax_is_loaded_where_formulas_are(html, page):
+    assert bool(soup(html / page).head.select("script[src*=mathjax]")) == bool(article(html, page).select(".math"))
+
+
 def test_no_traceback(html, page):
     """A failure that a chapter shows on purpose carries the tag raises-exception, and is marked as such."""
     for output in article(html, page).select(".cell_output .output"):

@@ -3,21 +3,24 @@
 import io
 import re
 
+import build
 import pdf
 import pytest
 from bs4 import BeautifulSoup
-from chapters import REPO, code_cells, documents, executed, is_notebook
+from chapters import REPO, code_cells, executed, is_notebook
 from pypdf import PdfReader
 
 pytestmark = pytest.mark.browser
 
-# Long code, figures with folded code, formulas, a figure in steps, wide tables, stubs and hints, references.
+# Long code, figures with folded code, formulas, a figure in steps, wide and long tables, stubs and hints, commands,
+# references.
 CHAPTERS = [
     "book/index",
     "book/1-cifar10/training",
     "labs/cifar10/lab",
     "book/2-migration/operators",
     "book/3-thor/natural-gradient",
+    "book/appendix/cli",
     "book/appendix/references",
 ]
 MARGIN, TOP, FOOT = 51, 780, 45  # points: beside the text, above it (running heads), below it (page numbers)
@@ -34,7 +37,7 @@ def title(document: str) -> str:
 
 @pytest.fixture(scope="module")
 def parts():
-    some = [(caption, [document for document in found if document in CHAPTERS]) for caption, found in pdf.contents()]
+    some = [(caption, [document for document in found if document in CHAPTERS]) for caption, found in build.parts()]
     return [part for part in some if part[1]]
 
 
@@ -84,10 +87,6 @@ def outline(entries) -> list:
         else:
             found.append((re.sub(r"^[\d.]+ ", "", entry.title), []))
     return found
-
-
-def test_every_document_of_the_book_is_printed():
-    assert [document for _, found in pdf.contents() for document in found] == documents()
 
 
 def test_outline_has_parts_with_their_chapters(reader, parts):
@@ -157,6 +156,45 @@ def test_text_stays_between_the_margins(pieces):
         code = [piece for piece in page if "Mono" in piece["font"]]
         ends = [(piece["text"], piece["x"] + 0.6 * piece["size"] * len(piece["text"].rstrip())) for piece in code]
         assert [end for end in ends if end[1] > right] == []
+
+
+def test_code_is_coloured_without_an_element_for_each_word(reader):
+    """Each would be an object of the file: 108,000 in the whole book, two thirds of its bytes."""
+    objects = [found for found in map(reader.get_object, reader.xref[0]) if isinstance(found, dict)]
+    assert 0 < [found.get("/S") for found in objects].count("/NonStruct") < 80 * len(reader.pages)
+    colours = set()
+
+    def keep(operator, operands, *_):
+        if operator == b"rg":
+            colours.add(tuple(round(255 * float(part)) for part in operands))
+
+    for page in reader.pages:
+        page.extract_text(visitor_operand_before=keep)
+    assert colours >= {(0x67, 0x30, 0xC5), (0x00, 0x62, 0x2F), (0x7F, 0x47, 0x07)}  # keywords, strings, numbers
+
+
+def test_a_long_table_repeats_its_head(browser, tmp_path):
+    rows = "".join(f"<tr><td>{number}</td></tr>" for number in range(100))
+    article = BeautifulSoup(f"<article><h1>A</h1><table><tr><th>head</th></tr>{rows}</table></article>", "html.parser")
+    _, text = pdf.chapter("a", article.article, {"a"})
+    printed = PdfReader(io.BytesIO(pdf.printed(f"<body><main>{text}</main></body>", tmp_path / "page.html", browser)))
+    assert len(printed.pages) > 1
+    assert ["head" in page.extract_text() for page in printed.pages] == [True] * len(printed.pages)
+
+
+def test_a_figure_in_steps_names_them(text):
+    places = [text.find(f"Step{number}") for number in (0, 1, 2, 3, 5, 12)]
+    assert -1 not in places and places == sorted(places)
+
+
+def test_references_stand_beside_their_labels(pieces):
+    notes = [piece["x"] for page in pieces for piece in page if piece["text"].startswith("Cited in")]
+    assert len(notes) > 20 and min(notes) > MARGIN + 60
+
+
+def test_contents_of_a_page_keep_their_words(reader):
+    first = pdf.page_numbers(reader)["book/appendix/cli"]
+    assert squeezed("compare convert doctor") in squeezed(reader.pages[first - 1].extract_text())
 
 
 def test_formulas_are_drawn(pieces, text):

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import jupytext
 import nbformat
-import yaml
 
 REPO = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPO / "book"))
@@ -19,19 +18,7 @@ EXECUTED = REPO / "_build" / "executed"
 
 def documents() -> list[str]:
     """Every page of the book, as _toc.yml names it (no suffix), in reading order."""
-
-    def walk(node):
-        if isinstance(node, dict):
-            for key, value in node.items():
-                if key in ("root", "file"):
-                    yield value
-                else:
-                    yield from walk(value)
-        elif isinstance(node, list):
-            for entry in node:
-                yield from walk(entry)
-
-    return list(walk(yaml.safe_load((REPO / "_toc.yml").read_text(encoding="utf-8"))))
+    return [document for _, documents in build.parts() for document in documents]
 
 
 def is_notebook(document: str) -> bool:
