@@ -28,7 +28,7 @@ UNWATCHED = {".git", ".venv", "_build", "data", "runs", "work", "__pycache__"}
 LONGEST = (
     "tests/distributed/test_training.py", "tests/parity/test_parity.py", "tests/cloud/test_rehearsal.py",
     "tests/unit/test_imagenet_lab.py", "tests/unit/test_resume.py", "tests/thor/test_thor_training.py",
-    "tests/cloud/test_copying_killed.py", "tests/distributed/test_two_as_one.py", "tests/cloud/test_hosts.py",
+    "tests/cloud/test_copying_killed.py", "tests/cloud/test_hosts.py",
     "tests/grading/test_labs.py", "tests/grading/test_class.py", "tests/grading/test_batch.py",
     "tests/grading/test_hostile.py", "tests/grading/test_execution.py", "tests/grading/test_handed_in.py",
     "_build/executed/labs/imagenet/lab.ipynb", "_build/executed/labs/thor/lab.ipynb",
