@@ -109,9 +109,17 @@ def test_evaluation_of_the_plain_network(reference):
     assert (result["images"], result["accuracy"]) == (50, reference.summary["accuracy"])
 
 
-def test_interrupted_and_resumed(create, reference, monkeypatch):
-    """Behind a step whose update no checkpoint has seen, in the second epoch."""
-    run, append = create("interrupted"), callbacks.append_line
+def test_killed_interrupted_and_resumed(create, reference, repo_root, monkeypatch):
+    """Each time behind a step whose update no checkpoint has seen.
+
+    By SIGKILL in a process of its own: what goes on has factors and inverses as of the checkpoint at step 4. Then in
+    the second epoch.
+    """
+    run, append = create("stopped"), callbacks.append_line
+    command = [sys.executable, "-c", DIE, str(run.path), str(Path(__file__).parent)]
+    done = subprocess.run(command, cwd=repo_root, capture_output=True, text=True, timeout=300)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert run.history()[-1]["update"] == 7 and state(run)["step"] == 4
 
     def append_then_stop(file, record):
         append(file, record)
@@ -122,17 +130,6 @@ def test_interrupted_and_resumed(create, reference, monkeypatch):
         patch.setattr(callbacks, "append_line", append_then_stop)
         training.train(run, progress=False)
     assert run.history()[-1]["update"] == 17 and state(run)["step"] == 16 and not run.complete
-    training.train(run, progress=False)
-    require_equal(run, reference)
-
-
-def test_killed_and_resumed(create, reference, repo_root):
-    """In a process of its own, by SIGKILL: what goes on has factors and inverses as of the checkpoint at step 4."""
-    run = create("killed")
-    command = [sys.executable, "-c", DIE, str(run.path), str(Path(__file__).parent)]
-    done = subprocess.run(command, cwd=repo_root, capture_output=True, text=True, timeout=300)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert run.history()[-1]["update"] == 7 and state(run)["step"] == 4
     training.train(run, progress=False)
     require_equal(run, reference)
 
