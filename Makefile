@@ -27,7 +27,7 @@ unexport PYTHONHOME PYTHONPATH
 PIP := $(BIN)/python -m pip install -qq --progress-bar off --retries 5 --timeout 60
 # Several test processes, a file's tests in one of them, files in the order of tests/conftest.py (and not by how many
 # tests they have). Parity with the deepest networks leaves a process with gigabytes; so grading, where memory is used
-# up on purpose, begins with new ones.
+# up on purpose, begins with new ones. Tests of the code often wait, for a server or a launch: one process more.
 PARALLEL := -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=600 --nbval-sanitize-with=tests/notebooks/sanitize.cfg
 
@@ -74,7 +74,8 @@ test: $(SAMPLE_STAMP) $(TORCH_STAMP) ## style, units, book, notebooks, pages (AR
 	}; \
 	stage "style (ruff)" $(BIN)/ruff check .; \
 	units() { $(BIN)/python -m pytest $(PARALLEL) "$$@" $(ARGS) || $(if $(ARGS),[ $$? = 5 ],false); }; \
-	stage "code (pytest)" units tests --ignore=tests/notebooks --ignore=tests/book --ignore=tests/grading; \
+	more=$$($(BIN)/python -c 'from labkit.runtime import cores; print(min(4, cores() + 1))'); \
+	stage "code (pytest)" units -n $$more tests --ignore=tests/notebooks --ignore=tests/book --ignore=tests/grading; \
 	stage "grading (pytest)" units tests/grading; \
 	stage "book (warnings are errors)" $(BIN)/python book/build.py; \
 	if [ $$status = 0 ] || [ -f _build/.complete ]; then \

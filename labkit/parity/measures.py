@@ -67,9 +67,10 @@ def difference(name, reference, candidate, tolerance, by="max_rel", floor=0.0) -
 def differences(name, reference: dict, candidate: dict, tolerance, by="max_rel") -> Difference:
     """Compare arrays of the same names: the worst one speaks for all. A name on one side only is a difference."""
     each = []
-    sizes = (np.abs(np.asarray(value, np.float64)) for value in reference.values())
-    largest = max((float(size[np.isfinite(size)].max(initial=0.0)) for size in sizes), default=0.0)
-    floor = NOISE * largest if by == "cosine" else 0.0
+    floor = 0.0
+    if by == "cosine":
+        sizes = (np.abs(np.asarray(value, np.float64)) for value in reference.values())
+        floor = NOISE * max((float(size[np.isfinite(size)].max(initial=0.0)) for size in sizes), default=0.0)
     for key in dict.fromkeys([*reference, *candidate]):
         if key in reference and key in candidate:
             each.append(difference(key, reference[key], candidate[key], tolerance, by, floor))

@@ -12,14 +12,14 @@ from swift import environment
 
 from labkit.runtime import die_with_parent
 
-PART = 5 << 20  # the least that the server takes
+PART = 2 << 20  # the least that the server takes: swift.py
 BIG = random.Random(0).randbytes(2 * PART + 12345)  # three parts
 LARGE = random.Random(1).randbytes(7 * PART + 12345)  # eight parts
 FORKS = multiprocessing.get_context("forkserver")  # of a process that has imported the SDK, which takes a second
 FORKS.set_forkserver_preload(["obs", "labkit.cloud"])
 SHA = "0123456789abcdef" * 4
 TEXT = b"one two three four five"
-BLOCK = bytes(range(256)) * (5 << 12)  # PART bytes
+BLOCK = bytes(range(256)) * (2 << 12)  # PART bytes
 TREE = {"a.txt": b"a", "empty": b"", "deep/er/b.bin": bytes(range(256)),
         "ä ö/日本 🙂 &<>'\".txt": b"unicode", "big": BIG}  # fmt: skip
 

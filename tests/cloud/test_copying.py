@@ -303,7 +303,7 @@ def test_verify(direct, bucket, tmp_path):
 @pytest.mark.parametrize("part, known", [(LIKELY_PARTS[0], True), (LIKELY_PARTS[1], True), (6 << 20, False)])
 def test_an_object_in_parts_by_another_tool(direct, bucket, tmp_path, part, known):
     """It has no SHA-256; parts of a likely size tell that it is the same, and nothing that it is another."""
-    content = BIG + BIG[: 3 << 20]
+    content = (4 * BIG)[: 13 << 20]
     (tmp_path / "k").write_bytes(content)
     upload = direct.client.initiateMultipartUpload(bucket, "k").body.uploadId
     parts = [content[begin : begin + part] for begin in range(0, len(content), part)]

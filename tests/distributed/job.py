@@ -1,31 +1,18 @@
 """A start file for the tests: trains a small network into OUT; one rank may do something bad after a step.
 
-python job.py OUT DATA [RANK STEP raise|die|kill]: raise an error, be killed, kill the launch
+python job.py OUT DATA [RANK STEP raise|die]: raise an error, be killed
 """
 
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
-import psutil
 from mindspore import nn
 
 from labkit import callbacks, recipe, runtime, training
 
 SETTINGS = ("data.batch_size=20", "data.flip=0.5", "epochs=2", "checkpoint_steps=3", "all_reduce_fusion=[1,3]")
-
-
-def launcher():
-    """Process id of `labkit launch`, which started msrun, which started the worker that this is the child of."""
-    return psutil.Process().parents()[2].pid
-
-
-ACTIONS = {
-    "die": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "kill": lambda: os.kill(launcher(), signal.SIGKILL),
-}
 
 
 def small_network(recipe):
@@ -44,18 +31,22 @@ def act(rank, step, action):
         if (runtime.ranks()[0], run_context.original_args().cur_step_num) == (rank, step):
             if action == "raise":
                 raise ArithmeticError("planted")
-            ACTIONS[action]()
-            time.sleep(600)  # until the end reaches this process as well
+            os.kill(os.getpid(), signal.SIGKILL)
 
     callbacks.HistoryCallback.measured = measured_then_act
 
 
-if __name__ == "__main__":
+def train(out, data):
+    """Train the small network into a Run, or go on with it."""
     training.create_network = small_network
-    out, data, *bad = sys.argv[1:]
-    if bad:
-        act(int(bad[0]), int(bad[1]), bad[2])
     asked = recipe.load(recipe.find("cifar10"), "sample", (f"data.folder={data}", *SETTINGS))
     run = training.start(Path(out), asked, ("lab", "profile", "data.folder"))
     print(f"job of rank {runtime.ranks()[0]}", flush=True)
     training.train(run, progress=False)
+
+
+if __name__ == "__main__":
+    out, data, *bad = sys.argv[1:]
+    if bad:
+        act(int(bad[0]), int(bad[1]), bad[2])
+    train(out, data)

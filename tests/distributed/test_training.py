@@ -1,8 +1,10 @@
-"""Trainings of two processes: what a Run of them holds, and how they end when something goes wrong."""
+"""Trainings of two processes: what a Run of them holds, how they end when something goes wrong, and what one would do.
+
+By msrun and MindSpore's AllReduce they do what one process does.
+"""
 
 import json
 import re
-import signal
 
 import mindspore as ms
 import numpy as np
@@ -72,70 +74,6 @@ def test_evaluation_is_that_of_the_checkpoint(trained):
     assert (result["images"], result["accuracy"]) == (50, run.summary["accuracy"])
 
 
-def test_a_killed_launch_that_goes_on(job, labkit, place):
-    """It is killed in one go after step 8; in the end nothing of it is to be seen."""
-    whole = job("whole")
-    assert whole.returncode == 0, whole.stderr
-    assert whole.stdout.startswith("job of rank 0\n") and "job of rank 1" not in whole.stdout
-    killed = job("again", 1, 8, "kill")
-    assert killed.returncode == -signal.SIGKILL
-    assert labkit.left(seconds=60) == []  # the system tells each that its parent is gone
-    run, again = (runs.open_run(place / name) for name in ("whole", "again"))
-    assert not again.complete and len(again.steps()) in (7, 8)  # rank 0 may not have written its last line yet
-    resumed = job("again")
-    assert resumed.returncode == 0, resumed.stderr
-    assert again.evaluations() == run.evaluations()
-    assert [r["step"] for r in again.steps()] == [r["step"] for r in run.steps()] == list(range(1, STEPS + 1))
-    assert [r["loss"] for r in again.steps()] == [r["loss"] for r in run.steps()]
-    expected, found = (ms.load_checkpoint(str(one.checkpoint)) for one in (run, again))
-    assert expected.keys() == found.keys()
-    for name in expected.keys() - {"history_bytes"}:  # the history tells the seconds of each step too
-        np.testing.assert_array_equal(found[name].asnumpy(), expected[name].asnumpy(), err_msg=name)
-
-
-def test_thor_in_two_processes(labkit, place, together):
-    """Its steps, updates and evaluation are in the Run; each process inverts a part, and both have all inverses."""
-    settings = (f"data.folder={place / 'data'}", *SETTINGS[:3], SETTINGS[4], "max_steps=4", "rival=null")
-    chosen = [f"--set={setting}" for setting in (*settings, "optimizer.update_interval=3")]
-    done = labkit.run("launch", "-n", 2, "--device-target", "CPU", "train", "thor", "--out", "thor", *chosen)
-    assert done.returncode == 0, done.stdout + done.stderr
-    run = runs.open_run(place / "thor")
-    assert run.processes == 2 and [record["step"] for record in run.steps()] == [1, 2, 3, 4]
-    assert [record["update"] for record in run.updates()] == [1, 4]
-    kept = {name: p.asnumpy() for name, p in ms.load_checkpoint(str(run.checkpoint)).items()}
-    renewed = run.updates()[-1]["inverted"]
-    assert renewed
-    damping = run.recipe.optimizer.damping * run.recipe.optimizer.damping_decay ** (4 / (STEPS // 2) / 10)
-    for name in renewed:
-        for kind in ("a", "g"):
-            factor, inverse = (kept[f"thor.{name}.{part}_{kind}"].astype(np.float64) for part in ("factor", "inverse"))
-            identity = np.broadcast_to(np.eye(factor.shape[-1]), factor.shape)
-            rows = factor.any(axis=-1)  # not those of the padding
-            product = (factor + damping**0.5 * identity) @ inverse
-            np.testing.assert_allclose(product[rows], identity[rows], atol=0.01, err_msg=f"{name} {kind}")
-    assert training.evaluate(run)["accuracy"] == run.summary["accuracy"]
-
-
-def test_worker_that_raises(job, labkit, place):
-    done = job("raised", 1, 2, "raise")
-    assert done.returncode == 1
-    first, *rest = done.stderr.splitlines()
-    assert first.startswith("Error: worker_1 ended with exit status 1; the end of ") and "worker_1.log" in first
-    assert rest[-1].strip() == "ArithmeticError: planted"
-    assert "worker_0" not in done.stderr
-    assert labkit.left() == []
-    assert len(runs.open_run(place / "raised").steps()) in (1, 2)
-
-
-def test_worker_that_is_killed(job, labkit):
-    done = job("killed", 1, 2, "die")
-    assert done.returncode == 137  # as a shell has it: 128 and SIGKILL
-    assert done.stderr.startswith("Error: worker_1 was killed (SIGKILL); the end of ")
-    assert "    job of rank 1" in done.stderr.splitlines()
-    assert "Traceback" not in done.stderr
-    assert labkit.left() == []
-
-
 def test_other_number_of_processes(trained, labkit, place):
     """A Run of two goes on in two."""
     half = place / "half"
@@ -149,3 +87,89 @@ def test_other_number_of_processes(trained, labkit, place):
         assert done.stderr == f"Error: half: number of processes: began with 2, cannot go on with {count}\n"
     assert not (half / "logs").exists()
     assert json.loads((half / "provenance.json").read_text())["processes"] == 2
+
+
+def test_worker_that_raises(job, labkit, place):
+    done = job("raised", 1, 2, "raise")
+    assert done.returncode == 1
+    first, *rest = done.stderr.splitlines()
+    assert first.startswith("Error: worker_1 ended with exit status 1; the end of ") and "worker_1.log" in first
+    assert rest[-1].strip() == "ArithmeticError: planted"
+    assert "worker_0" not in done.stderr
+    assert labkit.left() == []
+    assert len(runs.open_run(place / "raised").steps()) in (1, 2)
+
+
+# -- The same as one process -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def results(labkit, here, place, together):
+    """What together.py writes: of one process, and of each of two."""
+    two, folder = together
+    one = labkit.run("launch", "-n", 1, here / "together.py", folder, place / "data")
+    _, stderr = two.communicate(timeout=300)
+    assert (one.returncode, two.returncode) == (0, 0), one.stderr + stderr
+    return {
+        name: dict(np.load(folder / f"{name}.npz")) for name in ("1-0", "2-0", "2-1")
+    } | {
+        (ranks, fusion): [json.loads(line)["loss"] for line in (folder / f"{ranks}-{fusion}.jsonl").open()]
+        for ranks in (1, 2) for fusion in ("None", "[1, 3]")
+    }  # fmt: skip
+
+
+def test_a_killed_worker_and_a_launch_that_goes_on(job, results, labkit, place):
+    """It is killed after step 8; in the end nothing of it is to be seen."""
+    killed = job("again", 1, 8, "die")
+    assert killed.returncode == 137  # as a shell has it: 128 and SIGKILL
+    assert killed.stderr.startswith("Error: worker_1 was killed (SIGKILL); the end of ")
+    assert "    job of rank 1" in killed.stderr.splitlines()
+    assert "Traceback" not in killed.stderr
+    assert labkit.left() == []
+    run, again = (runs.open_run(place / name) for name in ("together/whole", "again"))
+    assert not again.complete and len(again.steps()) in (7, 8)  # rank 0 may not have written its last line yet
+    resumed = job("again")
+    assert resumed.returncode == 0, resumed.stderr
+    assert resumed.stdout.startswith("job of rank 0\n") and "job of rank 1" not in resumed.stdout
+    assert again.evaluations() == run.evaluations()
+    assert [r["step"] for r in again.steps()] == [r["step"] for r in run.steps()] == list(range(1, STEPS + 1))
+    assert [r["loss"] for r in again.steps()] == [r["loss"] for r in run.steps()]
+    expected, found = (ms.load_checkpoint(str(one.checkpoint)) for one in (run, again))
+    assert expected.keys() == found.keys()
+    for name in expected.keys() - {"history_bytes"}:  # the history tells the seconds of each step too
+        np.testing.assert_array_equal(found[name].asnumpy(), expected[name].asnumpy(), err_msg=name)
+
+
+def test_two_with_batch_4_are_one_with_batch_8(results):
+    """The mean of the losses at each step, and the weights after the last."""
+    one, two = results["1-0"]["plain"], results["2-0"]["plain"]
+    assert len(results[1, "None"]) == 6
+    np.testing.assert_allclose(results[2, "None"], results[1, "None"], rtol=1e-5)
+    np.testing.assert_allclose(two, one, atol=1e-5)
+    assert results[1, "None"][-1] < 0.99 * results[1, "None"][0]  # it learns, so the weights did change
+
+
+def test_ranks_stay_equal(results):
+    for name in ("plain", "fused"):
+        np.testing.assert_array_equal(results["2-0"][name], results["2-1"][name])
+
+
+def test_fusion_changes_no_result(results):
+    np.testing.assert_array_equal(results[2, "[1, 3]"], results[2, "None"])
+    np.testing.assert_array_equal(results["2-0"]["fused"], results["2-0"]["plain"])
+
+
+def test_shards_are_disjoint_and_complete(results):
+    """In both epochs, in another order in the second; 200 images, 2 x 10 at a time."""
+    first, second = (
+        np.concatenate([results[f"2-{rank}"]["number"].reshape(2, 100)[epoch] for rank in (0, 1)]) for epoch in (0, 1)
+    )
+    assert sorted(first) == sorted(second) == list(range(200))
+    assert not np.array_equal(first, second)
+    assert sorted(results["1-0"]["number"][:200]) == list(range(200))
+
+
+def test_ranks_augment_each_in_its_own_way(results):
+    crops = [np.stack([results[f"2-{rank}"][name] for name in ("row", "column")]) for rank in (0, 1)]
+    assert (crops[0] != crops[1]).mean() > 0.2
+    assert all(len(np.unique(crop)) > 1 for crop in crops)

@@ -1,5 +1,7 @@
 """What N processes do together, written to FOLDER as RANKS-RANK.npz: two with batch 4 do the same as one with 8.
 
+Several train the Run of job.py as well, FOLDER/whole.
+
 python together.py FOLDER DATA
 """
 
@@ -7,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import job
 import mindspore as ms
 import mindspore.dataset as ds
 import numpy as np
@@ -58,6 +61,8 @@ runtime.setup(1)
 rank, ranks = runtime.ranks()
 result = {"plain": weights(None), "fused": weights([1, 3])}
 result["number"], result["row"], result["column"] = stream()
+if ranks > 1:
+    job.train(folder / "whole", data)
 if rank == 0 and ranks > 1:
     time.sleep(32)  # as in a long evaluation: the others wait, and do not give up
 runtime.wait_for_all()

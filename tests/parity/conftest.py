@@ -1,8 +1,16 @@
 """What the parity tests share: a small image folder, and one comparison of each ResNet."""
 
 import pytest
+from threadpoolctl import threadpool_limits
 
 from labkit.parity import Setting, compare_resnets, write_photographs
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """For PyTorch and numpy: where test processes have all cores, more threads of each wait for one another."""
+    with threadpool_limits(1):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,6 @@
 """Weights from PyTorch to MindSpore and back: every name, every value; what does not fit is refused whole."""
 
 import os
-import subprocess
-import sys
 
 import mindspore as ms
 import numpy as np
@@ -143,22 +141,19 @@ def test_half_precision_becomes_float32(tmp_path):
 
 
 def convert(*arguments):
-    return subprocess.run(
-        [sys.executable, "-c", "from labkit.cli import main; main()", "convert", *map(str, arguments)],
-        capture_output=True, text=True,
-    )  # fmt: skip
+    return CliRunner().invoke(main, ["convert", *map(str, arguments)])
 
 
 def test_convert_both_ways(tmp_path):
     state = random_state("resnet18")
     write_state(tmp_path / "a.pth", state)
     done = convert("resnet18", tmp_path / "a.pth", tmp_path / "b.ckpt", "--num-classes", 7)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.output
     assert set(ms.load_checkpoint(str(tmp_path / "b.ckpt"))) == set(
         create_resnet("resnet18", 7, "imagenet").parameters_dict()
     )
     done = convert("resnet18", tmp_path / "b.ckpt", tmp_path / "c.pth", "--num-classes", 7)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.output
     back = read_state(tmp_path / "c.pth")
     for key, value in state.items():
         np.testing.assert_array_equal(back[key], value)
@@ -180,7 +175,7 @@ def test_convert_says_what_is_wrong(tmp_path, arguments, says):
     write_state(tmp_path / "a.pth", random_state("resnet18"))
     (tmp_path / "a.ckpt").write_bytes(b"nothing")
     paths = [tmp_path / a if str(a).startswith(("a.", "b.", "none.")) else a for a in arguments]
-    done = CliRunner().invoke(main, ["convert", *map(str, paths)])
+    done = convert(*paths)
     assert done.exit_code == 1 and len(done.stderr.strip().splitlines()) == 1, done.output
     assert says in done.stderr
     assert not (tmp_path / "b.ckpt").exists() and not (tmp_path / "b.pth").exists()

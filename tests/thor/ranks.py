@@ -1,5 +1,7 @@
 """What N processes do with THOR, written to FOLDER as RANKS-RANK.npz: two with batch 4 do the same as one with 8.
 
+Then they train the Run that is in the folder, FOLDER/run, with a small network.
+
 python ranks.py FOLDER
 """
 
@@ -9,9 +11,10 @@ from pathlib import Path
 import mindspore as ms
 import numpy as np
 from mindspore import nn
-from small import cross_entropy, step_of, tensor
+from small import cross_entropy, small_network, step_of, tensor
 
-from labkit import runtime
+from labkit import run as runs
+from labkit import runtime, training
 
 UPDATE = [True, False, True, True, False, True]
 # Blocks of at most 8: one of 4 rows, two of 5, four of 7, eight of 8, so that the ranks have some to fill up.
@@ -41,4 +44,7 @@ def train(rank, ranks):
 if __name__ == "__main__":
     runtime.setup(1)
     here, count = runtime.ranks()
-    np.savez(Path(sys.argv[1]) / f"{count}-{here}.npz", **train(here, count))
+    folder = Path(sys.argv[1])
+    np.savez(folder / f"{count}-{here}.npz", **train(here, count))
+    training.create_network = small_network
+    training.train(runs.open_run(folder / "run"), progress=False)

@@ -1,4 +1,7 @@
-"""Data-parallel: two processes, with factors averaged and the inversion shared out, do what one process does."""
+"""Data-parallel: two processes, with factors averaged and the inversion shared out, do what one process does.
+
+In the same two a Run is trained.
+"""
 
 from pathlib import Path
 
@@ -6,23 +9,41 @@ import mindspore as ms
 import numpy as np
 import pytest
 import ranks
+from small import small_network, write_noise
 
-from labkit import launch
+from labkit import launch, training
+from labkit import recipe as recipes
+from labkit import run as runs
 from labkit.runtime import in_mode
 
 pytestmark = pytest.mark.slow
 
 
+SETTINGS = (
+    "data.batch_size=20", "data.flip=0.5", "epochs=2", "max_steps=4", "optimizer.update_interval=3", "rival=null",
+)  # fmt: skip
+EPOCH_STEPS = 5  # 200 images, 2 x 20 at a time
+
+
 @pytest.fixture(scope="module")
-def results(tmp_path_factory, repo_root):
-    """What one process ends with, and each of two."""
+def launched(tmp_path_factory, repo_root):
+    """The folder in which two processes were."""
     folder = tmp_path_factory.mktemp("ranks")
+    write_noise(folder / "data")
+    recipe = recipes.load(repo_root / "labs/thor/recipe.yaml", "sample", (f"data.folder={folder / 'data'}", *SETTINGS))
+    runs.create(folder / "run", recipe)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(repo_root))
         launch.launch([str(Path(ranks.__file__)), str(folder)], 2, folder / "logs", device="CPU")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def results(launched):
+    """What one process ends with, and each of two."""
     with in_mode(ms.GRAPH_MODE):
         one = ranks.train(0, 1)
-    return [one, *(dict(np.load(folder / f"2-{rank}.npz")) for rank in (0, 1))]
+    return [one, *(dict(np.load(launched / f"2-{rank}.npz")) for rank in (0, 1))]
 
 
 def test_two_with_batch_4_are_one_with_batch_8(results):
@@ -46,3 +67,24 @@ def test_ranks_agree_bit_by_bit(results):
 def test_the_trace_rule_had_something_to_decide(results):
     inverted = np.array(results[0]["inverted"])
     assert inverted.shape == (4, 2) and inverted[0].all() and not inverted.all()
+
+
+def test_a_run_of_two_processes(launched, monkeypatch):
+    """Steps, updates and evaluation are in it; each process inverts a part, and both have all inverses."""
+    run = runs.open_run(launched / "run")
+    assert run.processes == 2 and [record["step"] for record in run.steps()] == [1, 2, 3, 4]
+    assert [record["update"] for record in run.updates()] == [1, 4]
+    kept = {name: p.asnumpy() for name, p in ms.load_checkpoint(str(run.checkpoint)).items()}
+    renewed = run.updates()[-1]["inverted"]
+    assert renewed == ["0", "4"]
+    damping = run.recipe.optimizer.damping * run.recipe.optimizer.damping_decay ** (4 / EPOCH_STEPS / 10)
+    for name in renewed:
+        for kind in ("a", "g"):
+            factor, inverse = (kept[f"thor.{name}.{part}_{kind}"].astype(np.float64) for part in ("factor", "inverse"))
+            identity = np.broadcast_to(np.eye(factor.shape[-1]), factor.shape)
+            rows = factor.any(axis=-1)  # not those of the padding
+            product = (factor + damping**0.5 * identity) @ inverse
+            np.testing.assert_allclose(product[rows], identity[rows], atol=0.01, err_msg=f"{name} {kind}")
+    monkeypatch.setattr(training, "create_network", small_network)
+    with in_mode(ms.GRAPH_MODE):
+        assert training.evaluate(run)["accuracy"] == run.summary["accuracy"]

@@ -8,12 +8,11 @@ from pathlib import Path
 import mindspore as ms
 import numpy as np
 import pytest
-from mindspore import nn
+from small import small_network, write_noise
 
 from labkit import callbacks, training
 from labkit import recipe as recipes
 from labkit import run as runs
-from labkit.networks import mixed_precision
 from labkit.runtime import in_mode
 
 pytestmark = pytest.mark.slow
@@ -22,7 +21,7 @@ DIE = """
 import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-import test_thor_training as test
+from small import small_network
 from labkit import callbacks, training
 from labkit.run import open_run
 append = callbacks.append_line
@@ -31,7 +30,7 @@ def append_then_die(file, record):
     if record.get("update") == 7:
         os.kill(os.getpid(), signal.SIGKILL)
 callbacks.append_line = append_then_die
-training.create_network = test.small_network
+training.create_network = small_network
 training.train(open_run(Path(sys.argv[1])), progress=False)
 """
 STEPS, EPOCHS = 10, 2  # 200 images in batches of 20
@@ -41,21 +40,11 @@ SETTINGS = (
 )  # fmt: skip
 
 
-def small_network(recipe):
-    """Instead of a ResNet: compiles in a second."""
-    net = nn.SequentialCell(nn.Conv2d(3, 4, 3, stride=4), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dense(256, 10))
-    return mixed_precision(net, recipe.amp_level)
-
-
 @pytest.fixture(scope="module")
 def create(tmp_path_factory, repo_root):
     """Function that makes a Run on 200 + 50 images of noise: its name, further settings."""
-    folder, rng = tmp_path_factory.mktemp("training"), np.random.default_rng(0)
-    (folder / "data").mkdir()
-    for name, images in [*((f"data_batch_{i}.bin", 40) for i in range(1, 6)), ("test_batch.bin", 50)]:
-        records = rng.integers(0, 256, (images, 3073), dtype=np.uint8)
-        records[:, 0] = np.arange(images) % 10
-        (folder / "data" / name).write_bytes(records.tobytes())
+    folder = tmp_path_factory.mktemp("training")
+    write_noise(folder / "data")
 
     def create(name, *settings):
         chosen = (f"data.folder={folder / 'data'}", *SETTINGS, *settings)
@@ -120,9 +109,17 @@ def test_evaluation_of_the_plain_network(reference):
     assert (result["images"], result["accuracy"]) == (50, reference.summary["accuracy"])
 
 
-def test_interrupted_and_resumed(create, reference, monkeypatch):
-    """Behind a step whose update no checkpoint has seen, in the second epoch."""
-    run, append = create("interrupted"), callbacks.append_line
+def test_killed_interrupted_and_resumed(create, reference, repo_root, monkeypatch):
+    """Each time behind a step whose update no checkpoint has seen.
+
+    By SIGKILL in a process of its own: what goes on has factors and inverses as of the checkpoint at step 4. Then in
+    the second epoch.
+    """
+    run, append = create("stopped"), callbacks.append_line
+    command = [sys.executable, "-c", DIE, str(run.path), str(Path(__file__).parent)]
+    done = subprocess.run(command, cwd=repo_root, capture_output=True, text=True, timeout=300)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert run.history()[-1]["update"] == 7 and state(run)["step"] == 4
 
     def append_then_stop(file, record):
         append(file, record)
@@ -133,17 +130,6 @@ def test_interrupted_and_resumed(create, reference, monkeypatch):
         patch.setattr(callbacks, "append_line", append_then_stop)
         training.train(run, progress=False)
     assert run.history()[-1]["update"] == 17 and state(run)["step"] == 16 and not run.complete
-    training.train(run, progress=False)
-    require_equal(run, reference)
-
-
-def test_killed_and_resumed(create, reference, repo_root):
-    """In a process of its own, by SIGKILL: what goes on has factors and inverses as of the checkpoint at step 4."""
-    run = create("killed")
-    command = [sys.executable, "-c", DIE, str(run.path), str(Path(__file__).parent)]
-    done = subprocess.run(command, cwd=repo_root, capture_output=True, text=True, timeout=300)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert run.history()[-1]["update"] == 7 and state(run)["step"] == 4
     training.train(run, progress=False)
     require_equal(run, reference)
 

@@ -102,13 +102,12 @@ def assert_onnx_is_equal(run, file, x):
     assert error < 1e-4
 
 
-@pytest.mark.parametrize("batch_size, size", [(1, 64), (3, 48)])
-def test_onnx_gives_the_same_logits(resnet18, tmp_path, batch_size, size):
+def test_onnx_gives_the_same_logits(resnet18, tmp_path):
     """With batch norm in evaluation mode: an image's logits do not depend on the others, and statistics stay."""
-    x = images(batch_size, size)
+    x = images(3, 48)
     assert_onnx_is_equal(resnet18, tmp_path / "net.onnx", x)
     one = tmp_path / "one.onnx"
-    export(resnet18.recipe, resnet18.checkpoint, one, "onnx", image_size=size)
+    export(resnet18.recipe, resnet18.checkpoint, one, "onnx", image_size=48)
     together = run_onnx(tmp_path / "net.onnx", x)
     np.testing.assert_allclose(run_onnx(one, x[:1]), together[:1], rtol=1e-4, atol=1e-5)
 
@@ -119,7 +118,7 @@ def test_onnx_gives_the_same_logits(resnet18, tmp_path, batch_size, size):
     [
         ("network.name=resnet50", "network.stem=imagenet", "network.num_classes=1000"),
         ("network.name=resnet20", "network.fast_gradient=true", "data.image_size=32"),
-        ("network.name=resnet18", "network.stem=imagenet", "amp_level=O2"),
+        ("network.name=resnet8", "amp_level=O2", "data.image_size=32"),
     ],
 )
 def test_onnx_of_other_networks(make, tmp_path, settings):
