@@ -13,7 +13,7 @@ REFERENCE, INK, PAPER = "#666666", "#222222", "#FFFFFF"
 # The same thing has the same colour in every figure. What is not named here takes COLOURS in turn.
 COLOUR_OF = {
     "MindSpore": BLUE, "labkit": BLUE, "PyTorch": REFERENCE, "target": REFERENCE,
-    "momentum": BLUE, "gradient": BLUE, "THOR": GREEN, "thor": GREEN, "natural": GREEN, "Newton": VERMILION,
+    "momentum": BLUE, "gradient": PURPLE, "Newton": VERMILION, "natural": GREEN, "THOR": GREEN, "thor": GREEN,
     "right": BLUE, "wrong": VERMILION,  # what should be, and the defect or the exception beside it
 }  # fmt: skip
 MARKERS = ("o", "s", "^", "D", "v", "P")  # beside the colour, for who does not see it

@@ -1,5 +1,7 @@
 """labkit.plots: what stands where on the axes."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from labkit import plots
 from labkit import recipe as recipes
 from labkit import run as runs
 from labkit.callbacks import append_line
+from labkit.runtime import REPO
 
 
 @pytest.fixture
@@ -79,6 +82,17 @@ def test_what_has_a_colour_keeps_it_beside_any_other():
         assert list(found) == names and found["THOR"] == plots.COLOUR_OF["THOR"]
         assert len(set(found.values())) == len(names)
     assert list(plots.colour_of("abcdefgh").values()) == [*plots.COLOURS, *plots.COLOURS[:2]]
+
+
+def test_optimizers_have_a_colour_each_and_the_live_figure_the_same():
+    methods = {name: plots.COLOUR_OF[name] for name in ("momentum", "gradient", "Newton", "THOR")}
+    assert len(set(methods.values())) == len(methods)
+    assert plots.COLOUR_OF["natural"] == methods["THOR"]
+    style = (REPO / "book/_static/interactive/interactive.css").read_text(encoding="utf-8")
+    light = style.split("html[data-theme", 1)[0]
+    for method in ("gradient", "momentum", "natural"):
+        (colour,) = re.findall(rf"\.c-{method} {{ --colour: var\((--\w+)\); }}", style)
+        assert f"{colour}: {plots.COLOUR_OF[method]};" in light, method
 
 
 def test_labels_stand_at_their_lines_and_apart():
