@@ -62,7 +62,7 @@ pdf: book ## build the book, print it as one PDF, _build/pdf/resnet50-on-mindspo
 	@$(BIN)/python book/pdf.py
 
 test: $(SAMPLE_STAMP) $(TORCH_STAMP) ## style, units, book, notebooks, pages (ARGS=... goes to the pytest of the code)
-	-@$(BIN)/python -m compileall -q labkit # as in env, for sources that have changed since; what is no Python, stages tell
+	-@$(BIN)/python -m compileall -q labkit # as in env, for sources that have changed since; a syntax error is told by the stages
 	@status=0; report=; \
 	export TMPDIR=$$(mktemp -d); trap 'rm -rf "$$TMPDIR"' EXIT; \
 	stage() { \
