@@ -48,8 +48,7 @@ env: $(ENV_STAMP) ## create .venv with everything in it (new one by another Pyth
 	@echo "environment: .venv, $$($(BIN)/python --version); command line: .venv/bin/labkit"
 
 torch: $(TORCH_STAMP) ## install PyTorch as well: what part 2 and the tests compare with
-	@echo "PyTorch: $$($(BIN)/python -c 'import torch; print(torch.__version__)'), in .venv;" \
-	  "the next \`make book\` executes all chapters again, part 2 live"
+	@echo "PyTorch: $$($(BIN)/python -c 'import torch; print(torch.__version__)'), in .venv"
 
 sample: $(SAMPLE_STAMP) ## make the environment and the small offline data set, data/sample
 
@@ -63,7 +62,7 @@ pdf: book ## build the book, print it as one PDF, _build/pdf/resnet50-on-mindspo
 	@$(BIN)/python book/pdf.py
 
 test: $(SAMPLE_STAMP) $(TORCH_STAMP) ## style, units, book, notebooks, pages (ARGS=... goes to the pytest of the code)
-	@$(BIN)/python -m compileall -q labkit # as in env, for sources that have changed since
+	-@$(BIN)/python -m compileall -q labkit # as in env, for sources that have changed since; a syntax error is told by the stages
 	@status=0; report=; \
 	export TMPDIR=$$(mktemp -d); trap 'rm -rf "$$TMPDIR"' EXIT; \
 	stage() { \
@@ -147,6 +146,7 @@ $(TORCH_STAMP): requirements-torch.txt $(ENV_STAMP)
 	@echo "make torch: installing PyTorch into .venv: 0.2 GB (CPU build) or several GB (CUDA build)"
 	@$(PIP) -r requirements-torch.txt -c constraints.txt
 	@$(PIP) --no-deps $(TORCHVISION)
+	@echo "make torch: the next \`make book\` executes all chapters again, part 2 live"
 	@touch $@
 
 $(BENCH_STAMP): requirements-bench.txt $(TORCH_STAMP)

@@ -79,6 +79,24 @@ def start(lab, tmp_path, monkeypatch, run_file):
     return lambda name, *arguments: run_file(lab / name, *arguments)
 
 
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """Chromium without a network but this machine's own address, driven by selenium."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(REPO / "book")
+        import pdf
+    try:
+        chrome = pdf.chromium(f"--user-data-dir={tmp_path_factory.mktemp('profile')}", logs=True)
+    except pdf.Unprintable as missing:
+        message = f"pages not looked at: {missing}"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message, pytrace=False)
+        pytest.skip(message)
+    chrome.set_page_load_timeout(60)
+    yield chrome
+    chrome.quit()
+
+
 @pytest.fixture(scope="session")
 def litter():
     """A function: what runs have left behind in the project until now."""

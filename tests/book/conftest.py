@@ -1,6 +1,5 @@
 """The built book, for the tests of its pages."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -12,7 +11,6 @@ HTML = REPO / "_build" / "html"
 sys.path.insert(0, str(REPO / "tests" / "notebooks"))
 
 from chapters import documents  # noqa: E402
-from pdf import Unprintable, chromium  # noqa: E402 (chapters adds its folder)
 
 
 def pages() -> list[str]:
@@ -31,18 +29,3 @@ def html() -> Path:
     if not (REPO / "_build" / ".complete").exists():
         pytest.fail("the last book build failed or never ran: run `make book` (`make test` does)", pytrace=False)
     return HTML
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    """Chromium without a network but this machine's own address, driven by selenium."""
-    try:
-        chrome = chromium(f"--user-data-dir={tmp_path_factory.mktemp('profile')}", logs=True)
-    except Unprintable as missing:
-        message = f"pages not looked at: {missing}"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message, pytrace=False)
-        pytest.skip(message)
-    chrome.set_page_load_timeout(60)
-    yield chrome
-    chrome.quit()

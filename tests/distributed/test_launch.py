@@ -253,14 +253,25 @@ def test_logs_of_a_failed_launch_stay(labkit, script, tmp_path):
     assert done.stderr == f"Error: worker_0 ended with exit status 3; the end of {log}: (empty)\n"
 
 
+KILLING = """
+import labkit, os, pathlib, psutil, time
+ready = pathlib.Path({ready!r})
+if os.environ["RANK_ID"] == "0":
+    ready.touch()  # from `import labkit` on it is told of its parent's end, and not before
+else:
+    while not ready.exists():
+        time.sleep(0.05)
+    psutil.Process().parents()[{between}].kill()
+time.sleep(600)
+"""
+
+
 @pytest.mark.parametrize("by_msrun", [False, True])
-def test_a_killed_launch_leaves_nothing(labkit, script, write, by_msrun):
+def test_a_killed_launch_leaves_nothing(labkit, script, write, tmp_path, by_msrun):
     """The system tells each process that its parent is gone. Under msrun: of a worker, labkit.worker and msrun."""
-    between = 2 if by_msrun else 0
-    kill = "import labkit, os, signal, time, psutil\n"
-    kill += f"if os.environ['RANK_ID'] == '1': psutil.Process().parents()[{between}].send_signal(signal.SIGKILL)\n"
+    kill = script(KILLING.format(ready=str(tmp_path / "ready"), between=2 if by_msrun else 0))
     cards = () if by_msrun else ("--rank-table", write(table(("10.0.0.1", [0, 1]))))
-    done = labkit.run("launch", "-n", 2, *cards, script(kill + "time.sleep(600)"))
+    done = labkit.run("launch", "-n", 2, *cards, kill)
     assert done.returncode == -signal.SIGKILL
     assert labkit.left(seconds=60) == []
 

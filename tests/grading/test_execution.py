@@ -105,7 +105,7 @@ def test_a_cell_of_the_masters_that_dies_is_the_fault_of_the_answer_before_it(ed
 
 @in_both
 def test_the_time_for_all_cells(edited, executed):
-    lab = edited("grading.yaml", "time_limit: 5\ntotal_time: 60", "time_limit: 60\ntotal_time: 7")
+    lab = edited("grading.yaml", "time_limit: 5\ntotal_time: 60", "time_limit: 60\ntotal_time: 8")
     found = executed(lab, triangle="import time\ntime.sleep(1000)")
     assert found["stopped"] == "time"
     assert found["cells"]["answer-triangle"]["outcome"] == "timed out"
