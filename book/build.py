@@ -279,7 +279,7 @@ def build(environment: dict[str, str]) -> int:
     COMPLETE.unlink(missing_ok=True)
 
     if first:
-        print("make book: executing the chapters, about 15 minutes on two free cores; the next build takes seconds")
+        print("make book: executing the chapters, about 10 minutes on two free cores; the next build takes seconds")
     start = time.monotonic()
     os.environ.clear()
     os.environ.update(environment)
