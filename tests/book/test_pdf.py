@@ -149,6 +149,15 @@ def test_no_line_of_code_or_output_is_missing(text):
     assert [line for line in lines if squeezed(line) not in text] == []
 
 
+def test_code_longer_than_the_paper_is_wide_is_wrapped(browser, tmp_path):
+    lines = [f"{number:03}" * 50 for number in range(25)]
+    style = f'<link rel="stylesheet" href="{(REPO / "book" / "print.css").as_uri()}">'
+    page = f"<head>{style}</head><body><main><pre>{chr(10).join(lines)}</pre></main></body>"
+    reader = PdfReader(io.BytesIO(pdf.printed(page, tmp_path / "page.html", browser)))
+    text = squeezed("".join(page.extract_text() for page in reader.pages))
+    assert [line for line in lines if line not in text] == []
+
+
 def test_text_stays_between_the_margins(pieces):
     right = 210 / 25.4 * 72 - MARGIN + 1
     for page in pieces:
