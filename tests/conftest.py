@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 REPO = Path(__file__).resolve().parent.parent
@@ -51,6 +52,21 @@ def sample_data() -> Path:
     if not folder.is_dir():
         subprocess.run([sys.executable, REPO / "data_scripts" / "cifar10.py", "sample"], check=True)
     return folder
+
+
+@pytest.fixture(scope="session")
+def write_noise():
+    """Function that writes 200 + 50 images of noise, of so many classes, into a new folder as CIFAR-10 has them."""
+
+    def write_noise(folder, classes=10):
+        folder.mkdir()
+        rng = np.random.default_rng(0)
+        for name, images in [*((f"data_batch_{i}.bin", 40) for i in range(1, 6)), ("test_batch.bin", 50)]:
+            records = rng.integers(0, 256, (images, 3073), dtype=np.uint8)
+            records[:, 0] = np.arange(images) % classes
+            (folder / name).write_bytes(records.tobytes())
+
+    return write_noise
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """What the tests of THOR share: a loss with a known gradient, one measuring step, and the truth in float64 numpy.
 
-For whole trainings a small network and images of noise.
+For whole trainings a small network.
 
 All of numpy's formulas are written out here, with a loop for each output position; nothing comes from labkit.
 """
@@ -61,16 +61,6 @@ def small_network(recipe):
     """Instead of a ResNet: compiles in a second."""
     net = nn.SequentialCell(nn.Conv2d(3, 4, 3, stride=4), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dense(256, 10))
     return mixed_precision(net, recipe.amp_level)
-
-
-def write_noise(folder):
-    """200 + 50 images of noise as CIFAR-10 has them."""
-    folder.mkdir()
-    rng = np.random.default_rng(0)
-    for name, images in [*((f"data_batch_{i}.bin", 40) for i in range(1, 6)), ("test_batch.bin", 50)]:
-        records = rng.integers(0, 256, (images, 3073), dtype=np.uint8)
-        records[:, 0] = np.arange(images) % 10
-        (folder / name).write_bytes(records.tobytes())
 
 
 # -- The truth --------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 import ranks
-from small import small_network, write_noise
+from small import small_network
 
 from labkit import launch, training
 from labkit import recipe as recipes
@@ -26,7 +26,7 @@ EPOCH_STEPS = 5  # 200 images, 2 x 20 at a time
 
 
 @pytest.fixture(scope="module")
-def launched(tmp_path_factory, repo_root):
+def launched(tmp_path_factory, repo_root, write_noise):
     """The folder in which two processes were."""
     folder = tmp_path_factory.mktemp("ranks")
     write_noise(folder / "data")

@@ -8,7 +8,7 @@ from pathlib import Path
 import mindspore as ms
 import numpy as np
 import pytest
-from small import small_network, write_noise
+from small import small_network
 
 from labkit import callbacks, training
 from labkit import recipe as recipes
@@ -41,7 +41,7 @@ SETTINGS = (
 
 
 @pytest.fixture(scope="module")
-def create(tmp_path_factory, repo_root):
+def create(tmp_path_factory, repo_root, write_noise):
     """Function that makes a Run on 200 + 50 images of noise: its name, further settings."""
     folder = tmp_path_factory.mktemp("training")
     write_noise(folder / "data")

@@ -43,15 +43,10 @@ QUICK += [f"grading.{module.name}" for module in pkgutil.iter_modules(grading.__
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory, repo_root):
+def place(tmp_path_factory, write_noise):
     """A working directory with a small data set (200 + 50 images) in `data`."""
     folder = tmp_path_factory.mktemp("cli")
-    (folder / "data").mkdir()
-    rng = np.random.default_rng(0)
-    for name, images in [*((f"data_batch_{i}.bin", 40) for i in range(1, 6)), ("test_batch.bin", 50)]:
-        records = rng.integers(0, 256, (images, 3073), dtype=np.uint8)
-        records[:, 0] = np.arange(images) % 9  # no image of the last class
-        (folder / "data" / name).write_bytes(records.tobytes())
+    write_noise(folder / "data", classes=9)  # no image of the last class
     return folder
 
 

@@ -115,16 +115,11 @@ callbacks.append_line = append_then_act
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory, repo_root):
+def start(tmp_path_factory, repo_root, write_noise):
     """Function that starts `labkit train` on a small data set: arguments and, before it, Python of one's own."""
     folder = tmp_path_factory.mktemp("resume")
     data = folder / "data"
-    data.mkdir()
-    rng = np.random.default_rng(0)
-    for name, images in [*((f"data_batch_{i}.bin", 40) for i in range(1, 6)), ("test_batch.bin", 50)]:
-        records = rng.integers(0, 256, (images, 3073), dtype=np.uint8)
-        records[:, 0] = np.arange(images) % 10
-        (data / name).write_bytes(records.tobytes())
+    write_noise(data)
     settings = (
         f"data.folder={data}", "data.batch_size=20", "data.flip=0.5", f"epochs={EPOCHS}", "checkpoint_steps=4",
     )
