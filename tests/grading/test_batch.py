@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -107,7 +108,8 @@ def test_a_class_is_graded(graded):
     assert verdicts["bob"] == ["not done"] * 3
     assert results["eve"]["problem"].startswith("eve.ipynb: damaged")
     assert "6 graded, A tiny lab" in output and "eve: eve.ipynb: damaged" in output and str(Path("out")) in output
-    assert "ann" in errors and "6/6" in errors
+    graded_last = re.findall(r" 6/6 .*, (\w+)\]", errors)  # the bar skips the names of those that end together
+    assert graded_last and set(graded_last) <= POINTS.keys() - {"eve"}, errors
 
 
 @pytest.mark.slow
