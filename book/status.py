@@ -189,7 +189,7 @@ def looked_at(what: str, look, *arguments) -> list[Line]:
 
 
 def main() -> int:
-    looks = (environment, data, book, pdf, records)
+    looks = (records, environment, data, book, pdf)  # what is to be done stands beside the last line
     lines = [line for look in looks for line in looked_at(look.__name__, look)]
     width = max(len(line.what) for line in lines)
     for line in lines:

@@ -318,7 +318,7 @@ def compare(run, target, out, as_json):
 
     Runs whose recipes differ in the seed only are put together: the median of those that got there is shown. Accuracy
     is measured once an epoch. Seconds are of training alone, without compilation, and hold for a machine that had
-    nothing else to do.
+    nothing else to do. "ms a step" is the mean of its steps; what `labkit train` ends with is their median.
 
     \b
     Example:  labkit compare runs/thor-sample-rival runs/thor-sample

@@ -24,13 +24,22 @@ def parity(network, data, image_size, batch, steps, weights, seed, report):
     \b
     Example:  labkit parity resnet50 --report runs/parity
     """
+    from tqdm import tqdm
+
     from labkit import parity as comparison
 
     folder = data or _photographs()
     setting = comparison.Setting(
         network, folder, image_size=image_size, batch_size=batch, steps=steps, seed=seed, weights=weights
     )
-    found = comparison.compare_resnets(setting)
+    # On a terminal only: PyTorch's steps, and then MindSpore's, of which the first compiles.
+    with tqdm(total=1 + 2 * steps, unit=" steps", leave=False, disable=None, dynamic_ncols=True) as bar:
+
+        def tell(what):
+            bar.set_description(what, refresh=False)
+            bar.update()
+
+        found = comparison.compare_resnets(setting, tell=tell)
     versions = f"PyTorch {found.about['PyTorch']}, MindSpore {found.about['MindSpore']}"
     click.echo(f"{network}, {batch} images of {image_size} pixels, seed {seed}; {versions}")
     click.echo(found.table())
@@ -53,6 +62,8 @@ def clinic(defect, listing, report):
     \b
     Example:  labkit clinic same_padding decay_everywhere
     """
+    from tqdm import tqdm
+
     from labkit import run as runs
     from labkit.parity.clinic import DEFECTS, examine
 
@@ -63,15 +74,16 @@ def clinic(defect, listing, report):
         return
     if report:
         report.parent.mkdir(parents=True, exist_ok=True)  # before minutes of work
-    findings = {}
-    for planted, compared, found in examine(defect or DEFECTS, _photographs()):
+    findings, planting = {}, defect or DEFECTS
+    examined = examine(planting, _photographs())
+    for planted, compared, found in tqdm(examined, total=len(planting), unit=" defects", leave=False, disable=None):
         if not findings:  # not above an error
-            click.echo(f"{'defect':{width}}  {'first stage that differs':24}  first layer")
+            tqdm.write(f"{'defect':{width}}  {'first stage that differs':24}  first layer")
         mark = "" if found["located"] else f"   EXPECTED {planted.stage}, {planted.layer or '-'}"
-        click.echo(f"{planted.name:{width}}  {found['stage'] or 'none':24}  {found['layer'] or '-'}{mark}")
+        tqdm.write(f"{planted.name:{width}}  {found['stage'] or 'none':24}  {found['layer'] or '-'}{mark}")
         stages = [{**stage.as_dict(), "tensors": None} for stage in compared.stages]
         if defect:
-            click.echo(f"\n{compared.table()}\n")
+            tqdm.write(f"\n{compared.table()}\n")
         findings[planted.name] = {**found, "table": compared.table(), "stages": stages, "about": compared.about}
     if report:
         runs.write_whole(report, json.dumps(findings, indent=1) + "\n")

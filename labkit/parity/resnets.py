@@ -141,10 +141,11 @@ def torch_momentum(net, lr):
     return torch().optim.SGD(groups, lr=lr, momentum=MOMENTUM)
 
 
-def compare_resnets(setting: Setting, plant=None) -> Report:
+def compare_resnets(setting: Setting, plant=None, tell=None) -> Report:
     """One step and a short training of a ResNet in both frameworks.
 
-    plant: changes the pair before each comparison, (reference, candidate) -> None: how the clinic puts its defects in.
+    plant: changes the pair before each comparison, (reference, candidate) -> None: how the clinic puts its defects in;
+    tell: called with what comes next, before the one step and before each step of the short training.
     Raises NoTorchError, DataError, WeightsError; LabkitError for an unknown network.
     """
     if setting.network not in NETWORKS:
@@ -167,6 +168,8 @@ def compare_resnets(setting: Setting, plant=None) -> Report:
             plant(*sides)
         return sides
 
+    if tell:
+        tell("one step")
     for batch in range(min(TRIES, count)):
         report = compare_step(*pair(batch))
         wrong = {stage.name for stage in report.stages if not stage.ok}
@@ -175,7 +178,7 @@ def compare_resnets(setting: Setting, plant=None) -> Report:
     if setting.steps:
         reference, candidate = pair(lr=setting.lr, scale=TRAINING_SCALE)
         batches = [theirs[step % count] for step in range(setting.steps)]
-        stage, losses = compare_trajectory(reference, candidate, batches)
+        stage, losses = compare_trajectory(reference, candidate, batches, tell=tell)
         report.stages.append(stage)
         report.losses = losses
     report.about = {

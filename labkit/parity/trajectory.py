@@ -32,12 +32,22 @@ def mindspore_losses(side, batches) -> list[float]:
         ]
 
 
-def compare_trajectory(reference, candidate, batches, tolerance=Tolerances.trajectory) -> tuple[Difference, dict]:
+def compare_trajectory(
+    reference, candidate, batches, tolerance=Tolerances.trajectory, tell=None
+) -> tuple[Difference, dict]:
     """Train both sides on the same batches; the stage, and the losses {"pytorch": [...], "mindspore": [...]}.
 
-    max_rel is the largest relative difference of the losses of a step.
+    max_rel is the largest relative difference of the losses of a step. `tell`, if given, is called before each step
+    with the framework's name.
     """
-    theirs, ours = torch_losses(reference, batches), mindspore_losses(candidate, batches)
+
+    def told(framework):
+        for batch in batches:
+            if tell:
+                tell(framework)
+            yield batch
+
+    theirs, ours = torch_losses(reference, told("PyTorch")), mindspore_losses(candidate, told("MindSpore"))
     a, b = np.array(theirs), np.array(ours)
     errors = np.abs(a - b)
     relative = float((errors / np.abs(a)).max())

@@ -142,7 +142,9 @@ def test_own_trajectory_and_its_modes():
     before = ms.get_context("mode")
     reference, candidate = own_pair()
     batches = [(np.roll(reference.images, step, 0), np.roll(reference.labels, step)) for step in range(20)]
-    stage, losses = compare_trajectory(reference, candidate, batches)
+    told = []
+    stage, losses = compare_trajectory(reference, candidate, batches, tell=told.append)
+    assert told == ["PyTorch"] * 20 + ["MindSpore"] * 20
     assert stage.ok and stage.max_rel < 1e-4 and len(losses["mindspore"]) == 20
     assert losses["mindspore"][-1] < losses["mindspore"][0]
     assert ms.get_context("mode") == before
