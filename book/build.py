@@ -223,14 +223,13 @@ def _execute_one(chapter):
     from jupyter_cache import get_cache
     from jupyter_cache.base import CacheBundleIn
     from jupyter_cache.executors.utils import single_nb_execution
-    from nbclient.exceptions import DeadKernelError
 
     seconds = yaml.safe_load((REPO / "_config.yml").read_text(encoding="utf-8"))["execute"]["timeout"]  # a cell
     logging.getLogger("traitlets").setLevel(logging.CRITICAL)  # the traceback comes from Sphinx
     notebook, name = read(chapter), chapter.relative_to(REPO)
     try:
         done = single_nb_execution(notebook, cwd=str(chapter.parent), timeout=seconds, allow_errors=False)
-    except DeadKernelError as error:
+    except RuntimeError as error:  # the kernel died, or did not start
         return f"FAILED {name}: {error}"
     if not done.err:
         bundle = CacheBundleIn(notebook, str(chapter), data={"execution_seconds": done.time})

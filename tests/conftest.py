@@ -108,7 +108,8 @@ def browser(tmp_path_factory):
         if os.environ.get("CI") == "true":
             pytest.fail(message, pytrace=False)
         pytest.skip(message)
-    chrome.set_page_load_timeout(60)
+    chrome.set_page_load_timeout(300)
+    chrome.set_script_timeout(300)  # an audit of axe-core is one script
     yield chrome
     chrome.quit()
 

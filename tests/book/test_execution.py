@@ -28,6 +28,6 @@ def test_every_page_with_code_is_there_in_order(rows):
 def test_each_has_its_time_and_ended_as_meant(rows):
     taken = [seconds(row[1].get_text()) for row in rows]
     assert sum(taken[:-1]) == pytest.approx(taken[-1], abs=len(taken))  # each is rounded
-    assert min(taken) >= 1
+    assert sum(taken[:-1]) > 30
     assert {row[3].get_text() for row in rows[:-1]} == {"as meant"}
     assert all(re.fullmatch(r"20\d\d-\d\d-\d\d", row[2].get_text()) for row in rows[:-1])

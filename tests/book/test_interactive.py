@@ -31,6 +31,17 @@ def look(browser, html):
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
+def settle(browser):
+    """Wait for formulas and fonts, which move what a pointer aims at."""
+    browser.execute_async_script(
+        """
+        const done = arguments[0];
+        Promise.all([window.MathJax?.startup.promise, document.fonts.ready])
+          .then(() => requestAnimationFrame(() => done()));
+        """
+    )
+
+
 def pictures(figure):
     """What is drawn, as text."""
     return [picture.get_attribute("innerHTML") for picture in figure.find_elements(By.CSS_SELECTOR, "svg.plot")]
@@ -239,6 +250,7 @@ def test_play_goes_on_and_stops(browser, look):
 
 def test_reader_who_wants_no_motion_sees_the_end_at_once(browser, look):
     figure = look(DESCENT)
+    settle(browser)
     reduced = {"features": [{"name": "prefers-reduced-motion", "value": "reduce"}]}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", reduced)
     figure.find_elements(By.TAG_NAME, "button")[1].click()
@@ -249,6 +261,7 @@ def test_start_can_be_dragged(browser, look):
     from selenium.webdriver import ActionChains
 
     figure = look(DESCENT)
+    settle(browser)
     start = figure.find_element(By.CSS_SELECTOR, ".start")
     browser.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", start)
     before = figure.find_element(By.ID, "gd-first").get_attribute("value")

@@ -1,7 +1,7 @@
 """Run a command and tell what it left behind: python alone.py PORT COMMAND ...
 
 One line of JSON: exit status, connections to PORT of this machine, packets on the loopback interface meanwhile, and
-processes that are left ten seconds later. Started by `unshare --net`, as root, there is no other network, and nobody
+processes that are left a minute later. Started by `unshare --net`, as root, there is no other network, and nobody
 else sends packets.
 """
 
@@ -62,7 +62,7 @@ def _left():
     """Commands that still run; Python's resource tracker needs a moment to see that its program has ended."""
     import psutil
 
-    _, alive = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=10)
+    _, alive = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=60)
     return [" ".join(child.cmdline()) for child in alive]
 
 

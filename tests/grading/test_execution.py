@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 
 import pytest
 
@@ -85,7 +86,7 @@ def test_a_kernel_that_dies_costs_its_task(tiny, executed):
 
 
 def test_a_probe_that_never_ends_costs_its_task(edited, executed):
-    lab = edited("grading.yaml", "title: A schedule", "title: A schedule\n    time_limit: 2")
+    lab = edited("grading.yaml", "title: A schedule", "title: A schedule\n    time_limit: 4")
     found = executed(lab, triangle="import time\ntriangle = lambda *given: time.sleep(1000)", total="total = 50.0")
     assert found["attempts"] == 2
     assert found["cells"]["answer-triangle"] == PASSED
@@ -105,7 +106,7 @@ def test_a_cell_of_the_masters_that_dies_is_the_fault_of_the_answer_before_it(ed
 
 @in_both
 def test_the_time_for_all_cells(edited, executed):
-    lab = edited("grading.yaml", "time_limit: 5\ntotal_time: 60", "time_limit: 60\ntotal_time: 8")
+    lab = edited("grading.yaml", "total_time: 600", "total_time: 20")
     found = executed(lab, triangle="import time\ntime.sleep(1000)")
     assert found["stopped"] == "time"
     assert found["cells"]["answer-triangle"]["outcome"] == "timed out"
@@ -129,14 +130,15 @@ def test_a_broken_environment_is_not_the_learners_fault(tiny, monkeypatch):
 
 @pytest.mark.parametrize("fails", ["import time; time.sleep(1000)", "import os; os._exit(1)", "1 / 0"])
 def test_what_fails_before_any_answer_is_not_the_learners_fault(edited, executed, fails):
-    edited("grading.yaml", "time_limit: 5", "time_limit: 2")
+    edited("grading.yaml", "time_limit: 60", "time_limit: 2")
     lab = edited("lab.md", "batch = 32", f"batch = 32\n{fails}")
     with pytest.raises(execution.ExecutionError, match="^tiny: could not be executed: cell cell-002: "):
         executed(lab)
 
 
 def test_too_little_time_to_reach_an_answer_is_not_the_learners_fault(edited, executed):
-    lab = edited("grading.yaml", "total_time: 60", "total_time: 0.1")
+    edited("grading.yaml", "total_time: 600", "total_time: 0.1")
+    lab = edited("lab.md", "batch = 32", "batch = 32\nimport time\ntime.sleep(100)")
     with pytest.raises(execution.ExecutionError, match="^tiny: could not be executed: cell "):
         executed(lab)
 
@@ -174,7 +176,7 @@ def last(stream, kind, content=None, *more, **others):
     return send(stream, kind, content, *more, **others)
 session.send = last
 """
-    lab = edited("grading.yaml", "time_limit: 5", "time_limit: 30")
+    lab = edited("grading.yaml", "title: Steps\n    time_limit: 5", "title: Steps\n    time_limit: 60")
     found = executed(lab, steps=late + "steps = 44")
     assert found["cells"]["answer-steps"] == PASSED
     assert found["values"]["steps"] == {"steps": 44}
@@ -211,7 +213,10 @@ def test_nothing_is_left_behind(tiny, executed, tmp_path, monkeypatch):
     before = set(os.listdir("/dev/shm"))
     executed(tiny)
     assert not list(tmp_path.iterdir())
-    assert set(os.listdir("/dev/shm")) == before
+    deadline = time.monotonic() + 30
+    while not (now := set(os.listdir("/dev/shm"))) <= before and time.monotonic() < deadline:
+        time.sleep(0.2)  # other tests' processes have files there too, for a moment
+    assert now <= before
 
 
 @pytest.mark.slow

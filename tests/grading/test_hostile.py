@@ -50,7 +50,7 @@ def lab(tmp_path_factory):
     tasks = "".join(
         f"  {task}: {{title: T, values: {{value: {{points: 1}}, drawn: {{points: 1}}}}}}\n" for task in TASKS
     )
-    limits = "time_limit: 6\ntotal_time: 120\nmemory: 500\nprocesses: 60\n"
+    limits = "time_limit: 60\ntotal_time: 600\nmemory: 500\nprocesses: 60\n"
     (folder / "grading.yaml").write_text(f"title: Hostile\nseed: 3\n{limits}tasks:\n{tasks}")
     return load("hostile", folder)
 
@@ -237,7 +237,7 @@ def test_what_never_ends(attacked):
         "a": "while True:\n    try:\n        while True:\n            pass\n    except BaseException:\n        pass",
         "c": "import time\ntry:\n    time.sleep(1000)\nexcept KeyboardInterrupt:\n    VALUE = 42",
         "h": "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)",
-    }, seconds=3)  # fmt: skip
+    }, seconds=6)  # fmt: skip
     assert found == dict.fromkeys("ach", ("timed out", 0))
     assert attacked.executed["attempts"] == 4
 

@@ -62,7 +62,7 @@ def test_memory(run):
 
 
 def test_memory_that_processes_share_counts_once(run):
-    code = "import os, time\nkept = bytearray(b'x' * 150_000_000)\nfor _ in range(5):\n    if os.fork() == 0:\n" \
+    code = "import os, time\nkept = bytearray(b'x') * 150_000_000\nfor _ in range(5):\n    if os.fork() == 0:\n" \
            "        time.sleep(2); os._exit(0)\nfor _ in range(5): os.wait()\nprint('done')"  # fmt: skip
     ended = python(run, code)
     assert (ended.stopped, ended.output) == ("", b"done\n")
@@ -75,14 +75,14 @@ def test_output(run):
 def test_processes(run):
     ended = python(run, "import os, time\nwhile True:\n    if os.fork() == 0: time.sleep(98766.5)")
     assert ended.stopped == "processes" or "BlockingIOError" in ended.message
-    assert not _running("98766.5")
+    _wait(lambda: not _running("98766.5"))
 
 
 def test_a_process_that_leaves_its_group_ends_too(run):
     code = "import os, sys\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n" \
            "        os.execvp('sleep', ['sleep', '98766.5'])"  # fmt: skip
     assert python(run, code).status == 0
-    assert not _running("98766.5")
+    _wait(lambda: not _running("98766.5"))
 
 
 def test_the_environment_is_the_labs_own(run, monkeypatch):
@@ -194,8 +194,8 @@ def _program(file: Path, text):
 
 
 def _running(word):
-    return [process for process in psutil.process_iter(["cmdline"]) if word in str(process.info["cmdline"])
-            and process.status() != psutil.STATUS_ZOMBIE and process.pid != os.getpid()]  # fmt: skip
+    return [process for process in psutil.process_iter(["cmdline", "status"]) if word in str(process.info["cmdline"])
+            and process.info["status"] != psutil.STATUS_ZOMBIE and process.pid != os.getpid()]  # fmt: skip
 
 
 def test_what_every_sandbox_sees_is_no_place_for_a_lab(repo_root, tmp_path, monkeypatch):

@@ -446,7 +446,7 @@ def test_of_several_notebooks_the_one_that_fits_is_taken(tiny, place, scratch, n
 def test_long_markdown_is_read_in_one_pass(read, text):
     began = time.process_time()
     assert read(text.encode(), "ann.md").problem
-    assert time.process_time() - began < 10  # a pattern took hours
+    assert time.process_time() - began < 60  # a pattern took hours
 
 
 def test_more_notebooks_than_anybody_has_are_not_read(place, scratch):

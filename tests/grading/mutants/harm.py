@@ -5,7 +5,7 @@ import dataclasses
 from labkit.grading.lab import Lab
 from tests.grading.mutants import Mutant
 
-SECONDS = 3  # of the cells of a task that is given the endless loop
+SECONDS = 6  # of the cells of a task that is given the endless loop
 HARM = {  # name: (the whole answer cell, its verdict, another that is possible by nature)
     "endless loop": ("while True:\n    pass", "timed out", ""),
     "memory bomb": ("kept = []\nwhile True:\n    kept.append(np.ones(2_000_000))", "crashed", ""),
