@@ -74,10 +74,8 @@ def direct(swift, monkeypatch, tmp_path_factory):
 
 @pytest.fixture
 def through(proxy):
-    """The server behind the proxy, with three seconds for an answer."""
-    store = Store.connect(environment(proxy.url), deadline=20)
-    store.client.timeout = 3
-    return store
+    """The server behind the proxy."""
+    return Store.connect(environment(proxy.url), deadline=20)
 
 
 @pytest.fixture

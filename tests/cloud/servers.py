@@ -18,7 +18,7 @@ def install(home, packages, what):
     with alone(home):
         if not stamp.exists() or stamp.read_text() != wanted:
             shutil.rmtree(home, ignore_errors=True)
-            pip = [binaries / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+            pip = [binaries / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries", "10"]
             for command in ([sys.executable, "-m", "venv", home], [*pip, *packages]):
                 done = subprocess.run(command, capture_output=True, text=True, env=outside())
                 if done.returncode:

@@ -303,7 +303,8 @@ def run_job(stub, bucket, phase, recorded, folder):
         time.sleep(0.02)
     status = stub.jobs["job-1"]["status"]
     status["phase"] = "Running"
-    time.sleep(0.3)
+    while "GET training-jobs/preview" not in stub.operations() and time.monotonic() < end:
+        time.sleep(0.02)  # until this phase has been told: the log is asked for after that
     if recorded:
         run = runs.Run(Path(shutil.copytree(REPO / "labs" / "cifar10" / "runs" / recorded, folder)))
         (run.path / "recipe.yaml").write_text(run.recipe.model_copy(update={"profile": "sample"}).dump())

@@ -76,6 +76,8 @@ def test_uploads_that_are_killed_go_on(swift, direct, through, proxy, bucket, tm
     for number, point in enumerate(points(len(LARGE))):
         key, url = f"k{number}", f"obs://{bucket}/k{number}"
         proxy.clear()
+        if not point:
+            proxy.plant(method="HEAD", stall=60)  # killed before it begins an upload that nobody would know of
         child = start_copy(environment(proxy.url), PART, tmp_path / "large", url)
         kill_when(lambda at=point: proxy.requests() and sum(one.up for one in proxy.requests("PUT")) >= at, child)
         time.sleep(0.1)

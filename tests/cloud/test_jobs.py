@@ -370,14 +370,17 @@ def hears_ctrl_c():
 def test_a_checkpoint_goes_back_at_once(carried, tmp_path, monkeypatch):
     """So a machine that is lost loses little. The history is as long as the checkpoint says, or longer."""
     monkeypatch.setattr(carrying, "PERIOD", 0.02)
+
+    def sent(name):  # once there, a file is replaced as a whole
+        file = tmp_path / "bucket/run" / name
+        return file.read_text() if file.exists() else ""
+
     with carrying.run_folder(carried, True, True) as folder:
         for steps in (1, 2):
             write_run(folder, steps)
             end = time.monotonic() + 30
             while time.monotonic() < end and not (
-                (tmp_path / "bucket/run/checkpoints/latest.ckpt").exists()
-                and there(carried).get("checkpoints/latest.ckpt") == str(steps)
-                and there(carried).get("history.jsonl", "").count("\n") == steps
+                sent("checkpoints/latest.ckpt") == str(steps) and sent("history.jsonl").count("\n") == steps
             ):
                 time.sleep(0.02)
             found = there(carried)

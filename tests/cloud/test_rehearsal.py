@@ -165,12 +165,25 @@ def test_a_job_that_does_not_end_is_ended(uploaded, tmp_path, monkeypatch):
     log = (tmp_path / "b/jobs/mine/log/mine-worker-0.log").read_text()
     child = int(log.partition("child ")[2].split()[0])
     assert log.endswith("not yet\n")
-    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+    assert gone(child)
+
+
+def gone(pid, seconds=30):
+    """Whether the process has ended by then: after SIGKILL it may take a moment."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.02)
+    return False
 
 
 LEAVES = """
 import subprocess
-child = subprocess.Popen(["sleep", "60"])
+child = subprocess.Popen(["sleep", "600"])
 print(f"child {child.pid}\\n" + "x" * 200_000 + "\\nthe end")
 """
 
@@ -179,11 +192,11 @@ def test_what_a_job_leaves_running_is_not_waited_for(uploaded, tmp_path):
     """It holds the other end of the pipe; it is ended."""
     begun, told = time.monotonic(), []
     assert rehearsal.rehearse(uploaded(LEAVES), tell=told.append) == 0
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 300
     log = (tmp_path / "b/jobs/mine/log/mine-worker-0.log").read_text()
     assert log == "".join(told) and log.endswith("x\nthe end\n") and log.count("x") > 200_000
     child = int(log.partition("child ")[2].split()[0])
-    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+    assert gone(child)
 
 
 def test_all_that_a_job_wrote_comes_back(uploaded, tmp_path):

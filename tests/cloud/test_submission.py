@@ -365,11 +365,12 @@ def test_an_interrupted_fetch_goes_on(uploaded, direct, through, proxy, bucket, 
     (folder / "jobs/mine/run/checkpoints/latest.ckpt").write_text("1" * 1000)
     copying.copy(folder / "jobs", f"obs://{bucket}/jobs", store=direct)
     proxy.plant(method="GET", path="latest.ckpt", times=10**6, reset_download=500)
-    through.deadline = 0.5
+    through.deadline = 2
     with pytest.raises(CloudError, match="latest.ckpt: .*given up"):
         submission.fetch(f"obs://{bucket}", "mine", tmp_path / "mine", store=through)
     assert not (tmp_path / "mine").exists() and (tmp_path / ".mine.part/recipe.yaml").exists()
     proxy.clear()
+    through.deadline = 20
     run = submission.fetch(f"obs://{bucket}", "mine", tmp_path / "mine", store=through)
     assert run.checkpoint.read_text() == "1" * 1000 and names(run.path) == ["checkpoints/latest.ckpt", "recipe.yaml"]
     assert not (tmp_path / ".mine.part").exists() and not proxy.requests("GET", "run/recipe.yaml")

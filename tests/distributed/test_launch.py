@@ -256,10 +256,11 @@ def test_logs_of_a_failed_launch_stay(labkit, script, tmp_path):
 KILLING = """
 import labkit, os, pathlib, psutil, time
 ready = pathlib.Path({ready!r})
-if os.environ["RANK_ID"] == "0":
-    ready.touch()  # from `import labkit` on it is told of its parent's end, and not before
+name = os.environ.get("MS_ROLE", "MS_WORKER") + os.environ["RANK_ID"]  # msrun's scheduler is of rank 0, too
+if name != "MS_WORKER1":
+    (ready / name).touch()  # from `import labkit` on it is told of its parent's end, and not before
 else:
-    while not ready.exists():
+    while len(list(ready.iterdir())) < {others}:
         time.sleep(0.05)
     psutil.Process().parents()[{between}].kill()
 time.sleep(600)
@@ -269,7 +270,8 @@ time.sleep(600)
 @pytest.mark.parametrize("by_msrun", [False, True])
 def test_a_killed_launch_leaves_nothing(labkit, script, write, tmp_path, by_msrun):
     """The system tells each process that its parent is gone. Under msrun: of a worker, labkit.worker and msrun."""
-    kill = script(KILLING.format(ready=str(tmp_path / "ready"), between=2 if by_msrun else 0))
+    (tmp_path / "ready").mkdir()
+    kill = script(KILLING.format(ready=str(tmp_path / "ready"), others=1 + by_msrun, between=2 if by_msrun else 0))
     cards = () if by_msrun else ("--rank-table", write(table(("10.0.0.1", [0, 1]))))
     done = labkit.run("launch", "-n", 2, *cards, kill)
     assert done.returncode == -signal.SIGKILL
