@@ -267,7 +267,7 @@ def _find_bad(folder, rows, decode):
     pieces = [rows[start : start + 64] for start in range(0, len(rows), 64)]
     pool = ThreadPoolExecutor(THREADS)
     try:
-        with tqdm(total=len(rows), desc=f"checking {folder}", unit=" images", delay=2, leave=False) as bar:
+        with tqdm(total=len(rows), desc=f"checking {folder}", unit=" images", delay=5, leave=False) as bar:
             for piece, found in zip(
                 pieces, pool.map(lambda piece: [examine(folder / row[0], decode) for row in piece], pieces)
             ):

@@ -152,9 +152,11 @@ def passing_gradient(reference, candidate):
 
 
 def _pipeline(folder, flip=0.5, **options):
-    """A training pipeline in MindData's own operations; `options` are of its reader."""
-    data = ds.ImageFolderDataset(str(Path(folder) / "train"), **options)
-    return data.map([vision.Decode(), vision.RandomHorizontalFlip(flip), vision.HWC2CHW()], "image")
+    """A training pipeline in MindData's own operations, at each call the same; `options` are of its reader."""
+    ds.config.set_seed(0)  # of all ranks: MindData deals the shuffled images out to them by it
+    data = ds.ImageFolderDataset(str(Path(folder) / "train"), num_parallel_workers=1, **options)
+    operations = [vision.Decode(), vision.RandomHorizontalFlip(flip), vision.HWC2CHW()]
+    return data.map(operations, "image", num_parallel_workers=1)  # or a machine's cores would decide what is drawn
 
 
 def flip_by_device(folder, rank, ranks):

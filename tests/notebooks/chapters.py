@@ -1,6 +1,7 @@
 """The chapters that _toc.yml lists, their sources and their executed notebooks."""
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import jupytext
@@ -14,6 +15,7 @@ import learners_version  # noqa: E402 (build adds its folder)
 from build import kernel_environment  # noqa: E402, F401
 
 EXECUTED = REPO / "_build" / "executed"
+TRIES = 3
 
 
 def documents() -> list[str]:
@@ -42,6 +44,14 @@ def executed(document: str):
 
 def code_cells(notebook) -> list:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def with_kernel(start):
+    """What start() returns. A kernel's ports are chosen before it runs: where another process took one, again."""
+    for _ in range(TRIES - 1):
+        with suppress(RuntimeError):
+            return start()
+    return start()
 
 
 def not_run(notebook) -> list[str]:

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from contextlib import suppress
 from pathlib import Path
 from unittest import mock
 
@@ -10,9 +9,8 @@ import nbval.plugin
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from chapters import EXECUTED, REPO, kernel_environment
+from chapters import EXECUTED, REPO, kernel_environment, with_kernel
 
-TRIES = 3  # a kernel's ports are chosen before it starts: another process may have taken one of them meanwhile
 _start, _get = nbval.plugin.RunningKernel, nbval.plugin.IPyNbFile.get_kernel_message
 
 
@@ -20,10 +18,7 @@ def _start_beside_source(kernel_name, cwd=None, **options):
     if cwd and Path(cwd).is_relative_to(EXECUTED):
         cwd = str(REPO / Path(cwd).relative_to(EXECUTED))
     with mock.patch.dict(os.environ, kernel_environment(), clear=True):
-        for _ in range(TRIES - 1):
-            with suppress(RuntimeError):
-                return _start(kernel_name, cwd=cwd, **options)
-        return _start(kernel_name, cwd=cwd, **options)
+        return with_kernel(lambda: _start(kernel_name, cwd=cwd, **options))
 
 
 def _get_on_a_busy_machine(self, timeout=None, stream="iopub"):

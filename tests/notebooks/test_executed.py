@@ -51,7 +51,7 @@ def test_some_outputs_are_compared():
 def _notebook(path: Path, code: str, execute: bool = True):
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code, metadata={"tags": [CHECKED]})])
     if execute:
-        NotebookClient(notebook, kernel_name="python3").execute()
+        chapters.with_kernel(NotebookClient(notebook, kernel_name="python3").execute)
     nbformat.write(notebook, path)
     return notebook
 
@@ -59,8 +59,9 @@ def _notebook(path: Path, code: str, execute: bool = True):
 def _nbval(path: Path) -> subprocess.CompletedProcess:
     options = ["--nbval-lax", "--nbval-current-env", f"--nbval-sanitize-with={SANITIZE}", "-p", "no:cacheprovider"]
     return subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "--rootdir", path.parent, path],
+        [sys.executable, "-m", "pytest", "-p", "conftest", *options, "--rootdir", path.parent, path],
         capture_output=True, text=True, cwd=path.parent, check=False,
+        env={**os.environ, "PYTHONPATH": str(SANITIZE.parent)},
     )  # fmt: skip
 
 

@@ -45,7 +45,8 @@ class Listed(nn.Cell):
 
 def normalised():
     return nn.SequentialCell(
-        nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Dense(4 * 42, 3), nn.BatchNorm1d(3), nn.Dense(3, 2)
+        nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Flatten(),
+        nn.Dense(4 * 42, 3, has_bias=False), nn.BatchNorm1d(3), nn.Dense(3, 2),
     )
 
 

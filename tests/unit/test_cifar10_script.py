@@ -269,12 +269,11 @@ def test_all_mirrors_fail(site, tmp_path):
     nothing(tmp_path)
 
 
-def test_without_a_network_it_ends_at_once(tmp_path):
-    # RFC 6761: names under .invalid are never found. Many tries, so waiting would show.
-    start = time.time()
+def test_without_a_network_it_ends_at_once(tmp_path, monkeypatch):
+    # RFC 6761: names under .invalid are never found.
+    monkeypatch.setattr(script.time, "sleep", lambda seconds: pytest.fail(f"it waits {seconds} s for another try"))
     result = download(tmp_path, "http://one.invalid/a", "http://two.invalid/a", retries=9)
     failed(result, "one.invalid", "two.invalid", "host name not found", "sample")
-    assert time.time() - start < 20
 
 
 def test_silent_server_times_out(site, tmp_path):
@@ -338,7 +337,7 @@ def start(*args):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def wait_for(condition, seconds=20):
+def wait_for(condition, seconds=300):
     end = time.time() + seconds
     while not condition():
         assert time.time() < end, "it did not happen in time"
@@ -346,7 +345,7 @@ def wait_for(condition, seconds=20):
 
 
 def test_killed_download_continues(site, tmp_path):
-    url = site.page("/a", rate=400_000)
+    url = site.page("/a", rate=100_000)
     part = tmp_path / "cifar-10-binary.tar.gz.part"
     args = ["download", "--out", tmp_path, "--md5", MD5, "--url", url]
     process = start(*args)
@@ -364,7 +363,7 @@ def test_killed_download_continues(site, tmp_path):
 
     site.page("/a")
     process = start(*args)
-    stdout, stderr = process.communicate(timeout=30)
+    stdout, stderr = process.communicate(timeout=300)
     assert process.returncode == 0, stderr
     assert "continuing" in stderr and "ready: " in stdout
     good(tmp_path)
@@ -372,18 +371,33 @@ def test_killed_download_continues(site, tmp_path):
     assert site.requests[-1][3] == len(ARCHIVE) - kept
 
 
+DIE_WHILE_UNPACKING = f"""
+import os, shutil, signal, sys
+sys.path.insert(0, {str(SCRIPT.parents[1])!r})
+from data_scripts import cifar10
+
+def half(source, target, *size, copy=shutil.copyfileobj):
+    if str(target.name).endswith("data_batch_3.bin"):
+        target.write(source.read(1000))
+        target.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+    copy(source, target, *size)
+
+shutil.copyfileobj = half
+cifar10.main()
+"""
+
+
 def test_killed_while_unpacking_leaves_no_data(tmp_path):
     source = tmp_path / "big.tar"
-    source.write_bytes(tar_bytes(batches(images=3000), mode="w"))
+    source.write_bytes(ARCHIVE)
     out = tmp_path / "out"
-    process = start("import", source, "--out", out)
-    wait_for(lambda: list(out.glob(".*.unfinished/data_batch_1.bin")))
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    done = subprocess.run([sys.executable, "-c", DIE_WHILE_UNPACKING, "import", source, "--out", out])
+    assert done.returncode == -signal.SIGKILL and list(out.glob(".*.unfinished/data_batch_3.bin"))
     assert not (out / files.FOLDER).exists()
     result = run("import", source, "--out", out)
     assert result.exit_code == 0, result.output
-    assert files.check(out / files.FOLDER).train_images == 15000
+    assert files.check(out / files.FOLDER).train_images == 150
 
 
 # -- import --------------------------------------------------------------------------------------

@@ -146,7 +146,7 @@ def lines(run):
 
 def ended(process, status):
     """What a process printed that ended with this status, or signal."""
-    output = process.communicate(timeout=120)[0]
+    output = process.communicate(timeout=600)[0]
     assert process.returncode == status, output
     return output
 
