@@ -107,7 +107,7 @@ def require_runs(lab: Lab, found: dict[str, bytes], answers: dict[str, str] | No
     from jupyter_client.kernelspec import KernelSpecManager
     from jupyter_client.manager import AsyncKernelManager
     from nbclient import NotebookClient
-    from nbclient.exceptions import CellControlSignal, CellExecutionError, DeadKernelError
+    from nbclient.exceptions import CellControlSignal, CellExecutionError
 
     name = f"lab-{lab.name}"
     environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "LABKIT_DATA")}
@@ -130,7 +130,8 @@ def require_runs(lab: Lab, found: dict[str, bytes], answers: dict[str, str] | No
             cell, what = _failed(notebook), " ".join(f"{error.ename}: {error.evalue}".split())
             whose = "with the solutions, " if answers else "the stub " if labs.answer_of(cell) else ""
             raise LabError(f"{name}.ipynb, {whose}cell {cell.id}: {what}") from None
-        except (CellControlSignal, DeadKernelError) as error:
+        except (CellControlSignal, RuntimeError) as error:  # RuntimeError: the kernel died, or did not start
+            client.km = kernel  # nbclient cleans up once more as the program ends, and takes it for granted
             raise LabError(f"{name}.ipynb: does not run to its end: {error}") from None
     if answers:
         _require_ok(lab, notebook)

@@ -247,6 +247,16 @@ def test_a_check_that_does_not_say_ok_to_the_solutions_is_refused(changed, old, 
     assert f'{SOLVED}: the check says "{said}", and not "ok"' in str(error.value)
 
 
+@pytest.mark.parametrize("code, start", [("import os; os._exit(1)", None), ("", "/nowhere")])
+def test_a_kernel_that_dies_is_one_clear_line(changed, monkeypatch, code, start):
+    """In a cell, or before the first."""
+    found = changed("steps = None  # your answer", code or "steps = None")
+    if start:
+        monkeypatch.setenv("PYTHONHOME", start)
+    with pytest.raises(LabError, match=r"^lab-tiny.ipynb: does not run to its end: (Kernel died|.*kernel.*died)"):
+        release.require_runs(found, handout.files(found))
+
+
 def test_only_the_check_of_a_run_may_be_not_done():
     """It has no answer before it, and the lab a Run."""
 

@@ -389,7 +389,7 @@ cifar10.main()
 
 
 def test_killed_while_unpacking_leaves_no_data(tmp_path):
-    source = tmp_path / "big.tar"
+    source = tmp_path / "mine.tar.gz"
     source.write_bytes(ARCHIVE)
     out = tmp_path / "out"
     done = subprocess.run([sys.executable, "-c", DIE_WHILE_UNPACKING, "import", source, "--out", out])
