@@ -181,7 +181,8 @@ def launch(count, device_target, log_dir, rank_table, command):
     \b
     Example:  labkit launch -n 2 train cifar10 --profile sample
               labkit launch -n 2 train cifar10 --resume
-              labkit launch -n 8 labs/cifar10/train.py --data_url data/cifar-10-batches-bin --train_url out
+              labkit launch -n 8 labs/cifar10/train.py \\
+                  --data_url data/cifar-10-batches-bin --train_url out
     """
     from labkit import launch as launching
     from labkit import rank_tables, runtime

@@ -49,7 +49,8 @@ def submit(lab, profile, bucket, data, settings, flavor, engine, nodes, name, ta
     \b
     Example:  labkit submit cifar10 --target local
               labkit submit cifar10 --bucket obs://my-bucket/course --dry-run
-              labkit submit cifar10 --bucket obs://my-bucket/course --data obs://my-bucket/cifar-10-batches-bin --wait
+              labkit submit cifar10 --bucket obs://my-bucket/course \\
+                  --data obs://my-bucket/cifar-10-batches-bin --wait
     """
     from labkit.cloud import submission as submissions
     from labkit.cloud.place import parse

@@ -73,7 +73,10 @@ function rawMaths() {
 }
 
 const maths = [...document.querySelectorAll('.math')];
-const code = [...article.querySelectorAll('.cell_input pre')].filter(shown);
+// Cells and commands. Outputs may be wider, and so may labkit's files.
+const written = ['bash', 'default', 'sh', 'shell', 'text'].map(language => `.highlight-${language} pre`);
+const code = [...article.querySelectorAll(['.cell_input pre', ...written])]
+  .filter(e => shown(e) && !e.closest('.cell_output'));
 return {
   tooWide: tooWide(),
   spilled: spilled(),
