@@ -141,7 +141,7 @@ def torch_momentum(net, lr):
     return torch().optim.SGD(groups, lr=lr, momentum=MOMENTUM)
 
 
-def compare_resnets(setting: Setting, plant=None, tell=None) -> Report:
+def compare_resnets(setting: Setting, plant=None, tell=lambda what: None) -> Report:
     """One step and a short training of a ResNet in both frameworks.
 
     plant: changes the pair before each comparison, (reference, candidate) -> None: how the clinic puts its defects in;
@@ -168,8 +168,7 @@ def compare_resnets(setting: Setting, plant=None, tell=None) -> Report:
             plant(*sides)
         return sides
 
-    if tell:
-        tell("one step")
+    tell("one step")
     for batch in range(min(TRIES, count)):
         report = compare_step(*pair(batch))
         wrong = {stage.name for stage in report.stages if not stage.ok}

@@ -33,18 +33,17 @@ def mindspore_losses(side, batches) -> list[float]:
 
 
 def compare_trajectory(
-    reference, candidate, batches, tolerance=Tolerances.trajectory, tell=None
+    reference, candidate, batches, tolerance=Tolerances.trajectory, tell=lambda framework: None
 ) -> tuple[Difference, dict]:
     """Train both sides on the same batches; the stage, and the losses {"pytorch": [...], "mindspore": [...]}.
 
-    max_rel is the largest relative difference of the losses of a step. `tell`, if given, is called before each step
-    with the framework's name.
+    max_rel is the largest relative difference of the losses of a step. tell: called before each step with the
+    framework's name.
     """
 
     def told(framework):
         for batch in batches:
-            if tell:
-                tell(framework)
+            tell(framework)
             yield batch
 
     theirs, ours = torch_losses(reference, told("PyTorch")), mindspore_losses(candidate, told("MindSpore"))
