@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from chapters import documents
+from settling import settle
 
 WIDTHS = {"desktop": 1280, "phone": 390}
 SCHEMES = ("light", "dark")
@@ -23,13 +24,6 @@ MOST_BYTES = 1_500_000  # of all that a page loads
 NO_CHAPTERS = ["search.html", "genindex.html"]
 
 pytestmark = pytest.mark.browser
-
-# Resolves when the page's formulas and fonts are there.
-SETTLED = """
-const done = arguments[0];
-Promise.all([window.MathJax ? MathJax.startup.promise : null, document.fonts.ready])
-  .then(() => requestAnimationFrame(() => done(null)), error => done(String(error)));
-"""
 
 TURNED = """
 const [scheme, done] = arguments, theme = () => document.documentElement.dataset.theme;
@@ -173,7 +167,7 @@ def open_page(browser, address, width):
     visit = Visit()
     visit.listen(browser)  # forget the page before
     browser.get(address)
-    assert browser.execute_async_script(SETTLED) is None
+    settle(browser)
     return Visit()
 
 

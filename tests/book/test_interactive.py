@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from settling import settle
 from sklearn.datasets import load_digits
 
 from labkit import schedules
@@ -29,17 +30,6 @@ def look(browser, html):
     yield look
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
-
-
-def settle(browser):
-    """Wait for formulas and fonts, which move what a pointer aims at."""
-    browser.execute_async_script(
-        """
-        const done = arguments[0];
-        Promise.all([window.MathJax?.startup.promise, document.fonts.ready])
-          .then(() => requestAnimationFrame(() => done()));
-        """
-    )
 
 
 def pictures(figure):

@@ -433,7 +433,7 @@ def _slow(what):
 
 
 def test_reading_cannot_hold_up_the_class():
-    with executors.Reader(_slow, seconds=2, memory_mb=500) as read:
+    with executors.Reader(_slow, seconds=60, memory_mb=500) as read:
         assert read("one") == "one"
         first = read.process
         assert read("two") == "two" and read.process is first
