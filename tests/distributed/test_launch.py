@@ -412,7 +412,7 @@ def test_no_launch_below_msrun(labkit, script, role):
 def test_help_shows_both_forms(labkit):
     done = labkit.run("launch", "--help")
     assert "labkit launch -n 2 train cifar10 --profile sample" in done.stdout
-    assert "train.py --data_url" in done.stdout
+    assert "labkit launch -n 8 labs/cifar10/train.py" in done.stdout
 
 
 # -- Ports ----------------------------------------------------------------------------------------
