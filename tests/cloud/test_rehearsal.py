@@ -7,9 +7,9 @@ import subprocess
 import sys
 import time
 
-import psutil
 import pytest
 from swift import environment
+from waiting import ended, wait_until
 
 from labkit import run as runs
 from labkit import training
@@ -116,10 +116,7 @@ def test_an_interrupt_gives_the_job_time_to_save(submit, small_lab, tmp_path, nu
     process = submit(small_lab(SAVES), f"file://{tmp_path}/b", "--name", "mine", start=True)
     assert told(process.stdout.readline()) and process.stdout.readline() == "ready\n"
     process.send_signal(number)
-    end = time.monotonic() + 60
-    while b"saving" not in b"".join(log.read_bytes() for log in tmp_path.glob("tmp/*/log/*.log")):
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    wait_until(lambda: any(b"saving" in log.read_bytes() for log in tmp_path.glob("tmp/*/log/*.log")))
     process.send_signal(number)  # once more: it is saved all the same
     _, stderr = process.communicate(timeout=100)
     assert process.returncode == 130 and "stopped; what it wrote is in" in stderr
@@ -165,20 +162,7 @@ def test_a_job_that_does_not_end_is_ended(uploaded, tmp_path, monkeypatch):
     log = (tmp_path / "b/jobs/mine/log/mine-worker-0.log").read_text()
     child = int(log.partition("child ")[2].split()[0])
     assert log.endswith("not yet\n")
-    assert gone(child)
-
-
-def gone(pid, seconds=30):
-    """Whether the process has ended by then: after SIGKILL it may take a moment."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        try:
-            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-                return True
-        except psutil.NoSuchProcess:
-            return True
-        time.sleep(0.02)
-    return False
+    wait_until(lambda: ended(child))
 
 
 LEAVES = """
@@ -196,7 +180,7 @@ def test_what_a_job_leaves_running_is_not_waited_for(uploaded, tmp_path):
     log = (tmp_path / "b/jobs/mine/log/mine-worker-0.log").read_text()
     assert log == "".join(told) and log.endswith("x\nthe end\n") and log.count("x") > 200_000
     child = int(log.partition("child ")[2].split()[0])
-    assert gone(child)
+    wait_until(lambda: ended(child))
 
 
 def test_all_that_a_job_wrote_comes_back(uploaded, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from copies import BLOCK, SHA, TEXT, md5, open_uploads
 from proxy import ERROR, HTML, FaultProxy, busy
 from swift import environment
+from waiting import wait_until
 
 from labkit.cloud import sdk
 from labkit.cloud import store as module
@@ -253,8 +254,7 @@ def test_a_stop_cuts_off_what_is_under_way(store, through, proxy, bucket):
 
     thread = threading.Thread(target=get)
     thread.start()
-    while not proxy.requests():
-        time.sleep(0.01)
+    wait_until(proxy.requests)
     through.stop()
     thread.join(timeout=20)
     assert [type(error) for error in failures] == [module.GivenUp] and len(proxy.requests()) == 1

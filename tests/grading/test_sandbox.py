@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from waiting import wait_until
 
 from labkit.grading import handout, sandbox
 from labkit.grading.sandbox import Limits
@@ -75,14 +76,14 @@ def test_output(run):
 def test_processes(run):
     ended = python(run, "import os, time\nwhile True:\n    if os.fork() == 0: time.sleep(98766.5)")
     assert ended.stopped == "processes" or "BlockingIOError" in ended.message
-    _wait(lambda: not _running("98766.5"))
+    wait_until(lambda: not _running("98766.5"))
 
 
 def test_a_process_that_leaves_its_group_ends_too(run):
     code = "import os, sys\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n" \
            "        os.execvp('sleep', ['sleep', '98766.5'])"  # fmt: skip
     assert python(run, code).status == 0
-    _wait(lambda: not _running("98766.5"))
+    wait_until(lambda: not _running("98766.5"))
 
 
 def test_the_environment_is_the_labs_own(run, monkeypatch):
@@ -103,10 +104,10 @@ def test_nothing_outlives_a_grader_that_is_killed(sandboxed):
     command = ["sh", "-c", "sleep 98767.5 & exec sleep 98767.5"]
     code = f"from labkit.grading import sandbox\nsandbox.run({command}, limits=sandbox.Limits(100, 300))"
     grader = subprocess.Popen([sys.executable, "-c", code])
-    _wait(lambda: len(_running("98767.5")) >= 2)
+    wait_until(lambda: len(_running("98767.5")) >= 2)
     grader.kill()
     grader.wait()
-    _wait(lambda: not _running("98767.5"))
+    wait_until(lambda: not _running("98767.5"))
 
 
 def test_nothing_outlives_a_grader_that_is_killed_while_its_sandbox_starts(sandboxed, tmp_path):
@@ -118,11 +119,11 @@ def test_nothing_outlives_a_grader_that_is_killed_while_its_sandbox_starts(sandb
     code = "from labkit.grading import sandbox\nsandbox.run(['sleep', '98769.5'], limits=sandbox.Limits(100, 300))"
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     grader = subprocess.Popen([sys.executable, "-c", code], env=environment)
-    _wait(lambda: any(str(slow) in str(process.cmdline()) for process in _running("98769.5")))
+    wait_until(lambda: any(str(slow) in str(process.cmdline()) for process in _running("98769.5")))
     grader.kill()
     grader.wait()
     time.sleep(3)
-    _wait(lambda: not _running("98769.5"))
+    wait_until(lambda: not _running("98769.5"))
 
 
 def test_a_grader_that_is_interrupted_leaves_nothing(run):
@@ -137,7 +138,7 @@ def test_a_grader_that_is_interrupted_leaves_nothing(run):
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    _wait(lambda: not _running("98768.5"))
+    wait_until(lambda: not _running("98768.5"))
 
 
 def test_somebody_who_is_not_root(sandboxed, monkeypatch):
@@ -226,10 +227,3 @@ def test_of_a_lab_it_sees_what_learners_have(sandboxed, repo_root, tmp_path, mon
     ended = sandbox.run([sandbox.python(), "-c", code], limits=LIMITS)
     assert {str(Path(line).relative_to(lab)) for line in ended.output.decode().splitlines()} == learners
     assert {str(file.relative_to(lab)) for file in handout.of_the_lab(lab)} == learners
-
-
-def _wait(condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

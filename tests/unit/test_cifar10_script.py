@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from data_script import failed
+from waiting import wait_until
 
 from labkit.data import cifar10_files as files
 
@@ -337,19 +338,12 @@ def start(*args):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def wait_for(condition, seconds=300):
-    end = time.time() + seconds
-    while not condition():
-        assert time.time() < end, "it did not happen in time"
-        time.sleep(0.01)
-
-
 def test_killed_download_continues(site, tmp_path):
     url = site.page("/a", rate=100_000)
     part = tmp_path / "cifar-10-binary.tar.gz.part"
     args = ["download", "--out", tmp_path, "--md5", MD5, "--url", url]
     process = start(*args)
-    wait_for(lambda: part.exists() and part.stat().st_size > 100_000)
+    wait_until(lambda: part.exists() and part.stat().st_size > 100_000, seconds=300)
 
     # A second one into the same folder keeps its hands off.
     failed(run(*args), tmp_path, "another download")
