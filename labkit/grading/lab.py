@@ -31,8 +31,9 @@ class LabError(LabkitError):
 
 
 class Value(Part):
-    """One emitted value: its points, and how far it may be from the master's."""
+    """One emitted value: what it is, its points, and how far it may be from the master's."""
 
+    title: str = ""  # as the learner reads it; its name, where none is given
     points: Annotated[float, Field(ge=0)]
     rtol: NotNegative = 1e-5
     atol: NotNegative = 1e-8

@@ -155,8 +155,14 @@ def _task(lab, name, entry):
     """A question of a result, as the pages show it."""
     title, most = questions(lab)[name]
     entry = entry or {"points": 0.0, "verdict": "", "detail": "", "values": {}}
+    titles = verdicts.titles(lab, name)
     values = [
-        {"name": shown(key), "points": value["points"], "max_points": value["max_points"], "said": _said(value)}
+        {
+            "title": shown(titles.get(key) or key.replace("_", " ")),
+            "points": value["points"],
+            "max_points": value["max_points"],
+            "said": _said(value),
+        }
         for key, value in entry["values"].items()
     ]
     return {

@@ -73,6 +73,11 @@ RUN_WORDS = {
         "put the whole folder of the Run beside your notebook: recipe, history, summary and checkpoint.",
     ),
 }
+RUN_TITLES = {
+    "complete": "the training came to its end",
+    "recipe": "the recipe is the task's",
+    "accuracy": "accuracy on the test images",
+}
 # What to do next about an error that a notebook never shows where it was written.
 NOT_TAKEN = (
     "define and import in the answer cell what it needs, under the names that the task asks for: "
@@ -110,6 +115,12 @@ def in_words(lab, name: str, verdict: str, detail: str = "") -> dict:
 def numbered(lab, name: str) -> str:
     """A task as the notebook calls it, such as Task 2: by the order of its answer cells, the Run last."""
     return f"Task {[*lab.solutions, name].index(name) + 1}"
+
+
+def titles(lab, name: str) -> dict[str, str]:
+    """What each value of a task is, by its name; "" where the manifest does not say."""
+    task = lab.manifest.tasks.get(name)
+    return {key: value.title for key, value in task.values.items()} if task else RUN_TITLES
 
 
 def said_already(entry: dict) -> bool:

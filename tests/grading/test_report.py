@@ -238,6 +238,20 @@ def test_every_verdict_is_said_in_words_with_what_to_do_next(tiny, tmp_path, ver
         assert "“A schedule”" in sections[2].get_text()  # the title, not its key
 
 
+def test_what_was_checked_has_its_title_or_its_name(tiny, tmp_path):
+    report.write(tiny, [result("ada")], tmp_path)
+    feedback = page(tmp_path / "feedback" / "ada.html")
+    checks = {task: [row.get_text() for row in feedback.select(f"#{task} tbody th")] for task in ("triangle", "run")}
+    of_the_run = ["the training came to its end", "the recipe is the task's", "accuracy on the test images"]
+    assert checks == {"triangle": ["the rates, step by step", "dtype"], "run": of_the_run}
+
+
+@pytest.mark.parametrize("name", lab.names())
+def test_the_courses_own_labs_have_a_title_for_each_value(name):
+    for task, described in lab.load(name).manifest.tasks.items():
+        assert not [value for value, its in described.values.items() if not its.title], task
+
+
 def test_the_facts_of_a_run_are_shown(tiny, tmp_path):
     ada = result("ada", {"run": "partly right"})
     ada["tasks"]["run"]["facts"] = [["network", "resnet8"], ["accuracy", "<b>0.93</b>"]]
