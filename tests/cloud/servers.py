@@ -8,17 +8,21 @@ import socket
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 from labkit.runtime import LabkitError
 
+CONSTRAINTS = Path(__file__).with_name("constraints.txt")
+
 
 def install(home, packages, what):
-    """Folder with the programs of these packages, in an environment of their own; made on first use of this list."""
-    stamp, binaries, wanted = home / ".stamp", home / "bin", "\n".join(packages)
+    """Folder with the programs of these packages, in an environment of their own; made anew where a pin has changed."""
+    stamp, binaries, wanted = home / ".stamp", home / "bin", "\n".join(packages) + CONSTRAINTS.read_text()
     with alone(home):
         if not stamp.exists() or stamp.read_text() != wanted:
             shutil.rmtree(home, ignore_errors=True)
-            pip = [binaries / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries", "10"]
+            pip = [binaries / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries", "10",
+                   "-c", CONSTRAINTS]  # fmt: skip
             for command in ([sys.executable, "-m", "venv", home], [*pip, *packages]):
                 done = subprocess.run(command, capture_output=True, text=True, env=outside())
                 if done.returncode:
