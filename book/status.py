@@ -1,7 +1,7 @@
 """Say what is out of date, without building anything: python book/status.py (`make status`)
 
-A line each: the environment against its pins, the sample data, the book against what it was built from, each record
-against the code that made it. It tells, it does not test: its exit status is 0.
+A line each: records against the code that made them, the environment against its pins, the sample data, the book
+against what it was built from. It tells, it does not test: its exit status is 0.
 """
 
 import json

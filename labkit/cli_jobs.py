@@ -239,7 +239,7 @@ def rank_table(server, devices, out, check):
 
     \b
     Example:  labkit rank-table 10.0.0.1 --out rank_table_8p.json
-              labkit rank-table 10.0.0.1=a/hccn.conf 10.0.0.2=b/hccn.conf --out rank_table_16p.json
+              labkit rank-table 10.0.0.1=a/hccn.conf 10.0.0.2=b/hccn.conf --out table_16p.json
               labkit rank-table 10.0.0.1=0:192.168.100.101,1:192.168.101.101
               labkit rank-table --check rank_table_8p.json
     """

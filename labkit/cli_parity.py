@@ -32,8 +32,8 @@ def parity(network, data, image_size, batch, steps, weights, seed, report):
     setting = comparison.Setting(
         network, folder, image_size=image_size, batch_size=batch, steps=steps, seed=seed, weights=weights
     )
-    # On a terminal only: PyTorch's steps, and then MindSpore's, of which the first compiles.
-    with tqdm(total=1 + 2 * steps, unit=" steps", leave=False, disable=None, dynamic_ncols=True) as bar:
+    # On a terminal only. It counts what has begun: PyTorch's steps, and then MindSpore's, of which the first compiles.
+    with tqdm(total=1 + 2 * steps, unit=" steps", leave=False, disable=None) as bar:
 
         def tell(what):
             bar.set_description(what, refresh=False)
@@ -77,13 +77,14 @@ def clinic(defect, listing, report):
     findings, planting = {}, defect or DEFECTS
     examined = examine(planting, _photographs())
     for planted, compared, found in tqdm(examined, total=len(planting), unit=" defects", leave=False, disable=None):
-        if not findings:  # not above an error
-            tqdm.write(f"{'defect':{width}}  {'first stage that differs':24}  first layer")
         mark = "" if found["located"] else f"   EXPECTED {planted.stage}, {planted.layer or '-'}"
-        tqdm.write(f"{planted.name:{width}}  {found['stage'] or 'none':24}  {found['layer'] or '-'}{mark}")
+        with tqdm.external_write_mode():
+            if not findings:  # not above an error
+                click.echo(f"{'defect':{width}}  {'first stage that differs':24}  first layer")
+            click.echo(f"{planted.name:{width}}  {found['stage'] or 'none':24}  {found['layer'] or '-'}{mark}")
+            if defect:
+                click.echo(f"\n{compared.table()}\n")
         stages = [{**stage.as_dict(), "tensors": None} for stage in compared.stages]
-        if defect:
-            tqdm.write(f"\n{compared.table()}\n")
         findings[planted.name] = {**found, "table": compared.table(), "stages": stages, "about": compared.about}
     if report:
         runs.write_whole(report, json.dumps(findings, indent=1) + "\n")

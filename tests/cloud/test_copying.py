@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from copies import BIG, TREE, content_of, contents, make, notes, open_uploads, put
 from proxy import ERROR
+from waiting import wait_until
 
 from labkit.cloud import CloudError, CopyError, RemoveError, copy, copy_parallel, exists, ls, rm, stat, verify
 from labkit.cloud import notes as records
@@ -160,12 +161,10 @@ def test_one_waits_for_the_other(direct, through, proxy, bucket, tmp_path, big):
     proxy.plant(method="PUT", path="partNumber=3", hold=hold)
     first = threading.Thread(target=lambda: told.append(copy(big, f"obs://{bucket}/k", store=through)))
     first.start()
-    while not proxy.requests("PUT", "partNumber=3"):
-        time.sleep(0.01)
+    wait_until(lambda: proxy.requests("PUT", "partNumber=3"))
     second = threading.Thread(target=lambda: told.append(copy(big, f"obs://{bucket}/k", store=through)))
     second.start()
-    while sum(one.status is not None for one in proxy.requests("HEAD")) < 2:
-        time.sleep(0.01)  # both have found nothing there
+    wait_until(lambda: sum(one.status is not None for one in proxy.requests("HEAD")) >= 2)  # both have found nothing
     time.sleep(0.2)
     assert told == []
     hold.set()

@@ -172,7 +172,7 @@ def test_a_server_that_stays_busy(direct, through, proxy, bucket, tmp_path, stat
     with pytest.raises(CopyError, match="given up") as caught:
         copy(source, f"obs://{bucket}", store=through)
     assert caught.value.status == status and len(caught.value.report.failed) == 50
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 15
 
 
 @pytest.mark.parametrize("way, fault", [

@@ -13,6 +13,7 @@ import pytest
 from copies import LARGE, PART, TREE, content_of, contents, make, notes, open_uploads, put, start, start_copy
 from proxy import ERROR, FaultProxy
 from swift import environment
+from waiting import wait_until
 
 from labkit.cloud import transfers
 from labkit.cloud.copying import copy, stat
@@ -220,8 +221,7 @@ def test_the_one_of_eight_is_killed(proxy, bucket, tmp_path, eight):
     copy(tmp_path / "large", f"obs://{bucket}/k")
     proxy.plant(method="GET", times=10**6, stall=0.1)
     children = eight(f"obs://{bucket}/k", f"{tmp_path}/target/")
-    while not copiers(tmp_path):
-        time.sleep(0.01)
+    wait_until(lambda: copiers(tmp_path))
     (first,) = copiers(tmp_path)
     os.kill(first, signal.SIGKILL)
     told = [child.communicate()[0] for child in children if child.pid != first]

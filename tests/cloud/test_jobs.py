@@ -7,10 +7,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
+from functools import partial
 
 import pytest
 from swift import environment as swift_environment
+from waiting import wait_until
 
 from labkit import jobs, launch, recipe
 from labkit import run as runs
@@ -375,14 +376,13 @@ def test_a_checkpoint_goes_back_at_once(carried, tmp_path, monkeypatch):
         file = tmp_path / "bucket/run" / name
         return file.read_text() if file.exists() else ""
 
+    def all_sent(steps):
+        return sent("checkpoints/latest.ckpt") == str(steps) and sent("history.jsonl").count("\n") == steps
+
     with carrying.run_folder(carried, True, True) as folder:
         for steps in (1, 2):
             write_run(folder, steps)
-            end = time.monotonic() + 30
-            while time.monotonic() < end and not (
-                sent("checkpoints/latest.ckpt") == str(steps) and sent("history.jsonl").count("\n") == steps
-            ):
-                time.sleep(0.02)
+            wait_until(partial(all_sent, steps))
             found = there(carried)
             assert found["checkpoints/latest.ckpt"] == str(steps)
             assert found["history.jsonl"].count("\n") == steps

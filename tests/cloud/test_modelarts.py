@@ -134,7 +134,7 @@ def test_perhaps_not_done(stub, fault, says):
     told = f"cifar10-1: no answer tells.*{says}.*it was not asked for again.*look"
     with pytest.raises(CloudError, match=told) as caught:
         client(stub).create(SPEC)
-    assert time.monotonic() - begun < 3 and len(str(caught.value).splitlines()) == 1
+    assert time.monotonic() - begun < 30 and len(str(caught.value).splitlines()) == 1
     assert stub.jobs == {} and stub.operations().count(CREATE) == 1
 
 

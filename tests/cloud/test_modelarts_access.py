@@ -93,4 +93,4 @@ def test_tls(certificate, host, trusted, says):
         begun = time.monotonic()
         with pytest.raises(CloudError, match=says):
             Client.connect(environment).engines()
-        assert time.monotonic() - begun < 3 and stub.asked == []  # not repeated
+        assert time.monotonic() - begun < 30 and stub.asked == []  # not repeated

@@ -211,4 +211,4 @@ def test_a_certificate_that_proves_nothing_is_refused(swift, certificates, host,
         begun = time.monotonic()
         with pytest.raises(CloudError, match=f"certificate refused: .*{says}"):
             store.head("bucket", "k")
-        assert time.monotonic() - begun < 5 and proxy.requests() == []
+        assert time.monotonic() - begun < 15 and proxy.requests() == []

@@ -126,11 +126,11 @@ def test_wrong_keys_fail_after_one_request(store, proxy, bucket, method):
 def test_it_gives_up_at_the_deadline(store, through, proxy, bucket, method):
     prepared = Prepared(store, bucket)
     proxy.plant(times=10**6, answer=busy(503))
-    through.deadline, begun = 1, time.monotonic()
+    through.deadline, begun = 2, time.monotonic()
     with pytest.raises(CloudError, match="given up after [0-9]+ tries") as caught:
         getattr(prepared, method)(through)
     assert caught.value.status == 503 and len(proxy.requests()) > 1
-    assert 0.6 < time.monotonic() - begun < 10
+    assert 1 < time.monotonic() - begun < 15
 
 
 @pytest.mark.parametrize("missing, says", [(True, "Connection"), (False, "status 503")])
@@ -270,7 +270,7 @@ def test_it_waits_as_long_as_the_server_asks(store, through, proxy, bucket):
     begun = time.monotonic()
     with pytest.raises(CloudError) as caught:
         prepared.head(through)
-    assert caught.value.status == 429 and time.monotonic() - begun < 5
+    assert caught.value.status == 429 and time.monotonic() - begun < 30
 
 
 @pytest.mark.parametrize("known", [

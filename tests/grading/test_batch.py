@@ -445,8 +445,8 @@ def test_reading_cannot_hold_up_the_class():
             assert read("more") == "more"
         with pytest.raises(BatchError, match="the disk is full"):
             read("fails")
-        last = read.process
-    assert not last.is_alive() if read.process else not psutil.pid_exists(first.pid)
+        last = read.process.pid
+    assert last != first.pid and not psutil.pid_exists(last)
 
 
 def test_a_notebook_that_is_never_read_is_its_learners_row(tiny, broken, tmp_path, monkeypatch):

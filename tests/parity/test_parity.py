@@ -12,7 +12,7 @@ from labkit.cli import main
 from labkit.losses import CrossEntropySmooth
 from labkit.networks import resnet
 from labkit.optimizers import momentum
-from labkit.parity import Report, Side, compare_step, compare_trajectory, pytorch, to_mindspore
+from labkit.parity import Report, Side, compare_step, compare_trajectory, pytorch, resnets, to_mindspore
 from labkit.parity.clinic import DEFECTS, examine
 from labkit.parity.measures import difference
 from labkit.parity.resnets import NETWORKS
@@ -296,6 +296,25 @@ def test_values_that_rounding_decided_are_counted():
     forward = [difference(name, theirs[name], ours[name], 1e-4) for name in theirs]  # relu#2 is a defect, not rounding
     layers = [{name: Layer(np.array(output)) for name, output in side.items()} for side in (theirs, ours)]
     assert _ties(*layers, forward) == {"relu": 1}
+
+
+@pytest.mark.parametrize("wrong, ties, layer, batch", [
+    (["gradients"], 1, [0.0], 2), (["gradients", "weights after the update"], 1, [0.0], 2),  # rounding, perhaps
+    (["gradients"], 0, [0.0], 1), (["weights after the update"], 1, [0.0], 1), (["gradients"], 1, [1.0], 1),
+    ([], 1, [0.0], 1),
+])  # fmt: skip
+def test_only_what_rounding_may_have_decided_is_asked_of_another_batch(compare, monkeypatch, wrong, ties, layer, batch):
+    """Steps with what no batch gives for the asking; the second is sound."""
+    def step(stages, found):
+        return Report(
+            [difference(name, [0.0], [float(name in stages)], 1e-4) for name in STAGES],
+            [difference("relu", [0.0], found, 1e-4)], ties={"relu": ties} if ties else {},
+        )  # fmt: skip
+
+    steps = iter([step(wrong, layer), step([], [0.0])])
+    monkeypatch.setattr(resnets, "create_sides", lambda *setting: (None, None))
+    monkeypatch.setattr(resnets, "compare_step", lambda theirs, ours: next(steps))
+    assert compare("resnet18").about["batch of the stream"] == batch
 
 
 def test_batch_counters_do_not_count():
