@@ -13,6 +13,7 @@ import hashlib
 import importlib.util
 import json
 import logging
+import multiprocessing
 import os
 import shutil
 import subprocess
@@ -204,8 +205,13 @@ def execute(chapters: list[Path]) -> None:
         return
     with ProcessPoolExecutor(min(cores(), MOST_AT_ONCE)) as pool:
         done = as_completed([pool.submit(_execute_one, chapter) for chapter in missing])
-        for number, future in enumerate(done, 1):
-            print(f"make book: {future.result()} ({number} of {len(missing)})", flush=True)
+        try:
+            for number, future in enumerate(done, 1):
+                print(f"make book: {future.result()} ({number} of {len(missing)})", flush=True)
+        except KeyboardInterrupt:
+            for process in multiprocessing.active_children():  # else the pool waits for all chapters; kernels end alone
+                process.kill()
+            raise
 
 
 def _is_cached(chapter):
@@ -301,8 +307,12 @@ def main() -> int:
     if parser.parse_args().fresh:
         shutil.rmtree(BUILD, ignore_errors=True)
     BUILD.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="labkit-book-", ignore_cleanup_errors=True) as temporary:
-        return build(kernel_environment() | {"TMPDIR": temporary})  # chapters leave their Runs there
+    try:
+        with tempfile.TemporaryDirectory(prefix="labkit-book-", ignore_cleanup_errors=True) as temporary:
+            return build(kernel_environment() | {"TMPDIR": temporary})  # chapters leave their Runs there
+    except KeyboardInterrupt:
+        print("\nmake book: stopped; the same command goes on with the chapters that are left", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

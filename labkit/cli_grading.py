@@ -34,8 +34,12 @@ def release(lab, folder, no_run, no_sandbox):
 
     loaded = _load(lab)
     tell = lambda stage: click.echo(f"{stage} ...", err=True)  # noqa: E731
-    for file in releasing.release(loaded, folder, sandboxed=not no_sandbox, train=not no_run, tell=tell):
-        click.echo(file)
+    try:
+        for file in releasing.release(loaded, folder, sandboxed=not no_sandbox, train=not no_run, tell=tell):
+            click.echo(file)
+    except KeyboardInterrupt:
+        click.echo("\nstopped; the same command begins again", err=True)
+        sys.exit(130)
 
 
 @click.command()
@@ -48,7 +52,7 @@ def release(lab, folder, no_run, no_sandbox):
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of the probes' random numbers. Default: the lab's.")
 @click.option("--drop", multiple=True, metavar="NAME", help="Remove the result and the page of this learner, who was "
               "graded before and is no longer among SUBMISSIONS. May be given several times.")  # fmt: skip
-@click.option("--no-sandbox", is_flag=True, help="Execute what strangers wrote without bubblewrap: see below.")
+@click.option("--no-sandbox", is_flag=True, help="Execute what strangers wrote without bubblewrap: see above.")
 def grade(lab, submissions, out, jobs, scheduler, seed, drop, no_sandbox):
     """Grade what learners handed in for LAB, and write grades.csv, grades.json, index.html and feedback pages to DIR.
 

@@ -337,7 +337,8 @@ def _validate(tree, path, settings):
         raise RecipeError(f"{path}: network.stem: {name} has the cifar stem only")
     if warmup >= recipe.epochs:
         raise RecipeError(
-            f"{path}: schedule.warmup_epochs: {warmup:g} epochs of warm-up do not fit into {recipe.epochs} of training"
+            f"{path}: schedule.warmup_epochs: {warmup:g} epochs of warm-up do not fit into {recipe.epochs} of "
+            "training; ask for fewer"
         )
     polynomial = recipe.schedule.name == "polynomial"
     for key in ("power", "end_epoch", "halve_epochs"):

@@ -165,6 +165,8 @@ def require_free(path: Path) -> None:
     # A process killed while it made one leaves no more than these two, which hold nothing.
     leftovers = {path / "checkpoints", path / "recipe.yaml.part"}
     if path.exists() and (not path.is_dir() or set(path.iterdir()) - leftovers or any(path.glob("checkpoints/*"))):
+        if Run(path).complete:
+            raise RunError(f"{path}: already there, and complete; choose another --out")
         raise RunError(f"{path}: already there; choose another --out, or go on with it by --resume")
 
 

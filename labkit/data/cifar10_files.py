@@ -27,7 +27,7 @@ CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 SAMPLE_SOURCE = "scikit-learn digits, 32x32, in CIFAR-10's binary layout"
 SAMPLE_CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 UNKNOWN_SOURCE = "CIFAR-10 layout, source unknown"
-GET_DATA = "`python data_scripts/cifar10.py download` or `import PATH` (only the profile sample needs neither)"
+GET_DATA = "`python data_scripts/cifar10.py download` or `import PATH` (the profile sample makes its own)"
 
 
 def check(folder: str | Path) -> Info:

@@ -32,7 +32,10 @@ SAMPLE_SOURCE = "scikit-learn digits, 64x64, as an image folder"
 SAMPLE_TRAIN, SAMPLE_VAL = 400, 100
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 UNKNOWN_SOURCE = "image folder, source unknown"
-GET_DATA = "`python data_scripts/imagenet.py arrange` (or `sample`, which needs no download)"
+GET_DATA = (
+    "`python data_scripts/imagenet.py arrange` (or `sample`, which needs no download), "
+    "or put images of your own there: train/CLASS/NAME.jpg and val/CLASS/NAME.jpg"
+)
 
 
 def check(folder: str | Path, bad_images: str = "error", decode: bool = False) -> Info:

@@ -442,3 +442,9 @@ def test_checkpoint_without_a_place(checkpointed, train_network):
     ms.save_checkpoint(train_network, str(checkpointed.checkpoint))
     with pytest.raises(RunError, match=r"latest\.ckpt: damaged, or not of this recipe"):
         callbacks.load_checkpoint(checkpointed, train_network)
+
+
+def test_a_complete_run_cannot_be_gone_on_with(tmp_path):
+    (tmp_path / "summary.json").write_text("{}")
+    with pytest.raises(RunError, match="already there, and complete; choose another --out$"):
+        runs.require_free(tmp_path)
