@@ -238,8 +238,8 @@ def rank_table(server, devices, out, check):
     that server's hccn.conf; or ADDRESS=DEVICE:ADDRESS,... Ranks count through the servers as they are named.
 
     \b
-    Example:  labkit rank-table 10.0.0.1 --out table_8p.json
-              labkit rank-table 10.0.0.1=a/hccn.conf 10.0.0.2=b/hccn.conf --out table_16p.json
+    Example:  labkit rank-table 10.0.0.1 --out rank_table_8p.json
+              labkit rank-table 10.0.0.1=a.conf 10.0.0.2=b.conf --out rank_table_16p.json
               labkit rank-table 10.0.0.1=0:192.168.100.101,1:192.168.101.101
               labkit rank-table --check rank_table_8p.json
     """

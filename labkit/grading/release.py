@@ -130,6 +130,9 @@ def require_runs(lab: Lab, found: dict[str, bytes], answers: dict[str, str] | No
             cell, what = _failed(notebook), " ".join(f"{error.ename}: {error.evalue}".split())
             whose = "with the solutions, " if answers else "the stub " if labs.answer_of(cell) else ""
             raise LabError(f"{name}.ipynb, {whose}cell {cell.id}: {what}") from None
+        except AssertionError:  # Ctrl-C: nbclient takes its kernel away, and then misses it
+            client.km = kernel
+            raise KeyboardInterrupt from None
         except (CellControlSignal, RuntimeError) as error:  # RuntimeError: the kernel died, or did not start
             client.km = kernel  # nbclient cleans up once more as the program ends, and asserts that there is one
             raise LabError(f"{name}.ipynb: does not run to its end: {error}") from None
