@@ -6,8 +6,12 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?=
-VENV   := $(CURDIR)/.venv
+VENV   ?= $(CURDIR)/.venv
 BIN    := $(VENV)/bin
+# Which Python and MindSpore .venv was asked for; what is not said stays as it was.
+CHOICE    := $(VENV)/.choice
+CHOSEN    := $(shell cat $(CHOICE) 2>/dev/null)
+MINDSPORE ?= $(or $(word 1,$(CHOSEN)),$(shell sed -n 's/^mindspore==//p' requirements.txt))
 DATA   := $(abspath $(or $(LABKIT_DATA),$(CURDIR)/data))
 ifneq ($(words $(CURDIR) $(DATA)),2)
 $(error a folder's name has a space, which make cannot handle: "$(CURDIR)" or "$(DATA)")
@@ -44,8 +48,8 @@ help: ## list what can be made
 	@echo "usage: make TARGET"
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 12
 
-env: $(ENV_STAMP) ## create .venv with everything in it (new one by another Python: make distclean env PYTHON=...)
-	@echo "environment: .venv, $$($(BIN)/python --version); command line: .venv/bin/labkit"
+env: $(ENV_STAMP) ## create .venv with everything in it (PYTHON=python3.12 MINDSPORE=2.10.0: another one)
+	@echo "environment: $(VENV), $$($(BIN)/python --version), MindSpore $(MINDSPORE); command line: $(BIN)/labkit"
 
 torch: $(TORCH_STAMP) ## install PyTorch as well: what part 2 and the tests compare with
 	@echo "PyTorch: $$($(BIN)/python -c 'import torch; print(torch.__version__)'), in .venv"
@@ -108,26 +112,34 @@ clean: ## remove what the build made (_build, caches)
 distclean: clean ## remove .venv and data/sample as well
 	rm -rf .venv *.egg-info $(DATA)/sample
 
-# The environment is made again when one of these files changes, and only then.
+# The environment is installed again when one of these files changes; another PYTHON or MINDSPORE makes a new one.
+WANTED := $(strip $(MINDSPORE) $(or $(PYTHON),$(word 2,$(CHOSEN))))
+ifneq ($(WANTED),$(CHOSEN))
+.PHONY: $(ENV_STAMP)
+endif
 $(ENV_STAMP): requirements.txt requirements-dev.txt constraints.txt pyproject.toml
 	@found=; python=; \
-	for p in $(or $(PYTHON),python3.11 python3.10 python3 python); do \
+	for p in $(or $(PYTHON),python3.11 python3.12 python3.10 python3 python); do \
 	  v=$$(PATH="$(SYSTEM_PATH)" "$$p" -c 'import platform; print(platform.python_version())' 2>/dev/null) || continue; \
 	  found="$$found $$p=$$v"; \
-	  case $$v in 3.10.*|3.11.*) ;; *) continue;; esac; \
+	  PATH="$(SYSTEM_PATH)" "$$p" labkit/versions.py >/dev/null || continue; \
 	  if PATH="$(SYSTEM_PATH)" "$$p" -c 'import venv, ensurepip' 2>/dev/null; then python=$$p; break; fi; \
 	  found="$$found (without venv or pip)"; \
 	done; \
 	if [ -z "$$python" ]; then \
-	  echo "make env: Python 3.10 or 3.11 with its venv and pip modules is needed; found:$${found:- none}." \
-	       "Install one (Debian: python3.11-venv) or name it: make env PYTHON=/path/to/python3.11" >&2; exit 1; \
+	  echo "make env: one of Python $$(sed -n 's/^PYTHONS = //p' labkit/versions.py | tr -d '()\042') is needed, with its venv" \
+	       "and pip modules; found:$${found:- none}. Install one (Debian: python3.11-venv) or name it: make env PYTHON=/path/to/python3.12" >&2; exit 1; \
 	fi; \
-	if [ -n "$(PYTHON)" ] || ! $(BIN)/python -m pip --version >/dev/null 2>&1; then rm -rf $(VENV); fi; \
-	if [ ! -d $(VENV) ]; then echo "make env: creating .venv with $$python"; \
+	if [ -n "$(CHOSEN)" -a "$(WANTED)" != "$(CHOSEN)" ] || ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+	  rm -rf $(VENV); \
+	fi; \
+	if [ ! -d $(VENV) ]; then echo "make env: creating $(VENV) with $$python and MindSpore $(MINDSPORE)"; \
 	  PATH="$(SYSTEM_PATH)" "$$python" -m venv $(VENV); fi
+	@for file in requirements constraints; do \
+	  sed 's/^mindspore==.*/mindspore==$(MINDSPORE)/' $$file.txt > $(VENV)/$$file.txt; done
 	@echo "make env: installing the packages: about 1.2 GB to download, 4 GB on disk, one to five minutes on a fast network"
 	@for try in 1 2 3; do \
-	  $(PIP) -r requirements.txt -r requirements-dev.txt -c constraints.txt && break; \
+	  $(PIP) -r $(VENV)/requirements.txt -r requirements-dev.txt -c $(VENV)/constraints.txt && break; \
 	  if [ $$try = 3 ]; then echo "make env: pip failed three times; its message is above. Run 'make env' again to go on." >&2; exit 1; fi; \
 	  echo "make env: pip failed, trying again ($$try of 2)" >&2; sleep 5; \
 	done
@@ -139,12 +151,13 @@ $(ENV_STAMP): requirements.txt requirements-dev.txt constraints.txt pyproject.to
 	@echo 'get_config().IPKernelApp.log_level = "ERROR"' > $(VENV)/etc/ipython/ipython_kernel_config.py # no word on TCP
 	@$(BIN)/python -c 'import matplotlib.pyplot' 2>/dev/null # builds the font cache now, not in a chapter
 	@$(BIN)/python -m compileall -q labkit # for the grader's sandboxes, which write no bytecode
+	@echo "$(WANTED)" > $(CHOICE)
 	@touch $@
 
 # torchvision asks for a PyTorch of its own build; its models and transforms do without (labkit/parity/pytorch.py).
 $(TORCH_STAMP): requirements-torch.txt $(ENV_STAMP)
 	@echo "make torch: installing PyTorch into .venv: 0.2 GB (CPU build) or several GB (CUDA build)"
-	@$(PIP) -r requirements-torch.txt -c constraints.txt
+	@$(PIP) -r requirements-torch.txt -c $(VENV)/constraints.txt
 	@$(PIP) --no-deps $(TORCHVISION)
 	@echo "make torch: the next \`make book\` executes all chapters again, part 2 live"
 	@touch $@
