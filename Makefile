@@ -29,12 +29,6 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONHOME PYTHONPATH
 
 PIP := $(BIN)/python -m pip install -qq --progress-bar off --retries 5 --timeout 60
-# Several test processes, a file's tests in one of them, files in the order of tests/conftest.py (and not by how many
-# tests they have). Parity with the deepest networks leaves a process with gigabytes; so grading, where memory is used
-# up on purpose, begins with new ones. Tests of the code often wait, for a server or a launch: one process more.
-PARALLEL := -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
-NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=600 --nbval-sanitize-with=tests/notebooks/sanitize.cfg
-
 TORCHVISION  := torchvision==0.22.0
 AXE          := axe-playwright-python==0.1.8
 ENV_STAMP    := $(VENV)/.stamp
@@ -42,11 +36,11 @@ TORCH_STAMP  := $(VENV)/.stamp-$(TORCHVISION)
 BENCH_STAMP  := $(VENV)/.stamp-bench
 SAMPLE_STAMP := $(DATA)/sample/.stamp
 
-.PHONY: help env torch sample book pdf links test status lint lab bench clean distclean
+.PHONY: help env torch sample book pdf links test test-all references status lint lab bench clean distclean
 
 help: ## list what can be made
 	@echo "usage: make TARGET"
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 12
 
 env: $(ENV_STAMP) ## create .venv with everything in it (PYTHON=python3.12 MINDSPORE=2.10.0: another one)
 	@echo "environment: $(VENV), $$($(BIN)/python --version), MindSpore $(MINDSPORE); command line: $(BIN)/labkit"
@@ -65,28 +59,15 @@ links: book ## build the book, check every link and name that needs no network; 
 pdf: book ## build the book, print it as one PDF, _build/pdf/resnet50-on-mindspore.pdf (needs Chromium with chromedriver)
 	@$(BIN)/python book/pdf.py
 
-test: $(SAMPLE_STAMP) $(TORCH_STAMP) ## style, units, book, notebooks, pages (ARGS=... goes to the pytest of the code)
-	-@$(BIN)/python -m compileall -q labkit # as in env, for sources that have changed since; a syntax error is told by the stages
-	@status=0; report=; \
-	export TMPDIR=$$(mktemp -d); trap 'rm -rf "$$TMPDIR"' EXIT; \
-	stage() { \
-	  local name=$$1 start=$$SECONDS result=passed; shift; \
-	  echo; echo "=== make test: $$name"; \
-	  "$$@" || { result=FAILED; status=1; }; \
-	  report+=$$(printf '  %-34s %-7s %4d s' "$$name" $$result $$((SECONDS - start)))$$'\n'; \
-	}; \
-	stage "style (ruff)" $(BIN)/ruff check .; \
-	units() { $(BIN)/python -m pytest $(PARALLEL) "$$@" $(ARGS) || $(if $(ARGS),[ $$? = 5 ],false); }; \
-	more=$$($(BIN)/python -c 'from labkit.runtime import cores; print(min(4, cores() + 1))'); \
-	stage "code (pytest)" units -n $$more tests --ignore=tests/notebooks --ignore=tests/book --ignore=tests/grading; \
-	stage "grading (pytest)" units tests/grading; \
-	stage "book (warnings are errors)" $(BIN)/python book/build.py; \
-	if [ $$status = 0 ] || [ -f _build/.complete ]; then \
-	  stage "notebooks and pages (nbval, pytest)" $(BIN)/python -m pytest $(PARALLEL) $(NBVAL) tests/notebooks _build/executed tests/book; \
-	else echo; echo "make test: no complete book, so its notebooks and pages are not tested"; fi; \
-	printf '\n=== make test: stages\n%s' "$$report"; \
-	if [ $$status = 0 ]; then echo "make test: passed"; else echo "make test: FAILED"; fi; \
-	exit $$status
+test: $(SAMPLE_STAMP) ## what to run before a commit: style, code, book, notebooks, pages (ARGS=... for pytest)
+	@$(BIN)/python tests/run.py $(ARGS)
+
+test-all: $(SAMPLE_STAMP) $(TORCH_STAMP) ## every test there is, with PyTorch installed for it
+	@$(BIN)/python tests/run.py --all $(ARGS)
+
+references: book ## take what the built book shows as what tests/notebooks expects; read the difference
+	@$(BIN)/python tests/notebooks/references.py
+	@git diff --stat tests/notebooks/references
 
 status: ## say what is out of date: environment, data, book, records; builds nothing
 	@if [ -x $(BIN)/python ]; then $(BIN)/python book/status.py; \
@@ -159,7 +140,7 @@ $(TORCH_STAMP): requirements-torch.txt $(ENV_STAMP)
 	@echo "make torch: installing PyTorch into .venv: 0.2 GB (CPU build) or several GB (CUDA build)"
 	@$(PIP) -r requirements-torch.txt -c $(VENV)/constraints.txt
 	@$(PIP) --no-deps $(TORCHVISION)
-	@echo "make torch: the next \`make book\` executes all chapters again, part 2 live"
+	@echo "make torch: the next \`make book\` executes the chapters of part 2 again, live"
 	@touch $@
 
 $(BENCH_STAMP): requirements-bench.txt $(TORCH_STAMP)

@@ -1,89 +1,32 @@
 """Build the book: python book/build.py [--fresh]
 
-jupyter-cache re-executes a chapter when its code cells change. Here is what it cannot see: the code that chapters
-import, the recipes and the recorded Runs that they read. When one of those changes, every chapter runs again, several
-at a time; those that measure speed follow, one at a time. (A key for each chapter alone would have to know what the
-programs read that it starts, some of them in a sandbox.) Of a lab the learner's version is executed and shown.
-A kernel's working directory is its chapter's own folder, as in Jupyter.
+Chapters are executed where something changed that they use (execution.py), several at a time; then Sphinx writes the
+pages. Of a lab the learner's version is executed and shown. A kernel's working directory is its chapter's own folder,
+as in Jupyter.
 """
 
 import argparse
-import contextlib
 import hashlib
-import importlib.util
 import json
-import logging
-import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
+import execution
 import yaml
-from packaging.requirements import Requirement
+from execution import BUILD, REPO, kernel_environment
 
-from labkit.runtime import cores, version_of
+COMPLETE = BUILD / ".complete"  # exists only after a build without a warning; holds what its pages were written from
 
-REPO = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(REPO / "book" / "_ext"))
-
-import learners_version  # noqa: E402
-
-BUILD = REPO / "_build"
-COMPLETE = BUILD / ".complete"  # exists only after a build without a warning; holds what it was built from
-
-# What chapters run on or read: a change here executes all of them again.
-EXECUTION_INPUTS = [
-    "labkit/**/*",
-    "labs/*/*.yaml",
-    "labs/*/*.py",
-    "labs/*/scripts/*",
-    "labs/*/runs/**/*",
-    "labs/*/parity/**/*",
-    "data_scripts/*",
-    "requirements.txt",
-    "constraints.txt",
-    "tests/benchmarks/*.py",
-    "tests/benchmarks/results/*",
-    "tests/cloud/modelarts_stub.py",
-    "tests/grading/tiny/*",
-    "book/4-cloud/*.py",
-    "book/_ext/*.py",
-    "tests/parity/test_subnets.py",
-]
-# What single chapters read besides: a change executes these again. A lab is packed for a job, and the page tells its
-# size; what is handed out to a class has the licence in it, and links to the book's address.
-CHAPTER_INPUTS = {
-    "book/4-cloud/jobs.md": ["labs/cifar10/lab.md"],
-    "book/4-cloud/notebooks.md": ["labs/cifar10/lab.md"],
-    "book/4-cloud/rehearsal.md": ["labs/cifar10/lab.md"],
-    "book/appendix/grading.md": ["LICENSE", "_config.yml", "pyproject.toml"],
-}
-# Chapters whose figures are times: nothing else runs beside them.
-MEASURING = ["book/1-cifar10/callbacks.md", "book/2-migration/performance.md"]
-MOST_AT_ONCE = 4  # a chapter takes up to 3 GB
 # What all pages share: a change here writes all of them again, without executing.
 PAGE_INPUTS = [
     "_config.yml", "_toc.yml", "book/references.bib", "book/_static/**/*", "book/_templates/**/*", "book/_ext/*.py",
-    "book/build.py",
+    "book/*.py",
 ]  # fmt: skip
-
-
-def pinned(file: Path) -> dict[str, str]:
-    """The packages that a file of requirements asks for on this Python, each with its version."""
-    lines = [line.partition("#")[0].strip() for line in file.read_text(encoding="utf-8").splitlines()]
-    found = [Requirement(line) for line in lines if line]
-    return {one.name: str(one.specifier).removeprefix("==") for one in found if not one.marker or one.marker.evaluate()}
-
-
-def installed() -> str:
-    """What chapters run on, as it is, not as it should be: Python, required packages, the grader's sandbox."""
-    packages = [f"{name} {version_of(name)}" for name in pinned(REPO / "requirements.txt")]
-    return ", ".join([f"Python {sys.version_info[:2]}", *packages, "bwrap" if shutil.which("bwrap") else "no bwrap"])
 
 
 def contents(patterns: list[str]) -> dict[str, str]:
@@ -96,40 +39,14 @@ def contents(patterns: list[str]) -> dict[str, str]:
     }
 
 
-def digest(patterns: list[str]) -> str:
-    """SHA-256 over names and contents of the files that match, and what is installed."""
-    return hashlib.sha256(json.dumps([installed(), contents(patterns)]).encode()).hexdigest()
-
-
-def data_there() -> str:
-    """What a chapter could show beside the sample: a word on each data set that is there."""
-    root = Path(os.environ.get("LABKIT_DATA") or REPO / "data")
-    sources = sorted(root.glob("*/SOURCE.txt"))
-    return "".join(f"{path.parent.name}: {path.read_text(errors='replace')}" for path in sources)
-
-
-def pytorch_there() -> str:
-    """Part 2 runs live where PyTorch is installed and shows what was recorded where it is not."""
-    found = {name: importlib.util.find_spec(name) for name in ("torch", "torchvision", "onnxruntime")}
-    there = [name for name, spec in found.items() if spec and spec.origin]  # no origin: `pip uninstall` left folders
-    return ", ".join(f"{name} {version_of(name)}" for name in there)
-
-
 def notebooks() -> list[Path]:
     """All chapters with code."""
     return [path for path in sorted([*REPO.glob("book/**/*.md"), *REPO.glob("labs/*/*.md")]) if is_notebook(path)]
 
 
-def state() -> dict:
-    """All that the book is built from, for `make status` to compare."""
-    return {
-        "inputs": contents(EXECUTION_INPUTS),
-        "of chapters": {chapter: contents(patterns) for chapter, patterns in CHAPTER_INPUTS.items()},
-        "installed": installed(),
-        "PyTorch": pytorch_there(),
-        "data": data_there(),
-        "pages": contents([*PAGE_INPUTS, "book/**/*.md", "labs/*/*.md"]),
-    }
+def pages() -> dict[str, str]:
+    """All that pages are written from, besides what chapters show when they are executed."""
+    return contents([*PAGE_INPUTS, "book/**/*.md", "labs/*/*.md"])
 
 
 def parts() -> list[tuple[str, list[str]]]:
@@ -160,89 +77,6 @@ def remove_stale(record: str, value: str, *names: str) -> bool:
     return stale
 
 
-def forget_stale(chapter: str) -> None:
-    """Have a chapter executed again, and its page written, if one of the files changed that it alone reads."""
-    from jupyter_cache import get_cache
-
-    file, value = BUILD / ".inputs" / chapter, digest(CHAPTER_INPUTS[chapter])
-    if (file.exists() and file.read_text() == value) or not (REPO / chapter).exists():
-        return
-    cache = get_cache(BUILD / ".jupyter_cache")
-    with contextlib.suppress(KeyError):  # not executed yet
-        cache.remove_cache(cache.match_cache_notebook(read(REPO / chapter)).pk)
-    (BUILD / ".doctrees" / chapter).with_suffix(".doctree").unlink(missing_ok=True)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(value)
-
-
-def read(chapter: Path):
-    """A chapter as MyST-NB reads it, a lab as learners see it: the cache knows it by that."""
-    from myst_nb.core.read import read_myst_markdown_notebook
-
-    return read_myst_markdown_notebook(learners_version.text_of(chapter), path=chapter)
-
-
-def kernel_environment() -> dict[str, str]:
-    """The environment that chapters see: this Python's kernel, plots inline, compile dumps under _build."""
-    env = os.environ.copy()
-    share = Path(sys.prefix, "share", "jupyter")
-    env["JUPYTER_PATH"] = os.pathsep.join(filter(None, [str(share), env.get("JUPYTER_PATH")]))
-    env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])
-    env["MS_OM_PATH"] = str(BUILD / "mindspore")
-    env["PYTHONIOENCODING"] = "utf-8"
-    for name in ("MPLBACKEND", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"):
-        env.pop(name, None)
-    return env
-
-
-def execute(chapters: list[Path]) -> None:
-    """Execute chapters into the cache, unless it has them: several at a time, the labs, which take longest, first."""
-    from jupyter_cache import get_cache
-
-    get_cache(BUILD / ".jupyter_cache").list_cache_records()  # made once, before several processes use it
-    missing = [chapter for chapter in sorted(chapters, reverse=True) if not _is_cached(chapter)]
-    if not missing:
-        return
-    with ProcessPoolExecutor(min(cores(), MOST_AT_ONCE)) as pool:
-        done = as_completed([pool.submit(_execute_one, chapter) for chapter in missing])
-        try:
-            for number, future in enumerate(done, 1):
-                print(f"make book: {future.result()} ({number} of {len(missing)})", flush=True)
-        except KeyboardInterrupt:
-            for process in multiprocessing.active_children():  # else the pool waits for all chapters; kernels end alone
-                process.kill()
-            raise
-
-
-def _is_cached(chapter):
-    from jupyter_cache import get_cache
-
-    try:
-        get_cache(BUILD / ".jupyter_cache").match_cache_notebook(read(chapter))
-    except KeyError:
-        return False
-    return True
-
-
-def _execute_one(chapter):
-    """What became of it. A chapter that fails is left to Sphinx, which executes it again and says what fails."""
-    from jupyter_cache import get_cache
-    from jupyter_cache.base import CacheBundleIn
-    from jupyter_cache.executors.utils import single_nb_execution
-
-    seconds = yaml.safe_load((REPO / "_config.yml").read_text(encoding="utf-8"))["execute"]["timeout"]  # a cell
-    logging.getLogger("traitlets").setLevel(logging.CRITICAL)  # the traceback comes from Sphinx
-    notebook, name = read(chapter), chapter.relative_to(REPO)
-    try:
-        done = single_nb_execution(notebook, cwd=str(chapter.parent), timeout=seconds, allow_errors=False)
-    except RuntimeError as error:  # the kernel died, or did not start
-        return f"FAILED {name}: {error}"
-    if not done.err:
-        bundle = CacheBundleIn(notebook, str(chapter), data={"execution_seconds": done.time})
-        get_cache(BUILD / ".jupyter_cache").cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
-    return f"{'FAILED' if done.err else 'executed'} {name}, {done.time:.0f} s"
-
-
 def is_notebook(path: Path) -> bool:
     """True for a chapter with code: it carries a kernelspec, as Jupytext writes it."""
     text = path.read_text(encoding="utf-8")
@@ -270,25 +104,31 @@ def export_executed() -> None:
         nbformat.write(notebook, target)
 
 
+def reason(todo: dict[Path, list[str] | None]) -> str:
+    """How many chapters have to be executed, and what has changed."""
+    files = sorted({name for why in todo.values() for name in (["code cells"] if why is None else why)})
+    few = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
+    return f"{len(todo)} of {len(notebooks())} chapters to execute; changed: {few}"
+
+
 def build(environment: dict[str, str]) -> int:
     """Execute what has changed, write the pages; the process's exit status."""
-    first, began_with = not (BUILD / ".jupyter_cache").exists(), state()
-    inputs = digest(EXECUTION_INPUTS) + data_there() + pytorch_there()
-    if remove_stale("execution", inputs, ".jupyter_cache", ".doctrees", "jupyter_execute", "html"):
-        print("make book: labkit, a recipe, a recorded result, a package or the data has changed: executing all again")
-    remove_stale("pages", digest(PAGE_INPUTS), ".doctrees", "jupyter_execute", "html")
-    for chapter in CHAPTER_INPUTS:
-        forget_stale(chapter)
+    began_with = pages()
+    shared = json.dumps([execution.installed(), contents(PAGE_INPUTS)])
+    remove_stale("pages", hashlib.sha256(shared.encode()).hexdigest(), ".doctrees", "jupyter_execute", "html")
     if not COMPLETE.exists():  # Sphinx repeats no warning of a page that it need not read again
         remove(".doctrees")
     COMPLETE.unlink(missing_ok=True)
 
-    if first:
-        print("make book: executing the chapters, about 10 minutes on two free cores; the next build takes seconds")
     start = time.monotonic()
     os.environ.clear()
     os.environ.update(environment)
-    execute([path for path in notebooks() if path.relative_to(REPO).as_posix() not in MEASURING])
+    if todo := execution.stale(notebooks()):
+        if any((BUILD / ".inputs").rglob("*.json")):
+            print(f"make book: {reason(todo)}", flush=True)
+        else:
+            print("make book: executing the chapters, about 10 minutes on two free cores; the next build takes seconds")
+        execution.execute(todo)
     command = [str(Path(sys.executable).parent / "jupyter-book"), "build", str(REPO), "-W", "--keep-going"]
     done = subprocess.run(command, cwd=REPO, check=False)
     seconds = time.monotonic() - start

@@ -140,12 +140,18 @@ def join(parts: Parts) -> tuple[str, list[str]]:
     return html, titles
 
 
-def chromium(*flags: str, logs: bool = False) -> webdriver.Chrome:
-    """Chromium without a network but this machine's own address; if asked, it keeps logs of requests and messages."""
+def programs() -> tuple[str, str]:
+    """Paths of Chromium and its driver. Raises Unprintable where one is missing."""
     binary = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     driver = shutil.which("chromedriver")
     if not (binary and driver):
         raise Unprintable("Chromium with chromedriver is needed (Debian: chromium chromium-driver)")
+    return binary, driver
+
+
+def chromium(*flags: str, logs: bool = False) -> webdriver.Chrome:
+    """Chromium without a network but this machine's own address; if asked, it keeps logs of requests and messages."""
+    binary, driver = programs()
     options = webdriver.ChromeOptions()
     options.binary_location = binary
     for flag in (*OFFLINE, *flags):

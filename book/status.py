@@ -17,6 +17,7 @@ sys.path[:0] = [str(REPO / "book"), str(REPO / "book" / "_ext")]
 
 try:
     import build
+    import execution
     import recorded
 
     from labkit import recipe as recipes
@@ -54,7 +55,7 @@ def environment() -> list[Line]:
         ("environment", ("requirements.txt", "requirements-dev.txt"), "make env"),
         ("PyTorch", ("requirements-torch.txt",), "make torch"),
     ):
-        pins = {name: pin for file in files for name, pin in build.pinned(REPO / file).items()}
+        pins = {name: pin for file in files for name, pin in execution.pinned(REPO / file).items()}
         there = {name: (version_of(name) or "").partition("+")[0] for name in pins}  # 2.13.0+cpu is 2.13.0
         other = [f"{name} {there[name] or 'missing'}, pinned {pin}" for name, pin in pins.items() if there[name] != pin]
         if title == "PyTorch" and not any(there.values()):
@@ -85,19 +86,10 @@ def book() -> list[Line]:
         tried = (build.BUILD / "html").exists()
         return [Line("book", "its last build failed or was interrupted" if tried else "not built", BUILD)]
     built = datetime.fromtimestamp(build.COMPLETE.stat().st_mtime).strftime("%Y-%m-%d %H:%M")
-    text = build.COMPLETE.read_text()
-    if not text:
-        return [Line("book", f"built {built}, by a build that kept no list of its inputs", BUILD)]
-    then, now = json.loads(text), build.state()
     lines = []
-    if changed := differing(then["inputs"], now["inputs"]):
-        lines.append(Line("book: shared inputs", f"{len(changed)} changed, so all chapters run: {few(changed)}", BUILD))
-    for key in ("installed", "PyTorch", "data"):
-        if then[key] != now[key]:
-            lines.append(Line(f"book: {key}", "other than it was built with, so all chapters run", BUILD))
-    if changed := sorted({*not_executed(), *differing(then["of chapters"], now["of chapters"])}):
-        lines.append(Line("book: chapters", f"{len(changed)} changed since they were executed: {few(changed)}", BUILD))
-    if changed := differing(then["pages"], now["pages"]):
+    if todo := execution.stale(build.notebooks()):
+        lines.append(Line("book: chapters", build.reason(todo), BUILD))
+    if changed := differing(json.loads(build.COMPLETE.read_text()), build.pages()):
         lines.append(Line("book: pages", f"{len(changed)} of their files changed: {few(changed)}", BUILD))
     lines = lines or [Line("book", f"built {built}, current")]
 
@@ -112,19 +104,6 @@ def book() -> list[Line]:
 def differing(then: dict, now: dict) -> list[str]:
     """Names whose values differ, or that one side only has."""
     return sorted(name for name in then.keys() | now.keys() if then.get(name) != now.get(name))
-
-
-def not_executed() -> list[str]:
-    """Chapters whose code cells the cache does not have."""
-    from jupyter_cache import get_cache
-
-    cache, found = get_cache(build.BUILD / ".jupyter_cache"), []
-    for chapter in build.notebooks():
-        try:
-            cache.match_cache_notebook(build.read(chapter))
-        except KeyError:
-            found.append(chapter.relative_to(REPO).as_posix())
-    return found
 
 
 def pdf() -> list[Line]:
@@ -142,7 +121,7 @@ def pdf() -> list[Line]:
 
 def records() -> list[Line]:
     """Each record against its recipe, the code that made it, and the pinned MindSpore."""
-    pin = build.pinned(REPO / "requirements.txt")["mindspore"]
+    pin = execution.pinned(REPO / "requirements.txt")["mindspore"]
     return [line for name in recorded.records() for line in looked_at(name, record, name, pin)]
 
 

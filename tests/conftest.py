@@ -10,6 +10,12 @@ import numpy as np
 import pytest
 
 REPO = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPO / "tests"))
+pytest.register_assert_rewrite("selection")
+
+from selection import require  # noqa: E402
+
+pytest_plugins = ["selection"]
 
 # Before any test imports labkit or MindSpore, and for every process that a test starts.
 os.environ.setdefault("LABKIT_DATA", str(REPO / "data"))
@@ -95,19 +101,27 @@ def start(lab, tmp_path, monkeypatch, run_file):
     return lambda name, *arguments: run_file(lab / name, *arguments)
 
 
+@pytest.fixture(scope="session")
+def pytorch():
+    """PyTorch and torchvision; skips without them."""
+    require("PyTorch")
+
+
+@pytest.fixture(scope="session")
+def sandboxed():
+    """True; skips where bubblewrap cannot be used."""
+    require("bubblewrap")
+    return True
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     """Chromium without a network but this machine's own address, driven by selenium."""
+    require("Chromium")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(REPO / "book")
         import pdf
-    try:
-        chrome = pdf.chromium(f"--user-data-dir={tmp_path_factory.mktemp('profile')}", logs=True)
-    except pdf.Unprintable as missing:
-        message = f"pages not looked at: {missing}"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message, pytrace=False)
-        pytest.skip(message)
+    chrome = pdf.chromium(f"--user-data-dir={tmp_path_factory.mktemp('profile')}", logs=True)
     chrome.set_page_load_timeout(300)
     chrome.set_script_timeout(300)  # an audit of axe-core is one script
     yield chrome

@@ -1,6 +1,6 @@
 """The executed notebooks are whole and current, and the check that re-runs them can fail.
 
-`make test` passes these notebooks to nbval in the same pytest run; an un-run notebook would pass it vacuously.
+nbval executes some of them again, in `make test-all` all; an un-run notebook would pass it vacuously.
 """
 
 import os
@@ -12,9 +12,7 @@ import chapters
 import nbformat
 import pytest
 from nbclient import NotebookClient
-
-SANITIZE = Path(__file__).with_name("sanitize.cfg")
-CHECKED = "nbval-check-output"
+from references import CHECKED, FOLDER, SANITIZE, Comparison, checked, expected, recorded_outputs, reference_of
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -38,14 +36,30 @@ def test_every_cell_ran(document):
     assert chapters.not_run(notebook) == []
 
 
-def test_some_outputs_are_compared():
-    tagged = [
-        document
-        for document in chapters.notebooks()
-        for cell in chapters.code_cells(chapters.source(document))
-        if CHECKED in cell.metadata.get("tags", [])
-    ]
-    assert tagged, f"no cell of the book carries the tag {CHECKED}"
+@pytest.mark.parametrize("document", [one for one in chapters.notebooks() if checked(chapters.source(one))])
+def test_the_book_shows_what_is_expected(document, request):
+    """What nbval would find by executing the chapter a second time; also finds what another machine shows."""
+    cells, wanted = checked(chapters.executed(document)), reference_of(document)
+    assert len(cells) == len(wanted), "cells were added or removed: `make references` takes them over"
+    compare = Comparison(request, chapters.EXECUTED / f"{document}.ipynb")
+    found = [compare.difference(cell.outputs, expected(one)) for cell, one in zip(cells, wanted)]
+    assert "\n".join(filter(None, found)) == "", "if this was meant: `make references`"
+
+
+def test_every_reference_has_its_chapter():
+    there = {path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.json")}
+    assert there == {one for one in chapters.notebooks() if checked(chapters.source(one))} != set()
+
+
+def test_another_output_is_found(tmp_path, request):
+    """Durations may differ, results may not; neither may an output that is missing."""
+    cell = _notebook(tmp_path / "chapter.ipynb", "print('accuracy', 3 / 4, 'in 12.3 s')").cells[0]
+    compare = Comparison(request, tmp_path / "chapter.ipynb")
+    (wanted,) = recorded_outputs(cell)
+    assert wanted["text"] == "accuracy 0.75 in DURATION\n".splitlines(keepends=True)[0]
+    assert compare.difference(cell.outputs, [wanted]) == ""
+    assert "0.95" in compare.difference(cell.outputs, [wanted | {"text": "accuracy 0.95 in 12.3 s\n"}])
+    assert compare.difference(cell.outputs, []) != "" and compare.difference([], [wanted]) != ""
 
 
 def _notebook(path: Path, code: str, execute: bool = True):

@@ -20,8 +20,9 @@ class Project:
 
     def __init__(self, folder):
         self.folder = folder
-        for name in ("book/build.py", "book/status.py", "Makefile", "labs/cifar10/recipe.yaml", "constraints.txt",
-                     "requirements.txt", "requirements-dev.txt", "requirements-torch.txt"):  # fmt: skip
+        for name in ("book/build.py", "book/execution.py", "book/status.py", "Makefile", "labs/cifar10/recipe.yaml",
+                     "constraints.txt", "requirements.txt", "requirements-dev.txt",
+                     "requirements-torch.txt"):  # fmt: skip
             self.write(name, (REPO / name).read_text())
         shutil.copytree(REPO / "book" / "_ext", folder / "book" / "_ext", ignore=shutil.ignore_patterns("__pycache__"))
         self.write(".gitignore", "__pycache__/\n_build/\n")
@@ -83,7 +84,7 @@ class Project:
     def built(self):
         """As a build leaves it, without one."""
         code = "import sys, json; sys.path.insert(0, 'book'); import build; build.BUILD.mkdir(); "
-        done = self.python("-c", code + "build.COMPLETE.write_text(json.dumps(build.state()))")
+        done = self.python("-c", code + "build.COMPLETE.write_text(json.dumps(build.pages()))")
         assert done.returncode == 0, done.stderr
 
 
@@ -163,9 +164,7 @@ def test_book(project):
     project.write("book/index.md", "# A page\n")
     found = project.status()
     assert found["book: pages"] == ("1 of their files changed: book/index.md", "make book")
-    assert "book: shared inputs" not in found and "book" not in found
-    project.edit("labkit/plots.py", "blue", "red")
-    assert project.status()["book: shared inputs"][0] == "1 changed, so all chapters run: labkit/plots.py"
+    assert "book: chapters" not in found and "book" not in found
     (project.folder / "_build" / ".complete").unlink()
     (project.folder / "_build" / "html").mkdir()
     assert project.status()["book"] == ("its last build failed or was interrupted", "make book")
@@ -175,7 +174,7 @@ def test_chapters_that_were_not_executed(project):
     project.built()
     project.write("book/one.md", "---\nkernelspec: {name: python3}\n---\n# One\n```{code-cell} python3\n1 + 1\n```\n")
     found = project.status()
-    assert found["book: chapters"] == ("1 changed since they were executed: book/one.md", "make book")
+    assert found["book: chapters"] == ("1 of 1 chapters to execute; changed: code cells", "make book")
     assert found["executed notebooks"] == ("0 of 1 chapters", "make book")
 
 

@@ -1,0 +1,188 @@
+"""Which tests run: a plugin of pytest, loaded by conftest.py.
+
+- `slow.yaml` lists what only `make test-all` runs, with the reason why nobody needs it before every commit.
+- `require("PyTorch")`, called by fixtures, skips a test where something optional is missing.
+- A test that passed is not run again until a file of the project, a package or the book changes (`AGAIN=1` runs it).
+
+The last is kept in `_build/tests/passed.json`. With `LABKIT_TESTS_REPORT` set, what was not run is appended there.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from functools import cache
+from importlib.metadata import distributions
+from pathlib import Path
+
+import pytest
+import yaml
+
+REPO = Path(__file__).resolve().parent.parent
+SLOW = Path(__file__).with_name("slow.yaml")
+PASSED = REPO / "_build" / "tests" / "passed.json"
+COMES_AND_GOES = {"torch", "torchvision", "onnxruntime"}  # what needs these is skipped without them, not passed
+
+
+# -- What a test may need, and what to do where it is missing ------------------------------------------
+
+
+def _pytorch():
+    from labkit.parity import pytorch
+
+    try:
+        pytorch.torchvision()
+    except pytorch.NoTorchError as error:
+        return str(error)
+
+
+def _bubblewrap():
+    from labkit.grading import sandbox
+
+    return sandbox.unavailable()
+
+
+def _chromium():
+    sys.path.insert(0, str(REPO / "book"))
+    import pdf
+
+    try:
+        pdf.programs()
+    except pdf.Unprintable as error:
+        return str(error)
+
+
+NEEDS = {
+    "PyTorch": (_pytorch, "make torch"),
+    "bubblewrap": (_bubblewrap, "Debian: apt install bubblewrap"),
+    "Chromium": (_chromium, "Debian: apt install chromium chromium-driver"),
+}
+looked_for = cache(lambda need: NEEDS[need][0]())
+
+
+def require(need: str) -> None:
+    """Skip the test that asks where one of NEEDS is missing; fail it if LABKIT_TESTS_NEED_ALL is set, as in CI."""
+    if reason := looked_for(need):
+        message = f"{need} is missing ({NEEDS[need][1]}): {reason}"
+        (pytest.fail if os.environ.get("LABKIT_TESTS_NEED_ALL") else pytest.skip)(message)
+
+
+# -- Which tests are slow ------------------------------------------------------------------------------
+
+
+@cache
+def slow() -> dict[str, str]:
+    """Beginnings of test names, from the project's folder, each with the reason why it is in `make test-all` only."""
+    groups = yaml.safe_load(SLOW.read_text(encoding="utf-8"))
+    return {f"tests/{name}": group["why"] for group in groups for name in group["tests"]}
+
+
+def is_slow(name: str) -> bool:
+    """True for a test in the list, where a folder, a file or a test's name stands for all that begins with it."""
+    return any(name == begin or name.startswith((f"{begin}/", f"{begin}::", f"{begin}[")) for begin in slow())
+
+
+# -- What passed before --------------------------------------------------------------------------------
+
+
+def state() -> str:
+    """A digest of all that tests depend on, except what `needs` names and the built book; empty without git."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    done = subprocess.run(listed, cwd=REPO, capture_output=True, text=True)
+    if done.returncode:
+        return ""
+    found = hashlib.sha256(sys.version.encode())
+    for package in sorted(f"{one.name} {one.version}" for one in distributions() if one.name not in COMES_AND_GOES):
+        found.update(package.encode())
+    for name in sorted(set(filter(None, done.stdout.split("\0")))):
+        path = REPO / name
+        found.update(name.encode() + b"\0" + (path.read_bytes() if path.is_file() else b""))
+    return found.hexdigest()
+
+
+def book_state() -> str:
+    """A digest of the built book."""
+    found = hashlib.sha256()
+    for path in sorted([*REPO.glob("_build/executed/**/*.ipynb"), *REPO.glob("_build/html/**/*.html")]):
+        found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def key_of(name: str) -> str:
+    """What decides whether a test has to run again, by its name as pytest has it; empty where that is not known."""
+    path = REPO / name.partition("::")[0]
+    if not (key := os.environ["LABKIT_TESTS_STATE"]):
+        return ""
+    if path.suffix == ".ipynb":
+        return key + hashlib.sha256(path.read_bytes()).hexdigest()
+    return key + (os.environ["LABKIT_TESTS_BOOK"] if name.startswith(("tests/book", "tests/notebooks")) else "")
+
+
+def read_passed() -> dict[str, str]:
+    """Names of the tests that passed, each with its key then."""
+    try:
+        return json.loads(PASSED.read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError):
+        return {}
+
+
+# -- The plugin ----------------------------------------------------------------------------------------
+
+SLOW_ONLY = "only `make test-all` runs them (tests/slow.yaml says why)"
+UNCHANGED = "passed before, and nothing has changed since (AGAIN=1 runs them all the same)"
+_passed, _failed, _left_out = set(), set(), Counter()
+
+
+def _process():
+    """The name of this one of several test processes; None for the one that starts and hears the others."""
+    return os.environ.get("PYTEST_XDIST_WORKER")
+
+
+def pytest_configure():
+    os.environ.setdefault("LABKIT_TESTS_STATE", state())  # once, for the processes to come
+    os.environ.setdefault("LABKIT_TESTS_BOOK", book_state())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if is_slow(item.nodeid):
+            item.add_marker("slow")
+    if os.environ.get("AGAIN"):
+        return
+    before = read_passed()
+    again = {item.nodeid for item in items if not (key := key_of(item.nodeid)) or before.get(item.nodeid) != key}
+    notebooks = {item.path for item in items if item.path.suffix == ".ipynb" and item.nodeid in again}
+    kept = [item for item in items if item.nodeid in again or item.path in notebooks]  # a notebook's cells all or none
+    _left_out[UNCHANGED] += len(items) - len(kept)
+    items[:] = kept
+
+
+def pytest_deselected(items):
+    _left_out[SLOW_ONLY] += sum(item.get_closest_marker("slow") is not None for item in items)
+
+
+def pytest_runtest_logreport(report):
+    if report.outcome == "passed":
+        if report.when == "teardown":
+            _passed.add(report.nodeid)
+        return
+    _failed.add(report.nodeid)
+    if report.outcome == "skipped" and isinstance(report.longrepr, tuple):
+        _left_out[report.longrepr[2].removeprefix("Skipped: ")] += 1
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish():
+    collected = _process() in (None, "gw0")  # all processes collect the same, and only the first hears what they report
+    if report := os.environ.get("LABKIT_TESTS_REPORT"):
+        with open(report, "a", encoding="utf-8") as file:
+            for why, count in _left_out.items():
+                if count and (collected if why in (SLOW_ONLY, UNCHANGED) else _process() is None):
+                    file.write(json.dumps([why, count]) + "\n")
+    if _process() is None:
+        passed = {name: key for name in _passed - _failed if (key := key_of(name))}
+        PASSED.parent.mkdir(parents=True, exist_ok=True)
+        PASSED.write_text(json.dumps(read_passed() | passed), encoding="utf-8")
