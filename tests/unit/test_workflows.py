@@ -1,4 +1,4 @@
-"""The workflows of GitHub name versions, make targets and paths that exist. They have never run; nothing else checks."""
+"""GitHub's workflows name versions, make targets and paths that exist. They have never run; nothing else checks."""
 
 import re
 from pathlib import Path
