@@ -203,7 +203,7 @@ def test_after_the_build_a_button_finds_its_lab(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "LABKIT_DATA"}
     subprocess.run(["./binder/postBuild"], cwd=tmp_path, env=environment, check=True)
     for lab in labs.names():
-        address = work_on_lab.binder_link("owner/name", "HEAD", f"work/lab-{lab}.ipynb")
+        address = work_on_lab.binder_link("https://github.com/owner/name", "HEAD", f"work/lab-{lab}.ipynb")
         (notebook,) = parse_qs(urlsplit(address).query)["labpath"]
         cells = json.loads((tmp_path / notebook).read_text(encoding="utf-8"))["cells"]
         assert any("answer" in cell["metadata"] for cell in cells)
