@@ -183,7 +183,7 @@ def check_document(file: Path, top: Path = REPO) -> Found:
 
 # -- Names in text: paths, `make`, `labkit` ------------------------------------------------------------
 
-FOLDERS = ("binder", "book", "data_scripts", "labkit", "labs", "tests", ".ci")  # what git tracks
+FOLDERS = ("binder", "book", "data_scripts", "labkit", "labs", "tests", ".ci", ".github")  # what git tracks
 PATH = re.compile(rf"(?:{'|'.join(map(re.escape, FOLDERS))})/[\w./*<>-]*")
 COMMAND = re.compile(r"(?:^|[;&|] *)(?:\$ )?(?:\w+=\S* )*(?:\S*\.venv/bin/)?(?:make|labkit|python[\d.]*)(?: |$)")
 PLACEHOLDER = re.compile(r"<[^>]*>|\b[A-Z]{2,}\b|\.{3}|…")  # NAME, <part>, ...

@@ -1,7 +1,6 @@
 """The learner's notebook of every lab, written beside the pages, and the address at which ModelArts opens one.
 
-modelarts_book_url, in _config.yml: where the pages of this book can be reached by everybody, without a "/" at its end.
-The button itself is in work_on_lab.py, with the other ways to open a lab.
+The button itself is in work_on_lab.py, with the other ways to open a lab; the book's public address is from online.py.
 """
 
 import base64
@@ -51,11 +50,11 @@ def _write_notebooks(app, exception):
     folder = Path(app.outdir, FOLDER)
     folder.mkdir(exist_ok=True)
     for docname in filter(LAB.fullmatch, app.env.found_docs):
-        found = notebook(Path(app.env.doc2path(docname)), app.config.modelarts_book_url)
+        found = notebook(Path(app.env.doc2path(docname)), app.config.book_url)
         nbformat.write(found, folder / file_name(docname))
 
 
 def setup(app):
-    app.add_config_value("modelarts_book_url", "", "env", [str])
+    app.setup_extension("online")
     app.connect("build-finished", _write_notebooks)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,23 +1,21 @@
 """At the top of every lab's page: how to work on it. Here, as a download, on ModelArts, on Binder.
 
-In _config.yml, modelarts_book_url says where the book is public, binder_repository and binder_ref where its repository
-is. Where one is empty, its button is grey and leads to the section of book/4-cloud/notebooks that a reader then needs:
-for ModelArts the way by hand, for Binder what to publish and set.
+In _config.yml, book_url switches ModelArts on, and binder_ref switches Binder on (online.py). While either is empty,
+its button is grey and leads to the section of book/4-cloud/notebooks that a reader then needs: for ModelArts the way
+by hand, for Binder what to publish and set.
 """
 
-import re
 from html import escape
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from docutils import nodes
 from learners_version import LAB
 from modelarts_button import CHAPTER, FOLDER, console_link, file_name
-from sphinx.errors import ConfigError
+from online import GITHUB
 
 BINDER = "https://mybinder.org/v2"
 # Binder gives a session 2 GB at most; book/4-cloud/notebooks has what each lab needs.
 TOO_LARGE_FOR_BINDER = ("imagenet",)
-GITHUB = re.compile(r"(?:https://github\.com/)?([\w-]+/[\w.-]+?)(?:\.git)?/?")
 HEAD = """\
 <div class="work-on-lab" role="group" aria-label="Work on this lab">
 <p class="title">Work on this lab</p>
@@ -29,14 +27,12 @@ HEAD = """\
 def binder_link(repository: str, ref: str, notebook: str) -> str:
     """Address at which Binder starts a public repository and opens a notebook in it.
 
-    `repository`: owner/name on GitHub, or the https address of any git repository. Raises ValueError for another.
+    `repository`: its https address, on GitHub or elsewhere.
     """
-    if found := GITHUB.fullmatch(repository):
-        place = f"gh/{found[1]}"
-    elif repository.startswith("https://"):
-        place = f"git/{quote(repository, safe='')}"
+    if GITHUB.fullmatch(repository):
+        place = "gh" + urlsplit(repository).path.removesuffix(".git")
     else:
-        raise ValueError(f"neither owner/name nor an https address: {repository!r}")
+        place = f"git/{quote(repository, safe='')}"
     return f"{BINDER}/{place}/{quote(ref, safe='')}?labpath={quote(notebook, safe='')}"
 
 
@@ -52,16 +48,16 @@ def _add_row(app, doctree, docname):
     notebook = f"{'../' * docname.count('/')}{FOLDER}/{file_name(docname)}"
     buttons = _button("lab-download", notebook, "Download", "notebook").replace("<a ", "<a download ", 1)
     lines = []
-    if config.modelarts_book_url:
-        address = console_link(f"{config.modelarts_book_url}/{FOLDER}/{file_name(docname)}")
+    if config.book_url:
+        address = console_link(f"{config.book_url}/{FOLDER}/{file_name(docname)}")
         buttons += _button("modelarts-button", address, "Open in", "ModelArts")
     else:
         buttons += _button("modelarts-button lab-how", f"{chapter}#open-a-lab", "Open in", "ModelArts: how")
         lines.append("ModelArts opens only what is public, as this copy is not. Its button leads to the way by hand.")
     if lab in TOO_LARGE_FOR_BINDER:
         lines.append(f'The lab needs <a href="{chapter}#binder">more memory than Binder gives</a>.')
-    elif config.binder_repository:
-        address = binder_link(config.binder_repository, config.binder_ref, f"work/{file_name(docname)}")
+    elif config.binder_ref:
+        address = binder_link(config.repository_url, config.binder_ref, f"work/{file_name(docname)}")
         buttons += _button("binder-button", address, "Open in", "Binder")
     else:
         buttons += _button("binder-button lab-how", f"{chapter}#binder", "Open in", "Binder: how")
@@ -79,18 +75,8 @@ def _add_row(app, doctree, docname):
     title.parent[place:place] = row
 
 
-def _check(app, config):
-    if config.binder_repository:
-        try:
-            binder_link(config.binder_repository, config.binder_ref, "")
-        except ValueError as error:
-            raise ConfigError(f"_config.yml: binder_repository: {error}") from None
-
-
 def setup(app):
-    app.add_config_value("binder_repository", "", "env", [str])
-    app.add_config_value("binder_ref", "HEAD", "env", [str])
+    app.setup_extension("online")
     app.add_css_file("work-on-lab.css")
-    app.connect("config-inited", _check)
     app.connect("doctree-resolved", _add_row)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -54,10 +54,10 @@ def write_notebook(lab: Lab, file: Path) -> bool:
 
 
 def book_url() -> str:
-    """Where everybody can reach the book: `modelarts_book_url` in _config.yml, "" where it has no such place."""
+    """Where everybody can reach the book: `book_url` in _config.yml, "" where it has no such place."""
     file = REPO / "_config.yml"
     tree = yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return tree.get("sphinx", {}).get("config", {}).get("modelarts_book_url", "")
+    return tree.get("sphinx", {}).get("config", {}).get("book_url", "")
 
 
 # -- What must hold ------------------------------------------------------------------------------------

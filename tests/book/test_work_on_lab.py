@@ -23,6 +23,7 @@ import links  # noqa: E402
 import work_on_lab  # noqa: E402
 
 BOOK_URL = "https://example.org/course"
+REPOSITORY = "https://github.com/owner/na.me"
 CONF = """\
 extensions = ["myst_nb", "sphinx_copybutton", "learners_version", "modelarts_button", "work_on_lab"]
 nb_execution_mode = "off"
@@ -59,7 +60,7 @@ def private(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def public(tmp_path_factory):
-    return pages(tmp_path_factory, modelarts_book_url=BOOK_URL, binder_repository="owner/na.me", binder_ref="v1/x")
+    return pages(tmp_path_factory, book_url=BOOK_URL, repository_url=REPOSITORY, binder_ref="v1/x")
 
 
 @pytest.fixture(params=labs.names())
@@ -130,7 +131,7 @@ def test_binder_is_given_the_repository_and_the_notebook(public, lab):
 @pytest.mark.parametrize(
     ("repository", "place"),
     {
-        "owner/name": "gh/owner/name/HEAD",
+        "https://github.com/owner/name": "gh/owner/name/HEAD",
         "https://github.com/owner/name.git": "gh/owner/name/HEAD",
         "https://example.org/a/b.git": "git/https%3A%2F%2Fexample.org%2Fa%2Fb.git/HEAD",
     }.items(),
@@ -141,10 +142,40 @@ def test_a_repository_may_lie_on_github_or_elsewhere(repository, place):
     )
 
 
-def test_another_repository_stops_the_build(tmp_path):
-    done = sphinx(tmp_path, binder_repository="git@example.org:a/b")
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"repository_url": "git@example.org:a/b"}, "repository_url must be an https address without a / at its end"),
+        ({"repository_url": "owner/name"}, "repository_url must be an https address without a / at its end"),
+        ({"book_url": BOOK_URL + "/"}, "book_url must be an https address without a / at its end"),
+        ({"binder_ref": "v1"}, "binder_ref needs repository_url, which is empty"),
+    ],
+)
+def test_a_wrong_setting_stops_the_build(tmp_path, settings, message):
+    done = sphinx(tmp_path, **settings)
     assert done.returncode != 0
-    assert "binder_repository: neither owner/name nor an https address" in done.stderr
+    assert f"_config.yml: {message}" in done.stderr
+
+
+def test_pages_know_their_public_address(public, private, lab):
+    page = f"labs/{lab}/lab.html"
+    found = BeautifulSoup((public / page).read_text(encoding="utf-8"), "html.parser")
+    assert found.select_one("link[rel=canonical]")["href"] == f"{BOOK_URL}/{page}"
+    assert "canonical" not in (private / page).read_text(encoding="utf-8")
+
+
+def test_pages_lead_to_a_repository_on_github(tmp_path):
+    """With the book's theme and a page alone; no such button before there is an address."""
+    (tmp_path / "index.md").write_text("# Index\n")
+    for address, buttons in ((REPOSITORY, 1), ("https://example.org/a/b", 0), ("", 0)):
+        conf = f'extensions = ["myst_nb", "online"]\nhtml_theme = "sphinx_book_theme"\nrepository_url = "{address}"\n'
+        (tmp_path / "conf.py").write_text(conf)
+        command = [sys.executable, "-m", "sphinx", "-q", "-E", "-b", "html", tmp_path, tmp_path / "_out"]
+        environment = os.environ | {"PYTHONPATH": str(REPO / "book" / "_ext")}
+        subprocess.run(command, check=True, env=environment)
+        page = BeautifulSoup((tmp_path / "_out/index.html").read_text(encoding="utf-8"), "html.parser")
+        leads = [link["href"] for link in page.select("a.btn-source-repository-button, a.btn-source-issues-button")]
+        assert len(leads) == 2 * buttons and all(link.startswith(REPOSITORY) for link in leads)
 
 
 # -- Binder's files ------------------------------------------------------------------------------------
@@ -172,7 +203,7 @@ def test_after_the_build_a_button_finds_its_lab(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "LABKIT_DATA"}
     subprocess.run(["./binder/postBuild"], cwd=tmp_path, env=environment, check=True)
     for lab in labs.names():
-        address = work_on_lab.binder_link("owner/name", "HEAD", f"work/lab-{lab}.ipynb")
+        address = work_on_lab.binder_link("https://github.com/owner/name", "HEAD", f"work/lab-{lab}.ipynb")
         (notebook,) = parse_qs(urlsplit(address).query)["labpath"]
         cells = json.loads((tmp_path / notebook).read_text(encoding="utf-8"))["cells"]
         assert any("answer" in cell["metadata"] for cell in cells)
