@@ -108,6 +108,14 @@ def pytorch():
 
 
 @pytest.fixture(scope="session")
+def torchvision(pytorch):
+    """The module torchvision."""
+    from labkit.parity.pytorch import torchvision
+
+    return torchvision()
+
+
+@pytest.fixture(scope="session")
 def sandboxed():
     """True; skips where bubblewrap cannot be used."""
     require("bubblewrap")

@@ -69,6 +69,13 @@ def require(need: str) -> None:
         (pytest.fail if os.environ.get("LABKIT_TESTS_NEED_ALL") else pytest.skip)(message)
 
 
+def torch_or_none():
+    """The module torch for a test file's top, None without it: its tests that use it ask for the fixture `pytorch`."""
+    from labkit.parity import pytorch
+
+    return None if looked_for("PyTorch") else pytorch.torch()
+
+
 # -- Which tests are slow ------------------------------------------------------------------------------
 
 

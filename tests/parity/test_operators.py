@@ -11,7 +11,7 @@ from labkit.parity.operators import Row
 
 
 @pytest.fixture(scope="module")
-def found():
+def found(pytorch):
     return operators.examine()
 
 
@@ -51,7 +51,7 @@ def raising():
     raise TypeError
 
 
-def test_a_row_that_differs_says_so():
+def test_a_row_that_differs_says_so(pytorch):
     traps = {"shape": one([1, 1]), "type": raising, "finite": one(np.nan), "value": one(3)}
     row = Row("torch.nn.ReLU", "mindspore.nn.ReLU", one(2), one(1), traps).examine()
     assert row["equal"] is False and row["error"] == 0.5
@@ -61,13 +61,13 @@ def test_a_row_that_differs_says_so():
     assert Row("torch.nn.ReLU", "mindspore.nn.ReLU", one(2), raising).examine()["equal"] is False
 
 
-def test_defaults_that_differ():
+def test_defaults_that_differ(pytorch):
     row = Row("torch.optim.SGD", "mindspore.nn.SGD", arguments="lr:learning_rate momentum:momentum").examine()
     assert row["defaults"] == [["lr=0.001", "learning_rate=0.1"]]
 
 
 @pytest.mark.parametrize("name", ["mindspore.nn.AdaptiveAvgPool5d", "torch.nn.init.he_normal_"])
-def test_a_name_that_does_not_exist(name):
+def test_a_name_that_does_not_exist(pytorch, name):
     with pytest.raises(AttributeError, match=name):
         operators.look_up(name)
 

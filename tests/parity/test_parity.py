@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from mindspore import nn
+from selection import torch_or_none
 
 from labkit.cli import main
 from labkit.losses import CrossEntropySmooth
@@ -20,7 +21,8 @@ from labkit.parity.step import torch_state
 from labkit.parity.weights import Names
 from labkit.runtime import LabkitError
 
-torch = pytorch.torch()
+pytestmark = pytest.mark.usefixtures("pytorch")
+torch = torch_or_none()
 SIZE = 40  # pixels: the last stage has 2 x 2 of them, as it has for 64
 STAGES = ["batch", "weights", "logits", "loss", "gradients", "weights after the update", "buffers after the step"]
 
@@ -91,7 +93,7 @@ class Own(nn.Cell):
         return self.end_point(x.mean((2, 3)))
 
 
-class Theirs(torch.nn.Module):
+class Theirs(torch.nn.Module if torch else object):
     def __init__(self):
         super().__init__()
         self.features = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.BatchNorm2d(4))

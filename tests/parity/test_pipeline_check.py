@@ -57,7 +57,7 @@ def test_defects(defect, stages):
     assert wrong(lambda *where: seeds(*where, **defect)) == stages
 
 
-def test_evaluation_images_are_torchvisions(tmp_path):
+def test_evaluation_images_are_torchvisions(pytorch, tmp_path):
     """The exact route is; the fast one is not, and how far it is off can be recorded."""
     files = photographs()
     found = {stage.name: stage for stage in compare_evaluation(files)}

@@ -7,7 +7,7 @@ from labkit.parity import subnets
 
 
 @pytest.mark.parametrize("name", subnets.SUBNETS)
-def test_subnet(name):
+def test_subnet(pytorch, name):
     report = subnets.compare_subnet(name)
     assert report.ok, report.table()
     assert report.unmatched == {"pytorch": [], "mindspore": []}
@@ -30,7 +30,7 @@ LAYERS = {
 
 
 @pytest.mark.parametrize("plant, layer", LAYERS.items())
-def test_a_defect_of_a_subnet_is_located(plant, layer):
+def test_a_defect_of_a_subnet_is_located(pytorch, plant, layer):
     report = subnets.compare_subnet("Bottleneck, stride 2", plant)
     assert not report.ok and report.first_divergence["forward"] == layer
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from mindspore import nn
+from selection import torch_or_none
 
 from labkit.cli import main
 from labkit.networks import create_resnet
@@ -14,8 +15,9 @@ from labkit.parity import Names, WeightsError, files, from_mindspore, pytorch, r
 from labkit.parity.step import torch_state
 from labkit.parity.weights import parameters
 
-torch = pytorch.torch()
-models = pytorch.torchvision().models
+pytestmark = pytest.mark.usefixtures("pytorch")
+torch = torch_or_none()
+models = torch and pytorch.torchvision().models
 RESNETS = ["resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]
 
 
@@ -110,9 +112,9 @@ class Evil:
     "content, says",
     [
         ({"weight": Evil()}, "holds more than tensors"),
-        (torch.nn.Linear(2, 2), "holds more than tensors"),
-        ({"state_dict": {"w": torch.zeros(2)}, "epoch": 3}, "no tensor under state_dict, epoch"),
-        ([torch.zeros(2)], "not a state dict, but a list"),
+        (torch and torch.nn.Linear(2, 2), "holds more than tensors"),
+        ({"state_dict": {"w": torch and torch.zeros(2)}, "epoch": 3}, "no tensor under state_dict, epoch"),
+        ([torch and torch.zeros(2)], "not a state dict, but a list"),
         ({}, "not a state dict"),
     ],
     ids=["code", "module", "training checkpoint", "list", "empty"],

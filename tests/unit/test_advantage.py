@@ -75,7 +75,7 @@ def test_a_best_setting_that_diverges_later(contest):
         contest([(0.5, 0.6)], [(0.65, 0.66)], seeds=(0.0, {("new", 0): None}))
 
 
-def test_augmented_images_are_windows_of_the_padded_one():
+def test_augmented_images_are_windows_of_the_padded_one(pytorch):
     """Every pixel comes from the image or the black border; some images are mirrored, some moved."""
     import torch
 

@@ -12,7 +12,6 @@ from PIL import Image
 
 from labkit.data import imagenet_files as files
 from labkit.data.files import DataError
-from labkit.parity import pytorch
 
 RNG = np.random.default_rng(0)
 
@@ -55,11 +54,6 @@ def data(tmp_path):
         "train/b/2.JPEG": JPEG, "train/b/1.png": PNG, "train/a/x.jpg": encoded(), "train/a/10.jpg": encoded(),
         "train/a/9.jpg": encoded(), "val/b/v.JPEG": JPEG, "val/a/v.JPEG": encoded(),
     })  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def torchvision():
-    return pytorch.torchvision()
 
 
 @pytest.fixture(scope="module")

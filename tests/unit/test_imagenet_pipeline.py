@@ -13,7 +13,6 @@ from PIL import Image
 from labkit.data import imagenet, imagenet_files
 from labkit.data.files import DataError
 from labkit.data.imagenet import ROUTES, create_dataset, evaluation_transforms, train_transforms
-from labkit.parity import pytorch
 
 MEAN = np.array([0.485, 0.456, 0.406])  # both seeds, and torchvision's
 STD = np.array([0.229, 0.224, 0.225])
@@ -24,11 +23,6 @@ _spec.loader.exec_module(script)
 
 
 pytestmark = pytest.mark.usefixtures("settings_of_mindspore")
-
-
-@pytest.fixture(scope="module")
-def torchvision():
-    return pytorch.torchvision()
 
 
 def encoded(image, form="JPEG", **options):

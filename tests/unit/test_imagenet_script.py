@@ -20,7 +20,6 @@ from PIL import Image
 from scipy.io import savemat
 
 from labkit.data import imagenet_files as files
-from labkit.parity import pytorch
 
 SCRIPT = Path(files.__file__).resolve().parents[2] / "data_scripts" / "imagenet.py"
 _spec = importlib.util.spec_from_file_location("imagenet_script", SCRIPT)
@@ -135,8 +134,8 @@ def test_arrange(archives, tmp_path):
     assert "already there" in arrange(archives, out).stdout
 
 
-def test_arrange_is_what_torchvision_makes_of_the_archives(archives, tmp_path, monkeypatch):
-    imagenet = pytorch.torchvision().datasets.imagenet
+def test_arrange_is_what_torchvision_makes_of_the_archives(archives, tmp_path, monkeypatch, torchvision):
+    imagenet = torchvision.datasets.imagenet
     md5 = {name: hashlib.md5((archives / name).read_bytes()).hexdigest() for name in archives_module.MD5}
     monkeypatch.setattr(archives_module, "MD5", md5)
     assert run("arrange", archives, "--out", tmp_path / "out").exit_code == 0
@@ -152,8 +151,8 @@ def test_arrange_is_what_torchvision_makes_of_the_archives(archives, tmp_path, m
         assert [", ".join(names) for names in made.classes] == list(info.classes)
 
 
-def test_published_checksums_are_torchvisions():
-    published = pytorch.torchvision().datasets.imagenet.ARCHIVE_META
+def test_published_checksums_are_torchvisions(torchvision):
+    published = torchvision.datasets.imagenet.ARCHIVE_META
     assert dict(published.values()) == archives_module.MD5
 
 
