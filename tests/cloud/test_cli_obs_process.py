@@ -58,7 +58,6 @@ def test_a_bar_on_a_terminal_and_nowhere_else(proxy, bucket, tmp_path, more):
         assert json.loads(said)["bytes"] == PART + 1 if more else said.startswith("1 file copied")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way, sent", [("up", signal.SIGINT), ("down", signal.SIGTERM)])
 def test_stopped_and_given_again(store, proxy, bucket, tmp_path, way, sent):
     content = random.Random(1).randbytes(4 * PART + 12345)

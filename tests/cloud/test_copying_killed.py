@@ -41,7 +41,6 @@ print(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
 """
 
 
-@pytest.mark.slow
 def test_memory_of_a_big_copy(proxy, bucket, tmp_path):
     """Up and down with the parts and threads that a user has: 256 MiB in under 150 MB."""
     block = random.Random(3).randbytes(1 << 20)
@@ -70,7 +69,6 @@ def points(size, count=20):
     return [0, 1, size - 1, size] + random.Random(2).sample(range(size), count - 4)
 
 
-@pytest.mark.slow
 def test_uploads_that_are_killed_go_on(swift, direct, through, proxy, bucket, tmp_path):
     (tmp_path / "large").write_bytes(LARGE)
     saved = 0
@@ -95,7 +93,6 @@ def test_uploads_that_are_killed_go_on(swift, direct, through, proxy, bucket, tm
     assert len(swift.parts(bucket)) == 8 * 20  # of the objects, and no others
 
 
-@pytest.mark.slow
 def test_downloads_that_are_killed_go_on(moto, tmp_path, monkeypatch):
     """On moto, with small parts."""
     part, bucket = 64 << 10, moto.new_bucket()
@@ -205,7 +202,6 @@ def copiers(tmp_path):
     return [int(path.name) for path in (tmp_path / "marks").iterdir()]
 
 
-@pytest.mark.slow
 def test_one_of_eight_copies(proxy, bucket, tmp_path, eight):
     source = make(tmp_path / "source", TREE)
     copy(source, f"obs://{bucket}/x")
@@ -215,7 +211,6 @@ def test_one_of_eight_copies(proxy, bucket, tmp_path, eight):
     assert contents(tmp_path / "target") == TREE and len(copiers(tmp_path)) == 1
 
 
-@pytest.mark.slow
 def test_the_one_of_eight_is_killed(proxy, bucket, tmp_path, eight):
     (tmp_path / "large").write_bytes(LARGE)
     copy(tmp_path / "large", f"obs://{bucket}/k")
@@ -229,7 +224,6 @@ def test_the_one_of_eight_is_killed(proxy, bucket, tmp_path, eight):
     assert contents(tmp_path / "target") == {"k": LARGE} and len(copiers(tmp_path)) == 2
 
 
-@pytest.mark.slow
 def test_a_failure_reaches_all_eight(proxy, bucket, tmp_path, eight):
     make(tmp_path / "source", {"a": b"1"})
     proxy.plant(times=10**6, answer=(403, ERROR % b"AccessDenied", {}))

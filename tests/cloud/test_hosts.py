@@ -10,7 +10,6 @@ from labkit import run as runs
 from labkit.cloud import submission
 from labkit.runtime import REPO
 
-pytestmark = pytest.mark.slow
 SETTINGS = ("max_steps=4", "network.name=resnet8")
 
 # Makes of each process a host of its own: what it copies lies where the other one does not look.

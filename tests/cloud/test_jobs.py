@@ -129,7 +129,6 @@ elif here.start != "scheduler":
 """
 
 
-@pytest.mark.slow
 def test_a_custom_image_starts_msrun_once(environment, tmp_path):
     """Each of the processes that msrun starts knows that it is msrun's, and starts no other."""
     environment({**EIGHT, "MA_NUM_GPUS": "2"})

@@ -25,7 +25,6 @@ def bucket(moto):
     return moto.new_bucket()
 
 
-@pytest.mark.slow
 def test_over_a_thousand_files(store, bucket, tmp_path):
     """Listings of two pages, with names that each page must encode at its ends."""
     files = {f"{number // 250} ä&<>/{number:04d} +%20.txt": b"%d" % number for number in range(1250)}
@@ -39,7 +38,6 @@ def test_over_a_thousand_files(store, bucket, tmp_path):
     assert len(rm(url, recursive=True)) == 1250 and ls(f"obs://{bucket}") == []
 
 
-@pytest.mark.slow
 def test_more_parts_than_a_page_has(moto, store, bucket, tmp_path, monkeypatch):
     """An upload that was cut off after 1,050 parts goes on with the others only."""
     monkeypatch.setattr(transfers, "PART", 1024)

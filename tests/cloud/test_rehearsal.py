@@ -228,7 +228,6 @@ def completed(done, folder, steps):
     return run
 
 
-@pytest.mark.slow
 def test_a_lab_with_no_other_option(submit, tmp_path):
     """The profile sample, its data, and a folder below runs/ as bucket. (Named, and short, for this test.)"""
     done = submit("cifar10", None, *SHORT, "--name", "one")
@@ -240,7 +239,6 @@ def test_a_lab_with_no_other_option(submit, tmp_path):
         assert f"\n{line}" in f"\n{done.stderr}"
 
 
-@pytest.mark.slow
 def test_a_lab_on_an_object_server_with_two_cards(submit, swift, bucket, tmp_path, monkeypatch):
     """As on a machine with two and nothing started: the start file starts msrun."""
     keys = environment(swift.url)
@@ -261,7 +259,6 @@ def test_a_lab_on_an_object_server_with_two_cards(submit, swift, bucket, tmp_pat
 # -- A job with URLs (API v1), by its start file -------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_job_with_urls_that_is_stopped_and_goes_on(swift, bucket, sample_data, tmp_path, monkeypatch):
     """The start file copies by itself. SIGTERM is how a job is stopped; the next one goes on from the bucket."""
     env = os.environ | environment(swift.url) | {"TMPDIR": str(tmp_path / "tmp")}

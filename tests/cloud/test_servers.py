@@ -28,7 +28,6 @@ def test_the_proxy_changes_nothing_and_counts(proxy, bucket):
     assert proxy.requests() == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("ended", [signal.SIGKILL, signal.SIGTERM])
 def test_swift_ends_with_who_started_it(tmp_path, ended):
     code = f"import time\nfrom swift import Swift\nserver = Swift({str(tmp_path / 'swift')!r})\n"
@@ -42,7 +41,6 @@ def test_swift_ends_with_who_started_it(tmp_path, ended):
     assert psutil.wait_procs(started, timeout=10)[1] == []
 
 
-@pytest.mark.slow
 def test_stop_leaves_nothing(tmp_path):
     server = Swift(tmp_path / "swift")
     assert server.request("GET", f"/{server.new_bucket()}")[0] == 200
@@ -51,7 +49,6 @@ def test_stop_leaves_nothing(tmp_path):
     assert not any(one.is_running() for one in started) and not (tmp_path / "swift").exists()
 
 
-@pytest.mark.slow
 def test_a_server_that_does_not_start_is_one_clear_line(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "PROXY", module.PROXY.replace("egg:swift#s3api", "egg:swift#none"))
     begun = time.monotonic()
@@ -61,7 +58,6 @@ def test_a_server_that_does_not_start_is_one_clear_line(tmp_path, monkeypatch):
     assert not (tmp_path / "swift").exists()
 
 
-@pytest.mark.slow
 def test_what_cannot_be_installed_is_one_clear_line(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "HOME", tmp_path / "swift")
     monkeypatch.setattr(module, "PACKAGES", (str(tmp_path / "nothing-here"),))

@@ -176,7 +176,6 @@ MODULES = {"PyYAML": "yaml", "esdk-obs-python": "obs"}  # what is imported of a 
 WITH_OTHERS = {"mindspore", "numpy", "PIL", "pydantic_core"}
 
 
-@pytest.mark.slow
 def test_the_packed_code_is_enough(prepare, tmp_path):
     """It imports its own labkit, and of others what a job installs, or what comes with that or MindSpore."""
     submission.pack(prepare("obs://my-bucket"), tmp_path)

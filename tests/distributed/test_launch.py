@@ -436,7 +436,6 @@ def test_launches_at_the_same_time_get_ports_of_their_own():
     assert len(set(ports)) == 200
 
 
-@pytest.mark.slow
 def test_a_port_that_is_taken_ends_the_launch(tmp_path, monkeypatch, labkit, repo_root):
     """Should it happen all the same: the scheduler cannot listen, and the workers would wait for minutes."""
     for name, value in labkit.env.items():

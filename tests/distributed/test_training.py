@@ -13,7 +13,6 @@ import pytest
 from labkit import run as runs
 from labkit import training
 
-pytestmark = pytest.mark.slow
 SETTINGS = (
     "data.batch_size=20", "data.flip=0.5", "epochs=2", "checkpoint_steps=3", "network.name=resnet8",
     "all_reduce_fusion=[10,20]",

@@ -96,7 +96,6 @@ def graded(handed_in_by_all, sandboxed, tmp_path_factory):
     return place / "out", output, errors
 
 
-@pytest.mark.slow
 def test_a_class_is_graded(graded):
     out, output, errors = graded
     results = {file.stem: json.loads(file.read_text())["result"] for file in (out / "results").iterdir()}
@@ -112,7 +111,6 @@ def test_a_class_is_graded(graded):
     assert graded_last and set(graded_last) <= POINTS.keys() - {"eve"}, errors
 
 
-@pytest.mark.slow
 def test_nothing_is_written_beside_the_folder_and_no_scratch_is_left(graded):
     out = graded[0]
     assert {entry.name for entry in out.parent.iterdir()} == {"out"}  # TMPDIR and working folder
@@ -120,14 +118,12 @@ def test_nothing_is_written_beside_the_folder_and_no_scratch_is_left(graded):
     assert {file.name for file in (out / "feedback").iterdir()} == {f"{student}.html" for student in POINTS}
 
 
-@pytest.mark.slow
 def test_no_time_and_no_machine_stands_in_what_is_written(graded):
     today = time.strftime("%Y-%m-%d").encode()
     for name, data in tree(graded[0]).items():
         assert today not in data and str(graded[0]).encode() not in data and b"handed-in" not in data, name
 
 
-@pytest.mark.slow
 def test_grading_again_computes_nothing_and_changes_nothing(graded, handed_in_by_all):
     out = graded[0]
     before, times = tree(out), {file: file.stat().st_mtime_ns for file in (out / "results").iterdir()}
@@ -148,7 +144,6 @@ def cluster():
         yield cluster
 
 
-@pytest.mark.slow
 def test_a_dask_cluster_writes_the_same_bytes(graded, handed_in_by_all, cluster, tmp_path):
     process = started(TINY, handed_in_by_all, "-o", "out", "--scheduler", cluster.scheduler_address, cwd=tmp_path)
     _, errors = process.communicate(timeout=200)
@@ -156,7 +151,6 @@ def test_a_dask_cluster_writes_the_same_bytes(graded, handed_in_by_all, cluster,
     assert tree(tmp_path / "out") == tree(graded[0])
 
 
-@pytest.mark.slow
 def test_an_interrupted_batch_goes_on_where_it_was(graded, handed_in_by_all, tmp_path):
     """Ended by each signal after another result; in the end all results are as if nothing had happened."""
     out, kept = tmp_path / "out", {}
@@ -225,7 +219,6 @@ def test_a_process_that_dies_costs_its_own_row_only(tmp_path):
     assert (tmp_path / "c").read_text() in ("2", "3")  # once more, where another has taken its process along
 
 
-@pytest.mark.slow
 def test_a_worker_of_dask_that_dies_costs_its_own_row_only(tmp_path, tiny, cluster):
     cluster.scheduler.allowed_failures = 1
     with executors.dask(cluster.scheduler_address, tiny, sandboxed=False) as pool:
@@ -613,7 +606,6 @@ def test_the_command_that_goes_on_is_one_that_a_shell_takes(broken, tmp_path, mo
     assert """Go on with: labkit grade 'my lab' 'it'"'"'s'""" in invoke(TINY, broken, "-o", "x", "--no-sandbox").stderr
 
 
-@pytest.mark.slow
 def test_without_the_sandbox_the_same_is_graded(graded, handed_in_by_all, tmp_path):
     place = tmp_path / "handed-in"
     place.mkdir()
@@ -674,7 +666,6 @@ def test_a_zip_is_unpacked_while_it_is_graded_and_other_data_of_a_run_make_a_new
     assert graded == ["ann", "bob"] * 2
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("sample_data")
 def test_a_run_that_is_sent_to_a_worker_is_examined_as_it_was(tmp_path, sandboxed, monkeypatch):
     """A recipe is there, a history that is too large, and no checkpoint."""

@@ -21,7 +21,7 @@ LAB = "tests/grading/tiny"
 PORT = "17113"  # of the server that the hostile ones call
 UNWATCHED = {".git", ".venv", "_build", "data", "runs", "__pycache__", ".pytest_cache", ".ruff_cache"}
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("sandboxed")]
+pytestmark = pytest.mark.usefixtures("sandboxed")
 
 
 def listing(*folders):

@@ -216,7 +216,6 @@ def test_nothing_is_left_behind(tiny, executed, tmp_path, monkeypatch):
     wait_until(lambda: set(os.listdir("/dev/shm")) <= before)  # other tests' files may be there for a moment
 
 
-@pytest.mark.slow
 def test_wrong_answers_get_what_they_declare(tiny, sandboxed):
     rows = check(tiny, mutants_of(tiny))
     assert [row for row in rows if not row.right] == []

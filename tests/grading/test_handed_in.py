@@ -101,7 +101,6 @@ print(json.dumps(entry))
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("sandboxed", [True, False])
 def test_an_honest_run_has_all_points_by_the_graders_own_test(tiny, trained, sandboxed):
     command = [sys.executable, "-c", EXAMINE, tiny.folder, trained, str(sandboxed)]
@@ -116,7 +115,6 @@ def test_an_honest_run_has_all_points_by_the_graders_own_test(tiny, trained, san
     }  # fmt: skip
 
 
-@pytest.mark.slow
 def test_a_checkpoint_of_another_step_is_not_the_end_of_this_training(tiny, run):
     lines = (run / "history.jsonl").read_text().splitlines()
     (run / "history.jsonl").write_text("\n".join(lines[:-2] + lines[-1:]))
@@ -126,7 +124,6 @@ def test_a_checkpoint_of_another_step_is_not_the_end_of_this_training(tiny, run)
     assert detail(entry, "complete") == "checkpoints/latest.ckpt: of step 89, history.jsonl ends with 88"
 
 
-@pytest.mark.slow
 def test_too_low_an_accuracy_is_not_helped_by_the_summary(tiny, run):
     change(run / "summary.json", accuracy=1.0)
     lines = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
@@ -305,7 +302,6 @@ def _not_numbers(run):
     ms.save_checkpoint(parameters, str(file))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage, said",
     [

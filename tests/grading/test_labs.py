@@ -13,7 +13,6 @@ from tests.grading import check_lab
 from tests.grading.mutants.harm import HARM
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_master_blank_and_wrong_answers(name, sandboxed):
     lab = load(name)

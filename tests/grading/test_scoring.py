@@ -207,7 +207,6 @@ def test_nothing_graded_is_a_whole_row(tiny):
     assert {entry["verdict"] for entry in result["tasks"].values()} == {"missing"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "task, source, named",
     [

@@ -42,7 +42,6 @@ def require_equal(report, network):
     return stages
 
 
-@pytest.mark.slow
 def test_a_step_and_twenty_are_equal(compare):
     """The network of bottlenecks; that of two-layer blocks is test_command_and_report."""
     report = compare("resnet50", image_size=SIZE, steps=20)
@@ -51,14 +50,12 @@ def test_a_step_and_twenty_are_equal(compare):
     assert len(report.losses["pytorch"]) == 20 and len(set(report.losses["pytorch"])) == 20
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("network", sorted({*NETWORKS} - {"resnet18", "resnet50"}))
 def test_every_other_depth_is_equal(compare, network):
     """The same blocks, in other numbers: one step. (`make bench ARGS=parity` trains them all, at 224 pixels.)"""
     require_equal(compare(network, image_size=64), network)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in DEFECTS if name != "epsilon"])  # test_clinic_command has that
 def test_a_planted_defect_is_located(photographs, name):
     [(defect, report, found)] = examine([name], photographs)
@@ -213,7 +210,6 @@ def refused(*arguments):
     return done.stderr
 
 
-@pytest.mark.slow
 def test_command_and_report(photographs, tmp_path):
     """A batch so large that there is only one: there are 48 photographs."""
     setting = ("--data", photographs, "--image-size", 32, "--batch", 25, "--steps", 20)
@@ -231,7 +227,6 @@ def test_command_and_report(photographs, tmp_path):
     assert page.count("<img") == 2 and "equal" in page and "logits" in page
 
 
-@pytest.mark.slow
 def test_command_on_networks_that_differ(photographs, tmp_path, monkeypatch):
     """Another epsilon in labkit."""
     monkeypatch.setattr(resnet, "batch_norm", lambda channels: nn.BatchNorm2d(channels, eps=1e-3, momentum=0.9))
@@ -250,7 +245,6 @@ def test_command_says_what_is_wrong(arguments, says):
     assert says in refused("parity", *arguments)
 
 
-@pytest.mark.slow
 def test_clinic_command(tmp_path):
     done = labkit("clinic", "epsilon", "--report", tmp_path / "clinic.json")
     assert done.exit_code == 0, done.output
@@ -339,7 +333,6 @@ def test_batches_that_the_photographs_allow(photographs):
     assert "images, fewer than a batch of 999" in said
 
 
-@pytest.mark.slow
 def test_a_trained_networks_file(compare, tmp_path):
     """A thousand classes, batch counters that have counted."""
     net = pytorch.torchvision().models.resnet18(num_classes=1000)

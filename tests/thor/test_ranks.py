@@ -16,9 +16,6 @@ from labkit import recipe as recipes
 from labkit import run as runs
 from labkit.runtime import in_mode
 
-pytestmark = pytest.mark.slow
-
-
 SETTINGS = (
     "data.batch_size=20", "data.flip=0.5", "epochs=2", "max_steps=4", "optimizer.update_interval=3", "rival=null",
 )  # fmt: skip

@@ -28,7 +28,6 @@ def trained(lab, sample_data, tmp_path_factory):
     return run
 
 
-@pytest.mark.slow
 def test_train_takes_the_seeds_arguments(start, sample_data, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(training, "train", lambda run, progress: seen.append(run))
@@ -68,7 +67,6 @@ def test_other_folders_are_refused_as_ever(start, tmp_path, held, says):
     assert done.returncode == 1 and says in done.stderr
 
 
-@pytest.mark.slow
 def test_eval_without_thors_state(start, trained):
     done = start("eval.py", "--checkpoint_path", trained.path)
     assert done.returncode == 0, done.stderr
@@ -77,7 +75,6 @@ def test_eval_without_thors_state(start, trained):
     assert result == pytest.approx(expected)
 
 
-@pytest.mark.slow
 def test_export_is_the_plain_network(start, trained, tmp_path):
     """Its logits under ONNX Runtime are those of the checkpoint, and no factor is in the file."""
     done = start("export.py", "--checkpoint_path", trained.path, "--file_format", "ONNX", "--file_name", "net")

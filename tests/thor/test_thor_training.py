@@ -15,7 +15,6 @@ from labkit import recipe as recipes
 from labkit import run as runs
 from labkit.runtime import in_mode
 
-pytestmark = pytest.mark.slow
 # Trains a Run, and dies right behind the line of an update that no checkpoint has seen.
 DIE = """
 import os, signal, sys

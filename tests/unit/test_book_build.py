@@ -106,7 +106,6 @@ def book(tmp_path_factory):
     return book
 
 
-@pytest.mark.slow
 def test_text_and_what_no_chapter_reads_execute_nothing(book):
     book.write("listing.py", "second = 2\n")  # shown, not run
     book.write("labs/digits/runs/first/notes.txt", "still nobody")
@@ -118,7 +117,6 @@ def test_text_and_what_no_chapter_reads_execute_nothing(book):
     assert executions == before and "executed" not in said
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name, text, shown", [
     ("tools/base.py", "BASE = 4\n", "value 5"),  # imported by what the chapter imports
     ("labs/digits/runs/first/summary.json", '{"accuracy": 0.75}', "accuracy 0.75"),  # opened
@@ -134,7 +132,6 @@ def test_only_the_chapter_that_reads_a_file_is_executed(book, name, text, shown)
     assert f"executed {CHAPTER}" in said and f"executed {OTHER}" not in said
 
 
-@pytest.mark.slow
 def test_other_code_cells_execute_one_chapter_other_packages_all(book):
     book.write(CHAPTER, (book.folder / CHAPTER).read_text().replace("value {VALUE}", "new cell {VALUE}"))
     page, said, _ = book.build()

@@ -249,7 +249,6 @@ def test_one_of_several_processes_is_refused(invoke, place, monkeypatch):
 # -- Train, evaluate, plot, resume ----------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_train_makes_a_complete_run(trained):
     run, done = trained
     assert {path.name for path in run.iterdir()} >= {
@@ -266,7 +265,6 @@ def test_train_makes_a_complete_run(trained):
     assert done.stderr.splitlines()[-1] == "look at it: labkit eval trained; labkit plot trained"
 
 
-@pytest.mark.slow
 def test_eval_agrees_with_the_training(call, trained):
     run, _ = trained
     result = json.loads(call("eval", run, "--json").stdout)
@@ -283,7 +281,6 @@ def test_eval_agrees_with_the_training(call, trained):
     assert json.loads((run / "evaluation.json").read_text()) == result
 
 
-@pytest.mark.slow
 def test_eval_as_a_table(invoke, trained, monkeypatch):
     """Of the result that the test before has looked at."""
     run, _ = trained
@@ -300,7 +297,6 @@ def test_eval_as_a_table(invoke, trained, monkeypatch):
     assert len({len(line) for line in lines}) == 1  # columns
 
 
-@pytest.mark.slow
 def test_eval_of_five_classes_or_fewer_has_no_top_5(invoke, trained, monkeypatch):
     result = open_run(trained[0]).evaluation
     del result["top_5_accuracy"]
@@ -308,7 +304,6 @@ def test_eval_of_five_classes_or_fewer_has_no_top_5(invoke, trained, monkeypatch
     assert invoke("eval", trained[0]).stdout.splitlines()[-1].startswith("all ")
 
 
-@pytest.mark.slow
 def test_export_makes_a_file(invoke, trained, place):
     """In the Run unless told otherwise; what is in it, tests/unit/test_export.py looks at."""
     run, _ = trained
@@ -323,7 +318,6 @@ def test_export_makes_a_file(invoke, trained, place):
     assert not list(place.rglob("part-*"))
 
 
-@pytest.mark.slow
 def test_plot_makes_an_image(invoke, trained, place):
     run, _ = trained
     done = invoke("plot", run, run, "--out", "curves.png")
@@ -334,7 +328,6 @@ def test_plot_makes_an_image(invoke, trained, place):
     assert (run / "curves.png").stat().st_size > 5000
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("out", ["nowhere/curves.png", "curves.xyz", "."])
 def test_plot_that_cannot_be_written(invoke, trained, out):
     done = invoke("plot", trained[0], "--out", out)
@@ -345,7 +338,6 @@ def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.slow
 def test_a_complete_run_is_never_changed(invoke, trained):
     run, _ = trained
     before = contents(run)
@@ -357,7 +349,6 @@ def test_a_complete_run_is_never_changed(invoke, trained):
     assert contents(run) == before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "asked, says",
     [
@@ -388,7 +379,6 @@ def unfinished(trained, tmp_path):
     return run
 
 
-@pytest.mark.slow
 def test_resume_finds_the_profile_in_the_run(invoke, unfinished):
     recipe = unfinished / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("profile: sample", "profile: laptop"))
@@ -396,14 +386,12 @@ def test_resume_finds_the_profile_in_the_run(invoke, unfinished):
     assert (unfinished / "summary.json").exists()
 
 
-@pytest.mark.slow
 def test_eval_says_of_an_unfinished_run_that_it_is(invoke, trained, unfinished):
     done = invoke("eval", unfinished)
     assert (done.returncode, done.stderr) == (0, f"{unfinished}: not complete; this is its last checkpoint\n")
     assert invoke("eval", trained[0]).stderr == ""
 
 
-@pytest.mark.slow
 def test_resume_with_other_data_is_refused(invoke, unfinished, place):
     file = place / "data" / "data_batch_3.bin"
     data, before = file.read_bytes(), contents(unfinished)
@@ -416,7 +404,6 @@ def test_resume_with_other_data_is_refused(invoke, unfinished, place):
     assert contents(unfinished) == before
 
 
-@pytest.mark.slow
 def test_a_run_without_its_checkpoint(invoke, trained, place):
     """A recorded Run: it can be plotted, not evaluated."""
     recorded = place / "recorded"
@@ -430,7 +417,6 @@ def test_a_run_without_its_checkpoint(invoke, trained, place):
     assert invoke("plot", recorded).returncode == 0
 
 
-@pytest.mark.slow
 def test_plot_of_a_run_that_has_only_begun(invoke, trained, place):
     begun = place / "begun"
     begun.mkdir()
@@ -562,7 +548,6 @@ def finished_job(call, place, repo_root):
     return place / "job", done
 
 
-@pytest.mark.slow
 def test_job_takes_the_seeds_arguments_and_ignores_others(finished_job, place):
     run, done = finished_job
     recipe = (run / "recipe.yaml").read_text()
@@ -572,7 +557,6 @@ def test_job_takes_the_seeds_arguments_and_ignores_others(finished_job, place):
     assert json.loads((run / "summary.json").read_text())["epochs"] == 2
 
 
-@pytest.mark.slow
 def test_job_started_again(job, finished_job):
     """A complete Run stays as it is, an unfinished one is gone on with, another recipe is refused."""
     run, _ = finished_job

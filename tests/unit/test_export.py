@@ -112,7 +112,6 @@ def test_onnx_gives_the_same_logits(resnet18, tmp_path):
     np.testing.assert_allclose(run_onnx(one, x[:1]), together[:1], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

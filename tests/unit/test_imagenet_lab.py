@@ -172,7 +172,6 @@ def test_no_top_5_of_five_classes(classes):
     assert set(training.metrics(classes)) == {"accuracy"}
 
 
-@pytest.mark.slow
 def test_top_5_in_history_summary_and_evaluation(trained):
     logits, labels = training.test_logits(trained)
     expected = {
@@ -191,7 +190,6 @@ def test_top_5_in_history_summary_and_evaluation(trained):
 # -- Training -------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_resumed_is_as_never_stopped(trained, recipe, tmp_path, monkeypatch):
     """Interrupted in the third epoch, behind its first step: the stream of images goes on where it was."""
     run = runs.create(tmp_path / "run", recipe)
@@ -216,7 +214,6 @@ def test_resumed_is_as_never_stopped(trained, recipe, tmp_path, monkeypatch):
     assert without_times(run) == without_times(trained)
 
 
-@pytest.mark.slow
 def test_all_the_new_keys_at_once(recipe, lab, folder, tmp_path):
     settings = (*SMALL, f"data.folder={folder}", "network.init=guide", "optimizer.clip_norm=1", "amp_level=O2")
     chosen = recipes.load(lab / "recipe.yaml", "sample", (*settings, "loss_scale=1024", "max_steps=3"))
@@ -229,7 +226,6 @@ def test_all_the_new_keys_at_once(recipe, lab, folder, tmp_path):
     assert training.evaluate(run)["accuracy"] == pytest.approx(run.summary["accuracy"])
 
 
-@pytest.mark.slow
 def test_the_real_network_steps(lab, folder, tmp_path):
     """ResNet-50 at 64x64 by the sample's recipe, two steps of it; evaluated, and the loss what guessing costs."""
     settings = (f"data.folder={folder}", "max_steps=2", "data.batch_size=16")
@@ -243,7 +239,6 @@ def test_the_real_network_steps(lab, folder, tmp_path):
 # -- Start files ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_train_takes_the_seeds_arguments(start, folder, tmp_path, monkeypatch):
     """--dataset_path for --data_url; what is the job's own is ignored."""
     seen = []
@@ -272,7 +267,6 @@ def test_train_with_bad_input_says_so_in_one_line(start, tmp_path, arguments, sa
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(ms.get_context("device_target") != "CPU", reason="asks for a device that is not there")
 @pytest.mark.parametrize("name", ["train.py", "eval.py", "export.py"])
 def test_device_that_is_not_there(start, trained, folder, name):
@@ -280,7 +274,6 @@ def test_device_that_is_not_there(start, trained, folder, name):
     assert refusal(start(name, *arguments, "--device_target", "Ascend")).startswith("Error: device Ascend: ")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("checkpoint", [".", "checkpoints/latest.ckpt"])
 def test_eval_of_a_run(start, trained, checkpoint):
     """The seed's line: both accuracies and the file."""
@@ -291,7 +284,6 @@ def test_eval_of_a_run(start, trained, checkpoint):
     assert eval(found[1]) == pytest.approx(expected)
 
 
-@pytest.mark.slow
 def test_any_checkpoint_of_the_labs_network(start, lab, folder, tmp_path):
     """Weights that labkit did not train, such as converted ones: the lab's recipe says what they belong to."""
     ms.set_seed(1)
@@ -306,7 +298,6 @@ def test_any_checkpoint_of_the_labs_network(start, lab, folder, tmp_path):
     assert "small.ckpt: " in refusal(start("export.py", "--checkpoint_path", "small.ckpt", "--profile", "sample"))
 
 
-@pytest.mark.slow
 def test_whose_recipe_a_checkpoint_has(trained, lab, tmp_path):
     def found(path, data_url=None):
         arguments = jobs.parser("", data_required=False).parse_args(["--profile", "laptop"])
@@ -325,7 +316,6 @@ def test_whose_recipe_a_checkpoint_has(trained, lab, tmp_path):
         found(tmp_path)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("file_format, file", [("ONNX", "resnet8.onnx"), ("MINDIR", "resnet8.mindir")])
 def test_export_writes_a_file(start, trained, tmp_path, file_format, file):
     done = start("export.py", "--checkpoint_path", trained.path, "--file_format", file_format, "--batch_size", 2)
@@ -333,7 +323,6 @@ def test_export_writes_a_file(start, trained, tmp_path, file_format, file):
     assert [path.name for path in tmp_path.iterdir()] == [file]
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(ms.get_context("device_target") == "Ascend", reason="there it works")
 def test_export_of_air_says_where(start, trained, tmp_path):
     message = refusal(start("export.py", "--checkpoint_path", trained.path, "--file_format", "AIR"))

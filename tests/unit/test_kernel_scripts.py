@@ -58,7 +58,6 @@ def test_fusion_refuses_what_it_does_not_know(arguments):
     assert status == 2 and "fusion.py: error:" in output and "Traceback" not in output
 
 
-@pytest.mark.slow
 def test_fusion_makes_one_operator_of_many():
     apart, fused = fusion.run("chain"), fusion.run("chain", fused=True)
     assert apart["operators"] > 5 and fused["operators"] == 1

@@ -53,7 +53,6 @@ def values(net):
     return {p.name: p.asnumpy().copy() for p in net.get_parameters()}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 def test_every_level_trains(recipe, here, level):
     """With all that goes with it: loss scale, clipping, smoothing. The same batch again and again: the loss falls."""
@@ -91,7 +90,6 @@ def test_o1s_file_goes_with_the_network(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 def test_o0_is_plain_mindspore_bit_by_bit(recipe):
     """What a recipe without these keys did before there were any."""
     ms.set_seed(1)
@@ -108,7 +106,6 @@ def test_o0_is_plain_mindspore_bit_by_bit(recipe):
         np.testing.assert_array_equal(value, other[name], err_msg=name)
 
 
-@pytest.mark.slow
 def test_a_loss_scale_changes_no_step_in_float32(recipe):
     """A power of two shifts exponents only: loss, decay and momentum are the same to the last bits."""
     found = []

@@ -190,7 +190,6 @@ def reference(start, tmp_path_factory):
     return run
 
 
-@pytest.mark.slow
 def test_the_unkilled_run_is_a_training(reference):
     """So that the comparison compares something: all steps, three evaluations, moving weights, filled moments."""
     history = lines(reference)
@@ -203,7 +202,6 @@ def test_the_unkilled_run_is_a_training(reference):
     assert kept["step"] == STEPS * EPOCHS
 
 
-@pytest.mark.slow
 def test_killed_three_times_interrupted_and_resumed(start, reference, tmp_path):
     run = tmp_path / "run"
     checkpoint = run / "checkpoints" / "latest.ckpt"
@@ -240,7 +238,6 @@ def test_killed_three_times_interrupted_and_resumed(start, reference, tmp_path):
     assert machines[0] == "the machine of the first start" != machines[1]
 
 
-@pytest.mark.slow
 def test_interrupted_while_it_compiles(start, tmp_path):
     """It ends after the first step, without a word of MindSpore about a network that is in order."""
     output = ended(start(tmp_path / "run", before=CTRL_C_WHILE_COMPILING), 130)
@@ -249,7 +246,6 @@ def test_interrupted_while_it_compiles(start, tmp_path):
     assert [record["step"] for record in lines(tmp_path / "run")] == [1]
 
 
-@pytest.mark.slow
 def test_training_that_ends_early_and_is_killed_before_its_summary(start, reference, tmp_path):
     """`max_steps` on a checkpoint step: evaluated once, and the steps are those of the longer training."""
     run = tmp_path / "run"
@@ -262,7 +258,6 @@ def test_training_that_ends_early_and_is_killed_before_its_summary(start, refere
     assert (summary["steps"], summary["epochs"], summary["accuracy"]) == (8, 1, lines(run)[8]["accuracy"])
 
 
-@pytest.mark.slow
 def test_history_that_lost_lines_is_refused(reference, tmp_path, monkeypatch):
     """The checkpoint knows how long the history was: what is lost cannot be made up."""
     monkeypatch.setattr(training, "create_network", None)  # so that it is itself again afterwards
@@ -276,7 +271,6 @@ def test_history_that_lost_lines_is_refused(reference, tmp_path, monkeypatch):
         training.train(runs.open_run(run), progress=False)
 
 
-@pytest.mark.slow
 def test_a_complete_run_is_never_trained_again(reference):
     before = {path: path.read_bytes() for path in reference.rglob("*") if path.is_file()}
     with pytest.raises(RunError, match="complete"):

@@ -211,7 +211,6 @@ def test_the_help_tells_of_the_rival():
     assert "rival" in text and "labkit train thor --profile sample\n" in examples and "--set rival=null" in examples
 
 
-@pytest.mark.slow
 def test_interrupted_and_resumed_for_real(tmp_path, sample_data, repo_root):
     """Trained with other settings than the profile's, stopped, gone on with by the command that it names."""
     chosen = ("max_steps=3", "optimizer.damping=0.1", "seed=3", "checkpoint_steps=1")
