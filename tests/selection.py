@@ -4,7 +4,7 @@
 - `require("PyTorch")`, called by fixtures, skips a test where something optional is missing.
 - A test that passed is not run again until a file of the project, a package or the book changes (`AGAIN=1` runs it).
 
-The last is kept in `_build/tests/passed.json`. With `LABKIT_TESTS_REPORT` set, what was not run is appended there.
+The last is kept in `_build/tests`. With `LABKIT_TESTS_REPORT` set, what was not run is appended there.
 """
 
 import hashlib
@@ -14,16 +14,17 @@ import subprocess
 import sys
 from collections import Counter
 from functools import cache
-from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 import yaml
 
+from labkit.runtime import version_of
+
 REPO = Path(__file__).resolve().parent.parent
 SLOW = Path(__file__).with_name("slow.yaml")
-PASSED = REPO / "_build" / "tests" / "passed.json"
-COMES_AND_GOES = {"torch", "torchvision", "onnxruntime"}  # what needs these is skipped without them, not passed
+PASSED = REPO / "_build" / "tests" / f"passed-{sys.version_info[1]}-{version_of('mindspore')}.json"  # by environment
+PACKAGES = ("requirements.txt", "requirements-dev.txt")  # not PyTorch: what needs it is skipped without it, not passed
 
 
 # -- What a test may need, and what to do where it is missing ------------------------------------------
@@ -95,18 +96,22 @@ def is_slow(name: str) -> bool:
 
 
 def state() -> str:
-    """A digest of all that tests depend on, except what `needs` names and the built book; empty without git."""
+    """A digest of all that tests depend on, except what `require` names and the built book; empty without git."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     done = subprocess.run(listed, cwd=REPO, capture_output=True, text=True)
     if done.returncode:
         return ""
     found = hashlib.sha256(sys.version.encode())
-    for package in sorted(f"{one.name} {one.version}" for one in distributions() if one.name not in COMES_AND_GOES):
-        found.update(package.encode())
     for name in sorted(set(filter(None, done.stdout.split("\0")))):
         path = REPO / name
         found.update(name.encode() + b"\0" + (path.read_bytes() if path.is_file() else b""))
+    for name in (line.partition("==")[0] for file in PACKAGES for line in _lines(REPO / file)):
+        found.update(f"{name} {version_of(name)}".encode())
     return found.hexdigest()
+
+
+def _lines(file):
+    return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
 
 
 def book_state() -> str:
