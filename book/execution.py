@@ -1,7 +1,7 @@
 """Execute chapters, and know which have to be executed again.
 
 jupyter-cache knows a chapter by its code cells. What these cells import and read is recorded while they run
-(recorder/sitecustomize.py), in `_build/.inputs`, with a digest of each file. A chapter is executed again when one of
+(recorder.py), in `_build/.inputs`, with a digest of each file. A chapter is executed again when one of
 its own files changes, when a package does, or when a program appears or disappears that it asks for.
 """
 
@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import shutil
 import sys
+import sysconfig
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import cache
@@ -32,6 +33,9 @@ import learners_version  # noqa: E402
 
 BUILD = REPO / "_build"
 INPUTS = BUILD / ".inputs"
+RECORDER = REPO / "book" / "recorder.py"
+# A line that Python runs when it starts, in a file beside the installed packages: a chapter may change PYTHONPATH.
+START_UP = 'import os; os.environ.get("BOOK_READS") and __import__("runpy").run_path(os.environ["BOOK_RECORDER"])\n'
 # What the grader's sandbox reads where it runs for a chapter; nothing can be recorded in there.
 SANDBOXED = {"book/appendix/grading.md": ["labkit/grading/*.py", "labkit/runtime.py", "tests/grading/tiny/*"]}
 # Chapters whose figures are times: nothing else runs beside them.
@@ -176,6 +180,7 @@ def execute(todo: dict[Path, list[str] | None]) -> None:
     from jupyter_cache import get_cache
 
     get_cache(BUILD / ".jupyter_cache").list_cache_records()  # made once, before several processes use it
+    Path(sysconfig.get_path("purelib"), "labkit-book-recorder.pth").write_text(START_UP)
     for chapter in todo:
         forget(chapter)
     measuring = [REPO / name for name in MEASURING if REPO / name in todo]
@@ -215,7 +220,7 @@ def _one(chapter):
     log, inputs = inputs_of(chapter).with_suffix(".log"), inputs_of(chapter)
     log.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
-    os.environ |= {"PYTHONPATH": str(REPO / "book" / "recorder"), "BOOK_READS": str(log)}
+    os.environ |= {"BOOK_READS": str(log), "BOOK_RECORDER": str(RECORDER)}
     try:
         done = single_nb_execution(notebook, cwd=str(chapter.parent), timeout=seconds, allow_errors=False)
     except RuntimeError as error:  # the kernel died, or did not start

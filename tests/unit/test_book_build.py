@@ -42,7 +42,8 @@ with open(os.environ["EXECUTIONS"], "a") as file:
     file.write("x")
 summary = json.loads(Path("../../labs/digits/runs/first/summary.json").read_text())
 runs = sorted(os.listdir("../../labs/digits/runs"))
-program = subprocess.run([sys.executable, "../../data_scripts/count.py"], capture_output=True, text=True).stdout.strip()
+program = subprocess.run([sys.executable, "../../data_scripts/count.py"], capture_output=True, text=True,
+                         env=os.environ | {"PYTHONPATH": ""}).stdout.strip()
 print(f"value {VALUE}, accuracy {summary['accuracy']}, runs {runs}, program {program}")
 ```
 
@@ -61,9 +62,8 @@ class Book:
 
     def __init__(self, folder):
         self.folder, self.counter = folder, folder.with_name("executions")
-        for name in ("_ext", "recorder"):
-            shutil.copytree(REPO / "book" / name, folder / "book" / name, ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("build.py", "execution.py"):
+        shutil.copytree(REPO / "book" / "_ext", folder / "book" / "_ext", ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("build.py", "execution.py", "recorder.py"):
             shutil.copy(REPO / "book" / name, folder / "book")
         self.write("_config.yml", CONFIG)
         self.write("_toc.yml", "format: jb-book\nroot: book/index\nchapters:\n" + "".join(

@@ -1,13 +1,13 @@
-"""Record which of the project's files a chapter reads: Python runs this at start-up in every process of a chapter.
+"""Record which of the project's files a chapter reads: runs at the start of every Python process of a chapter.
 
-book/execution.py puts this folder on PYTHONPATH and names the file to write to. An audit hook sees what imports, `open`
-and directory listings see; a process that clears its environment, such as the grader's sandbox, is not recorded.
+execution.py has Python's start-up run this file where $BOOK_READS names the file to write to. An audit hook sees what
+imports, `open` and directory listings see. A process without that variable is not recorded, such as one in the sandbox.
 """
 
 import os
 import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))) + os.sep
+ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep
 NOT_INPUTS = tuple(ROOT + name + os.sep for name in (".git", ".venv", "_build", "data", "runs", "work"))
 
 
@@ -38,5 +38,4 @@ def record(log):
     sys.addaudithook(hook)
 
 
-if log := os.environ.get("BOOK_READS"):
-    record(log)
+record(os.environ["BOOK_READS"])
