@@ -43,7 +43,7 @@ TORCH_STAMP  := $(VENV)/.stamp-$(TORCHVISION)
 BENCH_STAMP  := $(VENV)/.stamp-bench
 SAMPLE_STAMP := $(DATA)/sample/.stamp
 
-.PHONY: help env torch sample book pdf links test status lint lab bench clean distclean
+.PHONY: help env torch sample book pdf links test matrix status lint lab bench clean distclean
 
 help: ## list what can be made
 	@echo "usage: make TARGET"
@@ -88,6 +88,9 @@ test: $(SAMPLE_STAMP) $(TORCH_STAMP) ## style, units, book, notebooks, pages (AR
 	printf '\n=== make test: stages\n%s' "$$report"; \
 	if [ $$status = 0 ]; then echo "make test: passed"; else echo "make test: FAILED"; fi; \
 	exit $$status
+
+matrix: ## the quick tests on each Python and MindSpore that is supported, for the set-up page (ARGS=3.12-2.10.0: one)
+	@PATH="$(SYSTEM_PATH)" python3 tests/matrix.py $(ARGS)
 
 status: ## say what is out of date: environment, data, book, records; builds nothing
 	@if [ -x $(BIN)/python ]; then $(BIN)/python book/status.py; \

@@ -2,8 +2,8 @@
 
     python tests/matrix.py [CELL ...]      such as 3.12-2.10.0; all of them without a name
 
-Each cell gets an environment of its own, _build/matrix/CELL, by `make env`; its result becomes a row of the table on
-the set-up page, book/appendix/matrix.md, where rows of other cells stay. Exits with status 1 if a cell failed.
+Each cell gets an environment of its own, _build/matrix/CELL, by `make env` and `make torch`. Its result becomes a row
+of book/appendix/matrix.md, which the set-up page includes; rows of other cells stay. Exits with status 1 if one failed.
 Needs only the standard library. Python X.Y is $PYTHON_X_Y, or pythonX.Y on PATH, or one of pyenv's versions.
 """
 
@@ -61,7 +61,8 @@ def find_python(series) -> tuple[str, str] | None:
 
 def commit() -> str:
     """The commit that is tested, with a + if tracked files other than the table have changed since."""
-    changed = output_of("git", "status", "--porcelain", "--untracked-files=no", "--", ".", f":!{TABLE.relative_to(REPO)}")
+    others = f":!{TABLE.relative_to(REPO)}"
+    changed = output_of("git", "status", "--porcelain", "--untracked-files=no", "--", ".", others)
     return (output_of("git", "rev-parse", "--short", "HEAD") or "unknown") + "+" * bool(changed)
 
 
@@ -80,7 +81,7 @@ def run_cell(name, python) -> tuple[bool, tuple]:
     """Make a cell's environment and run its tests; whether all passed, and what its row says of them."""
     venv, report = FOLDER / name, FOLDER / f"{name}.xml"
     clean = {key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "MFLAGS", "VIRTUAL_ENV")}
-    make = ["make", "env", "sample", f"VENV={venv}", f"PYTHON={python}", f"MINDSPORE={CELLS[name][1]}"]
+    make = ["make", "torch", "sample", f"VENV={venv}", f"PYTHON={python}", f"MINDSPORE={CELLS[name][1]}"]
     report.unlink(missing_ok=True)
     if subprocess.run(make, cwd=REPO, env=clean).returncode:
         return False, ("no environment", "", "", "")
