@@ -107,10 +107,10 @@ def rows() -> dict[str, str]:
     return {name: found[name] for name in CELLS if name in found}
 
 
-def record(name, version, result):
+def record(name, version, result, tested):
     """Put a cell's row into the table; the others stay."""
     today = datetime.now(timezone.utc).date().isoformat()
-    line = f"| {' | '.join((version, CELLS[name][1], *result, today, commit()))} |"
+    line = f"| {' | '.join((version, CELLS[name][1], *result, today, tested))} |"
     kept = rows() | {name: line}
     TABLE.write_text(HEAD + "".join(f"{kept[cell]}\n" for cell in CELLS if cell in kept), encoding="utf-8")
 
@@ -131,8 +131,9 @@ def main(chosen) -> int:
             print(f"make matrix: {result}", file=sys.stderr)
             passed = False
         else:
+            tested = commit()  # now: somebody may go on working meanwhile
             passed, cells = run_cell(name, found[0])
-            record(name, found[1], cells)
+            record(name, found[1], cells, tested)
             result = "{} passed, {} failed, {} skipped, {}".format(*cells) if cells[1] else cells[0]
         failed |= not passed
         summary.append(f"  {name:12} {'passed' if passed else 'FAILED'}  {result}")
