@@ -80,7 +80,8 @@ def counts(report: Path) -> tuple[int, int, int]:
 def run_cell(name, python) -> tuple[bool, tuple]:
     """Make a cell's environment and run its tests; whether all passed, and what its row says of them."""
     venv, report = FOLDER / name, FOLDER / f"{name}.xml"
-    clean = {key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "MFLAGS", "VIRTUAL_ENV")}
+    ours = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "VIRTUAL_ENV")  # of the make that runs this
+    clean = {key: value for key, value in os.environ.items() if key not in ours}
     make = ["make", "torch", "sample", f"VENV={venv}", f"PYTHON={python}", f"MINDSPORE={CELLS[name][1]}"]
     report.unlink(missing_ok=True)
     if subprocess.run(make, cwd=REPO, env=clean).returncode:
