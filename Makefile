@@ -6,12 +6,13 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?=
-VENV   ?= $(CURDIR)/.venv
+VENV   := $(CURDIR)/.venv
 BIN    := $(VENV)/bin
-# Which Python and MindSpore .venv was asked for; what is not said stays as it was.
+# Which MindSpore and Python .venv was asked for; what is not said stays as it was. "default" follows requirements.txt.
 CHOICE    := $(VENV)/.choice
 CHOSEN    := $(shell cat $(CHOICE) 2>/dev/null)
-MINDSPORE ?= $(or $(word 1,$(CHOSEN)),$(shell sed -n 's/^mindspore==//p' requirements.txt))
+PIN       := $(shell sed -n 's/^mindspore==//p' requirements.txt)
+MINDSPORE ?= $(or $(filter-out default,$(word 1,$(CHOSEN))),$(PIN))
 DATA   := $(abspath $(or $(LABKIT_DATA),$(CURDIR)/data))
 ifneq ($(words $(CURDIR) $(DATA)),2)
 $(error a folder's name has a space, which make cannot handle: "$(CURDIR)" or "$(DATA)")
@@ -36,7 +37,7 @@ TORCH_STAMP  := $(VENV)/.stamp-$(TORCHVISION)
 BENCH_STAMP  := $(VENV)/.stamp-bench
 SAMPLE_STAMP := $(DATA)/sample/.stamp
 
-.PHONY: help env torch sample book pdf links test test-all references status lint lab bench clean distclean
+.PHONY: help env torch sample book pdf links test test-all references matrix status lint lab bench clean distclean
 
 help: ## list what can be made
 	@echo "usage: make TARGET"
@@ -69,6 +70,9 @@ references: book ## take what the built book shows as what tests/notebooks expec
 	@$(BIN)/python tests/notebooks/references.py
 	@git diff --stat tests/notebooks/references
 
+matrix: ## the quick tests on each Python and MindSpore that is supported, for the set-up page (ARGS=3.12-2.10.0: one)
+	@PATH="$(SYSTEM_PATH)" python3 tests/matrix.py $(ARGS)
+
 status: ## say what is out of date: environment, data, book, records; builds nothing
 	@if [ -x $(BIN)/python ]; then $(BIN)/python book/status.py; \
 	else echo "environment: no .venv, so nothing is built yet; run \`make book\`"; fi
@@ -94,7 +98,7 @@ distclean: clean ## remove .venv and data/sample as well
 	rm -rf .venv *.egg-info $(DATA)/sample
 
 # The environment is installed again when one of these files changes; another PYTHON or MINDSPORE makes a new one.
-WANTED := $(strip $(MINDSPORE) $(or $(PYTHON),$(word 2,$(CHOSEN))))
+WANTED := $(strip $(if $(filter $(PIN),$(MINDSPORE)),default,$(MINDSPORE)) $(or $(PYTHON),$(word 2,$(CHOSEN))))
 ifneq ($(WANTED),$(CHOSEN))
 .PHONY: $(ENV_STAMP)
 endif
@@ -111,11 +115,15 @@ $(ENV_STAMP): requirements.txt requirements-dev.txt constraints.txt pyproject.to
 	  echo "make env: one of Python $$(sed -n 's/^PYTHONS = //p' labkit/versions.py | tr -d '()\042') is needed, with its venv" \
 	       "and pip modules; found:$${found:- none}. Install one (Debian: python3.11-venv) or name it: make env PYTHON=/path/to/python3.12" >&2; exit 1; \
 	fi; \
-	if [ -n "$(CHOSEN)" -a "$(WANTED)" != "$(CHOSEN)" ] || ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+	if [ -n "$(CHOSEN)$(PYTHON)" -a "$(WANTED)" != "$(CHOSEN)" ] || ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+	  if [ -e $(VENV) -a ! -e $(VENV)/pyvenv.cfg ]; then \
+	    echo "make env: $(VENV) is there and is no environment of Python; remove it, or name another: VENV=..." >&2; exit 1; \
+	  fi; \
 	  rm -rf $(VENV); \
 	fi; \
 	if [ ! -d $(VENV) ]; then echo "make env: creating $(VENV) with $$python and MindSpore $(MINDSPORE)"; \
 	  PATH="$(SYSTEM_PATH)" "$$python" -m venv $(VENV); fi
+	@rm -f $@; echo "$(WANTED)" > $(CHOICE) # now: what is interrupted goes on
 	@for file in requirements constraints; do \
 	  sed 's/^mindspore==.*/mindspore==$(MINDSPORE)/' $$file.txt > $(VENV)/$$file.txt; done
 	@echo "make env: installing the packages: about 1.2 GB to download, 4 GB on disk, one to five minutes on a fast network"
@@ -132,7 +140,6 @@ $(ENV_STAMP): requirements.txt requirements-dev.txt constraints.txt pyproject.to
 	@echo 'get_config().IPKernelApp.log_level = "ERROR"' > $(VENV)/etc/ipython/ipython_kernel_config.py # no word on TCP
 	@$(BIN)/python -c 'import matplotlib.pyplot' 2>/dev/null # builds the font cache now, not in a chapter
 	@$(BIN)/python -m compileall -q labkit # for the grader's sandboxes, which write no bytecode
-	@echo "$(WANTED)" > $(CHOICE)
 	@touch $@
 
 # torchvision asks for a PyTorch of its own build; its models and transforms do without (labkit/parity/pytorch.py).

@@ -5,6 +5,7 @@ against what it was built from. It tells, it does not test: its exit status is 0
 """
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -48,6 +49,13 @@ def few(names, most=3) -> str:
 # -- What is installed, and the data -------------------------------------------------------------------
 
 
+def chosen_mindspore() -> str | None:
+    """What `make env MINDSPORE=...` was asked for; None for the default."""
+    choice = Path(os.environ.get("VIRTUAL_ENV", sys.prefix), ".choice")
+    words = choice.read_text().split() if choice.exists() else []
+    return words[0] if words and words[0] != "default" else None
+
+
 def environment() -> list[Line]:
     """Installed packages against the pins."""
     lines = []
@@ -56,6 +64,8 @@ def environment() -> list[Line]:
         ("PyTorch", ("requirements-torch.txt",), "make torch"),
     ):
         pins = {name: pin for file in files for name, pin in execution.pinned(REPO / file).items()}
+        if "mindspore" in pins and (chosen := chosen_mindspore()):
+            pins["mindspore"] = chosen
         there = {name: (version_of(name) or "").partition("+")[0] for name in pins}  # 2.13.0+cpu is 2.13.0
         other = [f"{name} {there[name] or 'missing'}, pinned {pin}" for name, pin in pins.items() if there[name] != pin]
         if title == "PyTorch" and not any(there.values()):

@@ -1,6 +1,7 @@
 """Doctor: is this machine fit for the course, and what to do where it is not."""
 
 import os
+import platform
 import shutil
 import sys
 import time
@@ -8,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from labkit import runtime
+from labkit.versions import MINDSPORE, MINDSPORES, PYTHONS, in_words, series_of
 
-PIN = "2.8.0"  # the MindSpore that the course is written for; a test compares it with requirements.txt
 MEMORY = 3  # GB; what a chapter takes, at most
 DISK = 2  # GB, beside the environment, which is there where this runs
 SLOW_CONVOLUTION = 0.5  # seconds; a fast kernel needs about 0.03, oneDNN's reference kernel about 3
@@ -39,19 +40,20 @@ def as_dict(findings: list[Finding]) -> dict:
 
 
 def _python():
-    version = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info[:2] in ((3, 10), (3, 11)):
+    version = platform.python_version()
+    if series_of(version) in PYTHONS:
         return Finding("python", "ok", version)
-    return Finding("python", "problem", version, "use Python 3.10 or 3.11; MindSpore 2.8.0 has wheels up to 3.11")
+    return Finding("python", "problem", version, f"use Python {in_words(PYTHONS)}: `make env PYTHON=/path/to/python`")
 
 
 def _mindspore():
     version = runtime.mindspore_version()
     if version is None:
         return Finding("mindspore", "problem", "not installed", "run `make env`")
-    if version == PIN:
+    if series_of(version) in MINDSPORES:
         return Finding("mindspore", "ok", version)
-    return Finding("mindspore", "note", version, f"the course is written and tested with {PIN}; `make env` installs it")
+    advice = f"the course is tested with {in_words(MINDSPORES)}: run `make env MINDSPORE={MINDSPORE}`"
+    return Finding("mindspore", "note", version, advice)
 
 
 def _numpy():
@@ -60,7 +62,7 @@ def _numpy():
         return Finding("numpy", "problem", "not installed", "run `make env`")
     if version.startswith("1."):
         return Finding("numpy", "ok", version)
-    return Finding("numpy", "problem", version, "MindSpore 2.8.0 needs numpy below 2: run `make env`")
+    return Finding("numpy", "problem", version, f"MindSpore {MINDSPORE} needs numpy below 2: run `make env`")
 
 
 def _cores():
@@ -101,7 +103,7 @@ def _onednn():
     value = os.environ.get(runtime.ONEDNN_CAP)
     if value == "AVX2":
         return Finding("oneDNN", "note", f"slow kernels on {cpu}, mended: labkit sets {runtime.ONEDNN_CAP}=AVX2",
-                       f"install MindSpore {PIN} for faster matrix products")  # fmt: skip
+                       f"install MindSpore {MINDSPORE} for faster matrix products")  # fmt: skip
     return Finding("oneDNN", "problem", f"slow kernels on {cpu}, and you set {runtime.ONEDNN_CAP}={value}",
                    f"unset {runtime.ONEDNN_CAP}, so that labkit can set AVX2")  # fmt: skip
 

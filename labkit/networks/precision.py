@@ -1,6 +1,7 @@
 """Mixed precision: most of a network computes in float16, its parameters and its logits stay float32."""
 
 import os
+import sys
 import tempfile
 import weakref
 
@@ -11,15 +12,17 @@ def mixed_precision(net, level):
     """`amp.auto_mixed_precision` at "O0" (none) to "O3" (all in float16); use the cell that comes back.
 
     At O1 MindSpore writes the changed network as a Python file into the working directory and reads it again when it
-    compiles: it gets a folder that lasts as long as the network.
+    compiles: it gets a folder that lasts as long as the network. It also adds the folders of its layers to sys.path.
+    Left there, MindSpore 2.10 imports `conv.py` a second time for the next network, whose layers are then no nn.Conv2d.
     """
     if level != "O1":
         return amp.auto_mixed_precision(net, level)
-    here, folder = os.getcwd(), tempfile.TemporaryDirectory()
+    here, path, folder = os.getcwd(), sys.path[:], tempfile.TemporaryDirectory()
     os.chdir(folder.name)
     try:
         net = amp.auto_mixed_precision(net, level)
     finally:
         os.chdir(here)
+        sys.path[:] = path
     weakref.finalize(net, folder.cleanup)
     return net

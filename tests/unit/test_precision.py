@@ -1,6 +1,7 @@
 """Mixed precision and loss scale: every level trains, keeps float32 parameters and leaves nothing behind."""
 
 import gc
+import sys
 
 import mindspore as ms
 import numpy as np
@@ -88,6 +89,17 @@ def test_o1s_file_goes_with_the_network(tmp_path, monkeypatch):
     del net
     gc.collect()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_o1_of_several_networks():
+    """The layers stay nn.Conv2d and nn.Dense, which THOR looks for, and sys.path stays what it was."""
+    path = sys.path[:]
+    for _ in range(2):
+        net = mixed_precision(create_resnet(NETWORK), "O1")
+        layers = [cell for _, cell in net.cells_and_names() if isinstance(cell, (nn.Conv2d, nn.Dense))]
+        assert len(layers) == sum(p.ndim > 1 for p in net.get_parameters())
+    assert sys.path == path
+
 
 
 def test_o0_is_plain_mindspore_bit_by_bit(recipe):

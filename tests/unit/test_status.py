@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from labkit.runtime import mindspore_version
+
 REPO = Path(__file__).resolve().parents[2]
 RUN = "labs/cifar10/runs/resnet20-laptop"
 STEPS = "tests/benchmarks/results/steps.json"
 CLINIC = "labs/imagenet/parity/clinic.json"
+INSTALLED = mindspore_version()
 
 
 class Project:
@@ -25,7 +28,8 @@ class Project:
                      "requirements-torch.txt"):  # fmt: skip
             self.write(name, (REPO / name).read_text())
         shutil.copytree(REPO / "book" / "_ext", folder / "book" / "_ext", ignore=shutil.ignore_patterns("__pycache__"))
-        self.write(".gitignore", "__pycache__/\n_build/\n")
+        self.write(".gitignore", "__pycache__/\n_build/\n.venv/\n")
+        self.write(".venv/.choice", f"{INSTALLED}\n")
         self.write("labkit/networks/resnet.py", "layers = 20\n")
         self.write("labkit/parity/clinic.py", "defects = 17\n")
         self.write("labkit/plots.py", "colour = 'blue'\n")
@@ -63,7 +67,7 @@ class Project:
         return next(line.partition("==")[2] for line in lines if line.startswith(f"{package}=="))
 
     def python(self, *arguments):
-        env = {**os.environ, "LABKIT_DATA": str(self.folder / "data")}
+        env = {**os.environ, "LABKIT_DATA": str(self.folder / "data"), "VIRTUAL_ENV": str(self.folder / ".venv")}
         return subprocess.run(
             [sys.executable, *arguments], cwd=self.folder, env=env, capture_output=True, text=True
         )  # fmt: skip
@@ -121,10 +125,20 @@ def test_a_run_whose_recipe_has_changed(project):
 def test_another_mindspore(project):
     pin = project.pin("mindspore")
     project.edit("requirements.txt", f"mindspore=={pin}", "mindspore==9.9.9")
+    project.write(".venv/.choice", "default\n")
     found = project.status()
-    assert f"mindspore {pin}, pinned 9.9.9" in found["environment"][0] and found["environment"][1] == "make env"
+    assert f"mindspore {INSTALLED}, pinned 9.9.9" in found["environment"][0] and found["environment"][1] == "make env"
     for name in (RUN, STEPS, CLINIC):
         assert found[name][0] == f"made with MindSpore {pin}, pinned 9.9.9"
+
+
+def test_a_mindspore_of_ones_choice(project):
+    """The environment is held against it, the records against the default."""
+    assert "as pinned" in project.status()["environment"][0]
+    project.write(".venv/.choice", "9.9.9 python3.12\n")
+    found = project.status()
+    assert f"mindspore {INSTALLED}, pinned 9.9.9" in found["environment"][0]
+    assert found[RUN] == ("current", "")
 
 
 def test_a_copy_without_the_history(project):
