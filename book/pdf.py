@@ -11,7 +11,6 @@ import base64
 import io
 import json
 import posixpath
-import shutil
 import sys
 import time
 from html import escape
@@ -24,6 +23,8 @@ from bs4 import BeautifulSoup, Tag
 from pypdf import PdfReader
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
+
+from labkit import doctor
 
 REPO = Path(__file__).resolve().parent.parent
 HTML = REPO / "_build" / "html"
@@ -142,8 +143,7 @@ def join(parts: Parts) -> tuple[str, list[str]]:
 
 def chromium(*flags: str, logs: bool = False) -> webdriver.Chrome:
     """Chromium without a network but this machine's own address; if asked, it keeps logs of requests and messages."""
-    binary = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    driver = shutil.which("chromedriver")
+    binary, driver = doctor.browser()
     if not (binary and driver):
         raise Unprintable("Chromium with chromedriver is needed (Debian: chromium chromium-driver)")
     options = webdriver.ChromeOptions()
