@@ -60,15 +60,15 @@ def _platform():
     }  # fmt: skip
     if limit := elsewhere.get((name, machine)):
         return Finding("platform", "note", f"{here}: should work, but is not tested", limit)
-    advice = "use WSL2 and install the course in its Linux" if name == "Windows" else "use Linux or macOS"
+    advice = "use WSL2 and install the course in its Linux" if name == "Windows" else "use Linux on x86-64, which is tested"
     return Finding("platform", "problem", f"{here}: not supported", advice)
 
 
 def _python():
-    version = ".".join(map(str, sys.version_info[:3]))
-    if series_of(sys.version_info) in PYTHONS:
+    version = platform.python_version()
+    if series_of(version) in PYTHONS:
         return Finding("python", "ok", version)
-    advice = f"use Python {in_words(PYTHONS)}: `make distclean env PYTHON=/path/to/python{PYTHONS[1]}`"
+    advice = f"use Python {in_words(PYTHONS)}: `make env PYTHON=/path/to/python{PYTHONS[1]}`"
     return Finding("python", "problem", version, advice)
 
 
@@ -81,10 +81,8 @@ def _mindspore():
     if series_of(version) not in MINDSPORES:
         advice = f"tested are {in_words(MINDSPORES)}; {DEFAULT}"
         return Finding("mindspore", "note", f"{version}: not tested with this course", advice)
-    if not runtime.onednn_trap():
-        return Finding("mindspore", "ok", f"{version}: tested; the default is {MINDSPORE}")
-    found = f"{version}: tested, but slower than {MINDSPORE} on this CPU, which has AVX-512"
-    return Finding("mindspore", "note", found, DEFAULT)
+    slower = f", but slower than {MINDSPORE} on this CPU with AVX-512" if runtime.onednn_trap() else ""
+    return Finding("mindspore", "ok", f"{version}: tested{slower}")
 
 
 def _numpy():

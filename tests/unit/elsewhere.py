@@ -24,8 +24,8 @@ OTHERS = """
 MISSING = {
     "darwin": {"os": "sched_getaffinity memfd_create pidfd_open setns unshare prlimit posix_fadvise setresuid"},
     "win32": {
-        "os": "sched_getaffinity memfd_create pidfd_open fork forkpty getuid geteuid getgid killpg getpgid setsid pread "
-              "pwrite chown mkfifo uname O_NOFOLLOW O_CLOEXEC",
+        "os": "sched_getaffinity memfd_create pidfd_open fork forkpty getuid geteuid getgid killpg getpgid setsid "
+              "pread pwrite chown mkfifo uname O_NOFOLLOW O_CLOEXEC",
         "signal": "SIGKILL SIGHUP SIGUSR1 SIGUSR2 SIGALRM SIGCHLD SIGPIPE alarm pthread_sigmask",
     },
 }  # fmt: skip

@@ -3,6 +3,7 @@
 import json
 import os
 import pkgutil
+import platform
 import re
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
-from labkit import cloud, doctor, grading, training
+from labkit import cloud, doctor, grading, training, versions
 from labkit import recipe as recipes
 from labkit.cli import main
 from labkit.grading import sandbox
@@ -448,8 +449,8 @@ def test_doctor_as_json(call, sample_data):
     report = json.loads(done.stdout)
     findings = {finding["name"]: finding for finding in report["findings"]}
     assert list(findings) == [
-        "python", "mindspore", "numpy", "cores", "memory", "disk", "oneDNN", "device", "convolution", "sample data",
-        "CIFAR-10", "python on PATH", "sandbox",
+        "platform", "python", "mindspore", "numpy", "cores", "memory", "disk", "oneDNN", "device", "convolution",
+        "sample data", "CIFAR-10", "python on PATH", "PyTorch", "sandbox", "Chromium",
     ]  # fmt: skip
     statuses = {finding["status"] for finding in findings.values()}
     assert statuses <= {"ok", "note", "problem"}
@@ -472,9 +473,28 @@ def test_doctor_finds_damaged_and_missing_data(invoke, tmp_path, monkeypatch):
     assert findings["CIFAR-10"]["status"] == "note" and "download" in findings["CIFAR-10"]["advice"]
 
 
-def test_doctors_pin_is_the_projects(repo_root):
-    (pin,) = re.findall(r"^mindspore==(\S+)$", (repo_root / "requirements.txt").read_text(), flags=re.M)
-    assert pin == doctor.PIN
+def test_the_default_mindspore_is_what_is_pinned(repo_root):
+    for file in ("requirements.txt", "constraints.txt"):
+        (pin,) = re.findall(r"^mindspore==(\S+)$", (repo_root / file).read_text(), flags=re.M)
+        assert pin == versions.MINDSPORE
+
+
+@pytest.mark.parametrize("version, status", [
+    ("3.9.19", "problem"), ("3.10.13", "ok"), ("3.11.7", "ok"), ("3.12.1", "ok"), ("3.13.0", "problem"),
+])  # fmt: skip
+def test_doctor_on_pythons(monkeypatch, version, status):
+    monkeypatch.setattr(platform, "python_version", lambda: version)
+    finding = doctor._python()
+    assert finding.status == status and (status == "ok" or "3.10, 3.11 or 3.12" in finding.advice)
+
+
+@pytest.mark.parametrize("version, status", [
+    ("2.7.1", "note"), ("2.8.0", "ok"), ("2.9.0", "ok"), ("2.10.0", "ok"), ("2.10.1", "ok"), ("2.11.0", "note"),
+])  # fmt: skip
+def test_doctor_on_mindspores(monkeypatch, version, status):
+    monkeypatch.setattr(doctor.runtime, "mindspore_version", lambda: version)
+    finding = doctor._mindspore()
+    assert finding.status == status and (status == "ok" or "2.8, 2.9 or 2.10" in finding.advice)
 
 
 def test_doctor_where_memory_and_disk_are_short_and_bubblewrap_is_missing(monkeypatch, repo_root):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from labkit import doctor
 from labkit import recipe as recipes
 from labkit import run as runs
+from labkit import versions
 
 REPO = Path(__file__).resolve().parents[2]
 NAMED = {  # what the chapters read: missing is a failure
@@ -51,7 +51,7 @@ def test_the_book_reads_what_is_named_here():
 def test_provenance(recorded):
     found = recorded.summary["provenance"]
     assert re.fullmatch("[0-9a-f]{40}", found["commit"]) and found["dirty"] is False
-    assert found["versions"]["mindspore"] == doctor.PIN
+    assert found["versions"]["mindspore"] == versions.MINDSPORE
     assert found["machine"] and found["cores"] >= 1
     assert found["dataset"]["name"] and re.fullmatch("[0-9a-f]{64}", found["dataset"]["sha256"])
     assert found["dataset"]["train_images"] == 50_000
