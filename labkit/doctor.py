@@ -60,7 +60,7 @@ def _platform():
     }  # fmt: skip
     if limit := elsewhere.get((name, machine)):
         return Finding("platform", "note", f"{here}: should work, but is not tested", limit)
-    advice = "use WSL2 and install the course in its Linux" if name == "Windows" else "use Linux on x86-64, which is tested"
+    advice = "use WSL2 and install the course in its Linux" if name == "Windows" else "use Linux on x86-64"
     return Finding("platform", "problem", f"{here}: not supported", advice)
 
 
