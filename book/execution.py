@@ -24,6 +24,7 @@ from pathlib import Path
 import yaml
 from packaging.requirements import Requirement
 
+from labkit import doctor
 from labkit.runtime import cores, version_of
 
 REPO = Path(__file__).resolve().parent.parent
@@ -70,7 +71,7 @@ def pytorch() -> str:
 
 def programs() -> str:
     """The programs that some chapters ask for, where they are installed."""
-    return ", ".join(name for name in ("bwrap", "chromium", "chromedriver") if shutil.which(name))
+    return ", ".join(name for name in ("bwrap", *doctor.BROWSERS, "chromedriver") if shutil.which(name))
 
 
 # Modules that look for what need not be installed: who reads one of them depends on what it finds.

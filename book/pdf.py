@@ -11,7 +11,6 @@ import base64
 import io
 import json
 import posixpath
-import shutil
 import sys
 import time
 from html import escape
@@ -24,6 +23,8 @@ from bs4 import BeautifulSoup, Tag
 from pypdf import PdfReader
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
+
+from labkit import doctor
 
 REPO = Path(__file__).resolve().parent.parent
 HTML = REPO / "_build" / "html"
@@ -140,18 +141,11 @@ def join(parts: Parts) -> tuple[str, list[str]]:
     return html, titles
 
 
-def programs() -> tuple[str, str]:
-    """Paths of Chromium and its driver. Raises Unprintable where one is missing."""
-    binary = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    driver = shutil.which("chromedriver")
-    if not (binary and driver):
-        raise Unprintable("Chromium with chromedriver is needed (Debian: chromium chromium-driver)")
-    return binary, driver
-
-
 def chromium(*flags: str, logs: bool = False) -> webdriver.Chrome:
     """Chromium without a network but this machine's own address; if asked, it keeps logs of requests and messages."""
-    binary, driver = programs()
+    binary, driver = doctor.browser()
+    if not (binary and driver):
+        raise Unprintable("Chromium with chromedriver is needed (Debian: chromium chromium-driver)")
     options = webdriver.ChromeOptions()
     options.binary_location = binary
     for flag in (*OFFLINE, *flags):

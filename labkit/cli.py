@@ -2,7 +2,10 @@
 
 import errno
 import json
+import re
+import shutil
 import sys
+import textwrap
 from pathlib import Path
 
 import click
@@ -187,6 +190,7 @@ def launch(count, device_target, log_dir, rank_table, command):
     from labkit import launch as launching
     from labkit import rank_tables, runtime
 
+    launching.require_possible(count)
     runtime.require_one_process()
     cards = rank_tables.local_cards(rank_table, count) if rank_table else None
     device = None if device_target == "auto" else device_target
@@ -359,10 +363,21 @@ def doctor(as_json):
         colours = {"ok": "green", "note": "yellow", "problem": "red"}
         for finding in findings:
             status = click.style(f"{finding.status:8}", fg=colours[finding.status])
-            click.echo(f"{status} {finding.name:15} {finding.found}")
+            click.echo(f"{status} {finding.name:15} {_beside(finding.found, '')}")
             if finding.advice:
-                click.echo(f"{'':24} -> {finding.advice}")
+                click.echo(f"{'':24} -> {_beside(finding.advice, '   ')}")
     sys.exit(0 if report["ok"] else 1)
+
+
+def _beside(text, indent):
+    """A text after the 25 columns of a finding's status and name, in lines that fit the terminal, commands whole."""
+    if not sys.stdout.isatty():
+        return text
+    indent = " " * 25 + indent
+    width = max(60, shutil.get_terminal_size().columns)
+    text = re.sub("`.*?`", lambda command: command[0].replace(" ", "\0"), indent + text)
+    lines = textwrap.fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return lines.lstrip().replace("\0", " ")
 
 
 for group in (cli_parity, cli_cloud, cli_submit, cli_jobs, cli_grading):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from labkit import runtime
 from labkit.runtime import LabkitError
 
 UNPROTECTED = """\
@@ -32,6 +33,7 @@ def release(lab, folder, no_run, no_sandbox):
     """
     from labkit.grading import release as releasing
 
+    _require_linux("release")
     loaded = _load(lab)
     tell = lambda stage: click.echo(f"{stage} ...", err=True)  # noqa: E731
     try:
@@ -74,11 +76,11 @@ def grade(lab, submissions, out, jobs, scheduler, seed, drop, no_sandbox):
               labkit grade labs/thor handed-in/ -o graded --jobs 4 --seed 20261122
               labkit grade cifar10 handed-in/ -o graded --scheduler tcp://10.0.0.5:8786
     """
-    from labkit import runtime
     from labkit.grading import sandbox
 
     if jobs and scheduler:
         raise click.UsageError("--jobs is of this machine, --scheduler asks other ones")
+    _require_linux("grade")
     loaded = _load(lab)
     missing = "" if scheduler or no_sandbox else sandbox.unavailable()
     if missing:
@@ -106,6 +108,11 @@ def grade(lab, submissions, out, jobs, scheduler, seed, drop, no_sandbox):
     if failed:
         click.echo(f"the same command tries {'it' if len(failed) == 1 else 'them'} again", err=True)
         sys.exit(1)
+
+
+def _require_linux(command):
+    """With --no-sandbox too: what limits memory and processes is Linux's as well."""
+    runtime.require_linux(f"labkit {command}", "its sandbox is bubblewrap")
 
 
 def _load(lab):

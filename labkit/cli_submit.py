@@ -56,6 +56,8 @@ def submit(lab, profile, bucket, data, settings, flavor, engine, nodes, name, ta
     from labkit.cloud.place import parse
 
     local = target == "local"
+    if local and not dry_run and sys.platform == "win32":
+        runtime.require_linux("labkit submit --target local", "it stops a job by Unix signals")
     _require_sense(local, bucket, {"flavor": flavor, "engine": engine, "nodes": nodes, "wait": wait}, {"cards": cards})
     given = {"flavor": flavor, "engine": _engine(engine), "nodes": nodes}
     given = {key: value for key, value in given.items() if value is not None}

@@ -1,5 +1,6 @@
 """Doctor: is this machine fit for the course, and what to do where it is not."""
 
+import importlib.metadata
 import os
 import platform
 import shutil
@@ -12,8 +13,10 @@ from labkit import runtime
 from labkit.versions import MINDSPORE, MINDSPORES, PYTHONS, in_words, series_of
 
 MEMORY = 3  # GB; what a chapter takes, at most
-DISK = 2  # GB, beside the environment, which is there where this runs
+DISK = 2  # GB, in addition to the environment, which is there where this runs
 SLOW_CONVOLUTION = 0.5  # seconds; a fast kernel needs about 0.03, oneDNN's reference kernel about 3
+DEFAULT = f"`make env MINDSPORE={MINDSPORE}` installs the default"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @dataclass(frozen=True)
@@ -27,11 +30,11 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Look at versions, cores, memory, disk, oneDNN, device, data, launcher and sandbox; takes a few seconds."""
-    findings = [_python(), _mindspore(), _numpy(), _cores(), _memory(), _disk(), _onednn()]
+    """Look at the platform, versions, memory, disk, speed, data and optional programs; takes a few seconds."""
+    findings = [_platform(), _python(), _mindspore(), _numpy(), _cores(), _memory(), _disk(), _onednn()]
     if runtime.mindspore_version() is not None:
         findings += _device()
-    return [*findings, _data("sample/"), _data(""), _launcher(), _sandbox()]
+    return [*findings, _data("sample/"), _data(""), _launcher(), _pytorch(), _sandbox(), _browser()]
 
 
 def as_dict(findings: list[Finding]) -> dict:
@@ -39,30 +42,71 @@ def as_dict(findings: list[Finding]) -> dict:
     return {"ok": all(f.status != "problem" for f in findings), "findings": [asdict(f) for f in findings]}
 
 
+def browser() -> tuple[str | None, str | None]:
+    """Programs of Chromium and its chromedriver on PATH, each None where it is missing."""
+    return next(filter(None, map(shutil.which, BROWSERS)), None), shutil.which("chromedriver")
+
+
+def _platform():
+    machine = {"AMD64": "x86-64", "x86_64": "x86-64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
+    name = {"linux": "Linux", "darwin": "macOS", "win32": "Windows"}.get(sys.platform, sys.platform)
+    here = f"{name} on {machine}"
+    if (name, machine) == ("Linux", "x86-64"):
+        return Finding("platform", "ok", f"{here}: tested")
+    elsewhere = {
+        ("Linux", "aarch64"): "`labkit grade` works without its filter of system calls, which is for x86-64",
+        ("macOS", machine): "`labkit grade`, `labkit release` and training in several processes need a Linux machine, "
+                            "a virtual one or a container",
+    }  # fmt: skip
+    if limit := elsewhere.get((name, machine)):
+        return Finding("platform", "note", f"{here}: should work, but is not tested", limit)
+    advice = "use WSL2 and install the course in its Linux" if name == "Windows" else "use Linux on x86-64"
+    return Finding("platform", "problem", f"{here}: not supported", advice)
+
+
 def _python():
     version = platform.python_version()
     if series_of(version) in PYTHONS:
         return Finding("python", "ok", version)
-    return Finding("python", "problem", version, f"use Python {in_words(PYTHONS)}: `make env PYTHON=/path/to/python`")
+    advice = f"use Python {in_words(PYTHONS)}: `make env PYTHON=/path/to/python{PYTHONS[1]}`"
+    return Finding("python", "problem", version, advice)
 
 
 def _mindspore():
     version = runtime.mindspore_version()
     if version is None:
         return Finding("mindspore", "problem", "not installed", "run `make env`")
-    if series_of(version) in MINDSPORES:
+    if version == MINDSPORE:
         return Finding("mindspore", "ok", version)
-    advice = f"the course is tested with {in_words(MINDSPORES)}: run `make env MINDSPORE={MINDSPORE}`"
-    return Finding("mindspore", "note", version, advice)
+    if series_of(version) not in MINDSPORES:
+        advice = f"tested are {in_words(MINDSPORES)}; {DEFAULT}"
+        return Finding("mindspore", "note", f"{version}: not tested with this course", advice)
+    slower = f", but slower than {MINDSPORE} on this CPU with AVX-512" if runtime.onednn_trap() else ""
+    return Finding("mindspore", "ok", f"{version}: tested{slower}")
 
 
 def _numpy():
     version = runtime.version_of("numpy")
     if version is None:
         return Finding("numpy", "problem", "not installed", "run `make env`")
-    if version.startswith("1."):
+    wanted = _asked_by_mindspore("numpy")
+    if wanted is None:
         return Finding("numpy", "ok", version)
-    return Finding("numpy", "problem", version, f"MindSpore {MINDSPORE} needs numpy below 2: run `make env`")
+    found = f"{version}; MindSpore {runtime.mindspore_version()} asks for {wanted or 'any version'}"
+    if wanted.contains(version, prereleases=True):
+        return Finding("numpy", "ok", found)
+    return Finding("numpy", "problem", found, "run `make env`; it installs versions that fit together")
+
+
+def _asked_by_mindspore(package):
+    """Versions of a package (a SpecifierSet) that the installed MindSpore asks for; None where it names none."""
+    try:
+        from packaging.requirements import Requirement  # MindSpore itself needs it
+
+        needs = map(Requirement, importlib.metadata.requires("mindspore") or ())
+    except (ImportError, importlib.metadata.PackageNotFoundError):
+        return None
+    return next((need.specifier for need in needs if need.name == package), None)
 
 
 def _cores():
@@ -74,8 +118,10 @@ def _cores():
 
 def _memory():
     """What is free for new programs; a container's limit is not in it."""
-    import psutil
-
+    try:
+        import psutil
+    except ImportError:
+        return Finding("memory", "problem", "not known: psutil is not installed", "run `make env`")
     free = psutil.virtual_memory().available / 1e9
     found = f"{free:.1f} GB free"
     if free >= MEMORY:
@@ -94,16 +140,21 @@ def _disk():
 
 def _onednn():
     """Whether oneDNN picks its reference convolution: see `runtime.onednn_trap`."""
-    wide = any(flag.startswith("avx512") for flag in runtime.cpu_flags())
+    flags = runtime.cpu_flags()
+    if not flags:
+        return Finding("oneDNN", "note", "the instruction sets of this CPU are not known",
+                       "`convolution` below says whether it is fast")  # fmt: skip
+    wide = any(flag.startswith("avx512") for flag in flags)
     cpu = "a CPU with AVX-512" if wide else "a CPU without AVX-512"
     if runtime.mindspore_version() is None:
-        return Finding("oneDNN", "note", f"{cpu}; which kernels it gets is not known without MindSpore")
+        found = f"{cpu}; which kernels it gets is not known without MindSpore"
+        return Finding("oneDNN", "note", found, "run `make env`")
     if not runtime.onednn_trap():
         return Finding("oneDNN", "ok", f"{cpu}, MindSpore {runtime.mindspore_version()}: fast convolutions")
     value = os.environ.get(runtime.ONEDNN_CAP)
     if value == "AVX2":
-        return Finding("oneDNN", "note", f"slow kernels on {cpu}, mended: labkit sets {runtime.ONEDNN_CAP}=AVX2",
-                       f"install MindSpore {MINDSPORE} for faster matrix products")  # fmt: skip
+        return Finding("oneDNN", "note", f"slow kernels on {cpu}, fixed: labkit sets {runtime.ONEDNN_CAP}=AVX2",
+                       f"MindSpore {MINDSPORE} has faster matrix products: {DEFAULT}")  # fmt: skip
     return Finding("oneDNN", "problem", f"slow kernels on {cpu}, and you set {runtime.ONEDNN_CAP}={value}",
                    f"unset {runtime.ONEDNN_CAP}, so that labkit can set AVX2")  # fmt: skip
 
@@ -142,9 +193,10 @@ def _data(prefix):
     except ImportError as error:  # numpy is missing, or broken
         return Finding(name, "problem", f"cannot be read: {str(error).splitlines()[0]}", "run `make env`")
     command = f"python data_scripts/cifar10.py {'sample' if prefix else 'download'}"
+    need = "" if prefix else "only the profiles `laptop` and `full` need it: "
     folder = runtime.data_root() / prefix / cifar10_files.FOLDER
     if not folder.exists():
-        return Finding(name, "note", f"not at {folder}", f"`{command}` gets it")
+        return Finding(name, "note", f"not at {folder}", f"{need}`{command}` gets it")
     try:
         info = cifar10_files.check(folder)
     except cifar10_files.DataError as error:
@@ -160,18 +212,39 @@ def _launcher():
     found = shutil.which("python")
     if found and Path(found).resolve() == Path(sys.executable).resolve() and sys.prefix == _prefix_of(found):
         return Finding("python on PATH", "ok", found)
-    advice = f"activate the environment (`. {sys.prefix}/bin/activate`): msrun starts the `python` that is on PATH"
+    advice = f"only `msrun` needs it, which starts that `python`; put it there by `. {sys.prefix}/bin/activate`"
     return Finding("python on PATH", "note", f"{found or 'none'}, not {sys.executable}", advice)
+
+
+def _pytorch():
+    found = {package: runtime.version_of(package) for package in ("torch", "torchvision", "onnxruntime")}
+    if missing := [package for package, version in found.items() if version is None]:
+        advice = "optional: with it, part 2 runs live instead of showing recorded results; `make torch` installs it"
+        return Finding("PyTorch", "note", f"not installed: {', '.join(missing)}", advice)
+    versions = f"{found['torch']}, torchvision {found['torchvision']}, onnxruntime {found['onnxruntime']}"
+    return Finding("PyTorch", "ok", f"{versions}: part 2 runs live")
 
 
 def _sandbox():
     from labkit.grading import sandbox
 
     if not (why := sandbox.unavailable()):
-        return Finding("sandbox", "ok", "bubblewrap works")
-    advice = "only `labkit release` and `labkit grade` need it: install bubblewrap, 0.8 or newer (Debian: " \
-             "`apt install bubblewrap`); where it is forbidden, as in many containers, use root or another machine"
+        return Finding("sandbox", "ok", "bubblewrap works, for `labkit release` and `labkit grade`")
+    advice = "optional: `labkit release` and `labkit grade` need Linux"
+    if sys.platform == "linux":
+        advice = "optional: `labkit release` and `labkit grade` need bubblewrap, 0.8 or newer (Debian: `apt install " \
+                 "bubblewrap`); where it is forbidden, as in many containers, use root or another machine"
     return Finding("sandbox", "note", why, advice)
+
+
+def _browser():
+    program, driver = browser()
+    if program and driver:
+        return Finding("Chromium", "ok", f"{program}, {driver}: for `make pdf` and the tests of the pages")
+    missing = [name for name, there in (("Chromium", program), ("chromedriver", driver)) if not there]
+    return Finding("Chromium", "note", f"not on PATH: {', '.join(missing)}",
+                   "optional: `make pdf` and the tests of the pages need it (Debian: `apt install chromium "
+                   "chromium-driver`)")  # fmt: skip
 
 
 def _prefix_of(python):

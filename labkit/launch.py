@@ -2,6 +2,7 @@
 
 MindSpore's msrun starts them: a scheduler, which only brings them together, and the workers, which train. On Ascend
 they may be started for the cards of a rank table instead. On Linux they end even where the launch itself is killed.
+MindSpore's builds for macOS and Windows have no msrun that works on a CPU; one process can be launched on macOS.
 """
 
 import os
@@ -28,6 +29,13 @@ NOISE = ("[INFO]", "[WARNING]")  # how MindSpore's own lines begin that say noth
 OWN_ERROR = re.compile(r"(?:^|\])Error: (.*)")  # labkit's, in one line; a progress bar may stand before it
 HOSTS_MEET = 7200  # seconds that msrun waits for other hosts, of which each may still be copying its data
 MSRUN_FAILURE = re.compile(r"Worker process (\d+) exit with exception\. Error code: (-?\d+)")
+
+
+def require_possible(count: int) -> None:
+    """LabkitError on a system where so many processes cannot be launched."""
+    if count > 1 or sys.platform == "win32":
+        why = "MindSpore's own builds train in several processes only there"
+        runtime.require_linux("labkit launch", why)
 
 
 class LaunchError(LabkitError):
@@ -58,8 +66,9 @@ def launch(command, count: int, log_dir: Path | None = None, *, device=None, car
     device: "CPU", "GPU" or "Ascend"; cards: what `local_cards` gives, to start a process for each without msrun;
     hosts: where other machines do the same, for as many processes each.
     What rank 0 (or the first here) writes is shown here too. However it ends, no process stays behind.
-    Raises LaunchError as soon as a process fails.
+    Raises LaunchError as soon as a process fails, LabkitError where the system cannot do it.
     """
+    require_possible(count)
     if log_dir is None:
         folder = Path(tempfile.mkdtemp(prefix="labkit-launch-"))
         try:

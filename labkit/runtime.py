@@ -1,7 +1,6 @@
 """Where it runs: environment variables, device, ranks, seed."""
 
 import ctypes
-import fcntl
 import importlib.metadata
 import logging
 import os
@@ -20,7 +19,7 @@ LAUNCHED = "LABKIT_LAUNCHED"  # the same folder, for all that a process starts: 
 
 
 class LabkitError(Exception):
-    """What a user can mend: one line that names the key, file or cell. The command line prints it and ends with 1."""
+    """What a user can fix: one line that names the key, file or cell. The command line prints it and ends with 1."""
 
     exit_status = 1
 
@@ -83,20 +82,44 @@ def signal_name(number: int) -> str:
     return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
 
+def lock(handle: int) -> bool:
+    """Take the lock of an open file; False if another process holds it. Closing the file, or any end, releases it.
+
+    On a file system without locks it is always True: there, a second process goes unnoticed.
+    """
+    from filelock import lock_descriptor
+
+    try:
+        return lock_descriptor(handle, blocking=False)
+    except OSError:
+        return True
+
+
 @contextmanager
 def locked(folder: Path, refusal: Exception):
-    """Hold a folder's lock, or raise `refusal`; the lock goes with the process, however it ends."""
-    handle = os.open(folder, os.O_RDONLY)
+    """Hold a folder's lock, or raise `refusal`; the lock is released when the process ends, however it ends."""
+    if sys.platform == "win32":  # it cannot open a folder
+        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT)
+    else:
+        handle = os.open(folder, os.O_RDONLY)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise refusal from None
-        except OSError:
-            pass  # a file system without locks: two at once are then not told apart
+        if not lock(handle):
+            raise refusal
         yield
     finally:
         os.close(handle)
+
+
+def require_linux(command: str, why: str) -> None:
+    """LabkitError on another system, with the reason why a command cannot work there."""
+    elsewhere = {"win32": "On Windows, use WSL2", "darwin": "On a Mac, use a Linux virtual machine or container"}
+    if sys.platform != "linux":
+        raise LabkitError(f"{command} needs Linux: {why}. {elsewhere.get(sys.platform, 'Use a Linux machine')}")
+
+
+def user_id() -> int:
+    """This user's number, as the owner of a file is given; 0 on Windows, as for every file there."""
+    return os.getuid() if hasattr(os, "getuid") else 0
 
 
 def data_root() -> Path:
@@ -118,13 +141,19 @@ def mindspore_version() -> str | None:
 
 
 def cpu_flags() -> set[str]:
-    """Instruction sets of this CPU, as Linux reports them; empty where it does not."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
+    """Instruction sets of this CPU, as Linux reports them for x86; empty where it does not."""
+    if platform.machine() != "x86_64":  # an emulator may show the real CPU's
         return set()
-    flags = next((line for line in lines if line.startswith("flags")), "")
-    return set(flags.partition(":")[2].split())
+    return set(_cpuinfo("flags").split())
+
+
+def _cpuinfo(name):
+    """The first line of this name in Linux's description of the CPUs; "" where there is none."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")
 
 
 def onednn_trap() -> bool:
@@ -180,10 +209,7 @@ def workers(wanted: int) -> int:
 
 def machine() -> str:
     """CPU model and architecture, for a Run's provenance."""
-    model = ""
-    if Path("/proc/cpuinfo").exists():
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    model = _cpuinfo("model name")  # not on aarch64
     return f"{model or platform.processor() or 'unknown CPU'} ({platform.system()} {platform.machine()})"
 
 

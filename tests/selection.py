@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from labkit import doctor
 from labkit.runtime import version_of
 
 REPO = Path(__file__).resolve().parent.parent
@@ -46,13 +47,8 @@ def _bubblewrap():
 
 
 def _chromium():
-    sys.path.insert(0, str(REPO / "book"))
-    import pdf
-
-    try:
-        pdf.programs()
-    except pdf.Unprintable as error:
-        return str(error)
+    programs = zip(("chromium", "chromedriver"), doctor.browser())
+    return ", ".join(f"no {name} on PATH" for name, found in programs if not found)
 
 
 NEEDS = {

@@ -92,9 +92,9 @@ def run_folder(url, fetches: bool, sends: bool):
 def _cache(kind, url):
     """A folder for what is copied, the same in all processes of this machine; nobody else's."""
     base = FAST_DISK if os.access(FAST_DISK, os.W_OK) else Path(tempfile.gettempdir())
-    top = base / f"labkit-{os.getuid()}"
+    top = base / f"labkit-{runtime.user_id()}"
     top.mkdir(mode=0o700, exist_ok=True)
-    if top.stat().st_uid != os.getuid() or top.is_symlink():
+    if top.stat().st_uid != runtime.user_id() or top.is_symlink():
         raise CloudError(f"{top}: belongs to another user")
     return top / kind / short(str(url).rstrip("/"))
 

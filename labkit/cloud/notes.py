@@ -1,6 +1,5 @@
 """Files that one process at a time holds, and what this machine remembers of the uploads that it began."""
 
-import fcntl
 import hashlib
 import json
 import os
@@ -10,6 +9,7 @@ from collections.abc import Callable
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
+from labkit import runtime
 from labkit.cloud.place import CloudError
 
 
@@ -57,12 +57,12 @@ def _folder():
     def cache():
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "labkit")
 
-    for top in (cache, lambda: Path(tempfile.gettempdir(), f"labkit-{os.getuid()}")):
+    for top in (cache, lambda: Path(tempfile.gettempdir(), f"labkit-{runtime.user_id()}")):
         with suppress(OSError, RuntimeError):  # RuntimeError: a user without a home
             folder = top() / "uploads"
             folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.mkdir(exist_ok=True)
-            if folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK):
+            if folder.stat().st_uid == runtime.user_id() and os.access(folder, os.W_OK):
                 return folder
     return None
 
@@ -75,9 +75,9 @@ def held(path, wait=0.0, stopped: Callable[[], bool] = lambda: False):
     """
     end = time.monotonic() + wait
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        handle = open_file(path)
         try:
-            if _locked(handle):
+            if runtime.lock(handle):
                 if _is(handle, path):  # not renamed or removed by who held it before
                     yield handle
                     return
@@ -89,15 +89,9 @@ def held(path, wait=0.0, stopped: Callable[[], bool] = lambda: False):
             os.close(handle)
 
 
-def _locked(handle):
-    """Whether this process has the file's lock now; on a file system without locks two at once are not told apart."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass
-    return True
+def open_file(path, mode=0o666) -> int:
+    """File descriptor of a file that may be read and written, made if need be; OSError where it is a link."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), mode)  # Windows lacks the flag
 
 
 def _is(handle, path):

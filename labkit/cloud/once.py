@@ -1,11 +1,10 @@
 """One copy for all processes of a machine: one copies, the others wait, and a failure reaches all.
 
-The lock is the system's own (flock): it goes with the process that holds it, however that ends, so the next one copies
-and no lock is ever stale. What the copy came to is in the locked file; a process believes it only if it was written
-while the process waited.
+The system releases the lock when the process that holds it ends, however it ends, so the next one copies and no lock is
+ever stale. The outcome of the copy is written into the locked file; a process believes it only if it was written while
+the process waited.
 """
 
-import fcntl
 import json
 import math
 import os
@@ -15,8 +14,9 @@ import uuid
 from dataclasses import asdict
 from pathlib import Path
 
+from labkit import runtime
 from labkit.cloud.copying import Report, copy
-from labkit.cloud.notes import short
+from labkit.cloud.notes import open_file, short
 from labkit.cloud.place import CloudError
 
 
@@ -27,9 +27,9 @@ def copy_once_per_node(src, dst, *, timeout=math.inf, **options) -> Report:
     for another's copy, which may take hours; one that has died is not waited for.
     Raises CloudError in all of them where the copy fails.
     """
-    handle = os.open(_lock_file(src, dst), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    handle = open_file(_lock_file(src, dst), 0o600)
     try:
-        if os.fstat(handle).st_uid != os.getuid():
+        if os.fstat(handle).st_uid != runtime.user_id():
             raise CloudError(f"{_lock_file(src, dst)}: belongs to another user")
         before = _read(handle)
         _wait(handle, f"{src} to {dst}", timeout)
@@ -53,7 +53,8 @@ def _copy(handle, src, dst, options):
         if outcome["report"] or outcome["error"]:
             content = json.dumps(outcome).encode()
             os.ftruncate(handle, 0)
-            os.pwrite(handle, content, 0)
+            os.lseek(handle, 0, os.SEEK_SET)
+            os.write(handle, content)
 
 
 def _told(outcome):
@@ -67,28 +68,22 @@ def _told(outcome):
 
 def _wait(handle, what, timeout):
     """Until this process has the lock."""
-    if timeout == math.inf:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        return
     end = time.monotonic() + timeout
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > end:
-                raise CloudError(f"{what}: another process here has not copied it in {timeout:g} s") from None
-            time.sleep(0.05)
+    while not runtime.lock(handle):
+        if time.monotonic() > end:
+            raise CloudError(f"{what}: another process here has not copied it in {timeout:g} s")
+        time.sleep(0.05)
 
 
 def _read(handle):
     """The outcome in the file; None where there is none, or half of one."""
     try:
-        return json.loads(os.pread(handle, os.fstat(handle).st_size, 0))
+        os.lseek(handle, 0, os.SEEK_SET)
+        return json.loads(os.read(handle, os.fstat(handle).st_size))
     except ValueError:
         return None
 
 
 def _lock_file(src, dst):
     target = str(dst) if "://" in str(dst) else str(Path(dst).absolute())
-    return Path(tempfile.gettempdir(), f"labkit-{os.getuid()}-{short(str(src), target)}.lock")
+    return Path(tempfile.gettempdir(), f"labkit-{runtime.user_id()}-{short(str(src), target)}.lock")

@@ -29,7 +29,7 @@ POLL = 10.0  # seconds between two looks at a job
 KNOWN = 400  # characters of a log by which its shown part is found again
 PERSISTENT = 3600.0  # seconds without an answer until a job is no longer followed: it goes on all the same
 # What a start file imports beside MindSpore and what that brings; ModelArts installs them before it starts the code.
-NEEDS = ("pydantic", "PyYAML", "psutil", "tqdm", "click", "esdk-obs-python")
+NEEDS = ("pydantic", "PyYAML", "psutil", "tqdm", "click", "filelock", "esdk-obs-python")
 NEEDS_FILE = "pip-requirements.txt"
 
 

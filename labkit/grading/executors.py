@@ -5,7 +5,6 @@ import hashlib
 import importlib.metadata
 import multiprocessing
 import os
-import resource
 import signal
 import sys
 import tempfile
@@ -159,6 +158,8 @@ class Reader:
 
 def _read_all(pipe, function, memory_mb, parent):
     """What a Reader's process does."""
+    import resource  # Windows has none
+
     runtime.die_with_parent()
     if os.getppid() != parent:
         os._exit(1)

@@ -65,6 +65,8 @@ def python() -> str:
 @functools.lru_cache
 def unavailable() -> str:
     """"" where bubblewrap can be used, otherwise why not: it is really tried, once a process."""
+    if sys.platform != "linux":
+        return "bubblewrap is a program for Linux"
     for program in ("bwrap", "prlimit", "setpriv"):
         if not shutil.which(program):
             package = "bubblewrap" if program == "bwrap" else "util-linux"

@@ -1,6 +1,5 @@
 """Copying against a true object server: every direction, what is chosen, names and links."""
 
-import fcntl
 import hashlib
 import os
 import subprocess
@@ -10,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 
+import filelock
 import pytest
 from copies import BIG, TREE, content_of, contents, make, notes, open_uploads, put
 from proxy import ERROR
@@ -107,10 +107,10 @@ def test_copy_parallel(bucket, tmp_path):
 
 
 def test_a_file_system_without_locks(direct, bucket, tmp_path, big, monkeypatch):
-    def flock(*_):
+    def without(handle, blocking):
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(filelock, "lock_descriptor", without)
     copy(big, f"obs://{bucket}/k")
     copy(f"obs://{bucket}/k", tmp_path / "back")
     assert (tmp_path / "back").read_bytes() == BIG and notes() == []

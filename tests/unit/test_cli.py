@@ -435,8 +435,8 @@ def test_doctor_as_json(call, sample_data):
     report = json.loads(done.stdout)
     findings = {finding["name"]: finding for finding in report["findings"]}
     assert list(findings) == [
-        "python", "mindspore", "numpy", "cores", "memory", "disk", "oneDNN", "device", "convolution", "sample data",
-        "CIFAR-10", "python on PATH", "sandbox",
+        "platform", "python", "mindspore", "numpy", "cores", "memory", "disk", "oneDNN", "device", "convolution",
+        "sample data", "CIFAR-10", "python on PATH", "PyTorch", "sandbox", "Chromium",
     ]  # fmt: skip
     statuses = {finding["status"] for finding in findings.values()}
     assert statuses <= {"ok", "note", "problem"}

@@ -101,7 +101,6 @@ def test_o1_of_several_networks():
     assert sys.path == path
 
 
-
 def test_o0_is_plain_mindspore_bit_by_bit(recipe):
     """What a recipe without these keys did before there were any."""
     ms.set_seed(1)

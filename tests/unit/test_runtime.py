@@ -1,11 +1,11 @@
 """labkit.runtime: the oneDNN trap, locks, stops; and what doctor says of the trap."""
 
-import fcntl
 import os
 import signal
 import subprocess
 import sys
 
+import filelock
 import pytest
 
 from labkit import doctor, runtime
@@ -59,7 +59,7 @@ def test_mindspores_warnings(imports, wanted, heard):
 
 @pytest.mark.parametrize(
     "version, flags, cap, status, says",
-    [("2.8.0", WIDE, None, "ok", "fast convolutions"), ("2.10.0", WIDE, "AVX2", "note", "mended"),
+    [("2.8.0", WIDE, None, "ok", "fast convolutions"), ("2.10.0", WIDE, "AVX2", "note", "fixed"),
      ("2.10.0", WIDE, "AVX512_CORE", "problem", "you set"), (None, WIDE, None, "note", "not known without MindSpore")],
 )  # fmt: skip
 def test_doctor_on_the_trap(machine, version, flags, cap, status, says):
@@ -78,10 +78,10 @@ def test_lock_keeps_a_second_out_and_goes_with_its_block(tmp_path):
 
 
 def test_a_file_system_without_locks_is_no_error(tmp_path, monkeypatch):
-    def without(handle, operation):
+    def without(handle, blocking):
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr(fcntl, "flock", without)
+    monkeypatch.setattr(filelock, "lock_descriptor", without)
     with runtime.locked(tmp_path, runtime.LabkitError("taken")):
         pass
 
