@@ -106,7 +106,10 @@ def recorded(log: Path, chapter: str) -> set[str]:
     """Names of the files in a log of the recorder; a module's bytecode stands for its source."""
     names = set(log.read_text(encoding="utf-8").splitlines()) if log.exists() else set()
     names |= {path.relative_to(REPO).as_posix() for one in SANDBOXED.get(chapter, []) for path in REPO.glob(one)}
-    return {source_from_cache(name) if name.endswith(".pyc") else name for name in names} - {chapter}
+    names = {source_from_cache(name) if name.endswith(".pyc") else name for name in names}
+    names -= {chapter, RECORDER.relative_to(REPO).as_posix()}
+    # What does not exist was named relative to a folder that was open, as `shutil.rmtree` does.
+    return {name for name in names if (REPO / name).exists() and not name.endswith("__pycache__/")}
 
 
 def changed(chapter: Path) -> list[str] | None:
