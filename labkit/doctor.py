@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import platform
+import re
 import shutil
 import sys
 import time
@@ -177,7 +178,11 @@ def _device():
         seconds = min(times)
     except Exception as error:  # whatever it is, the report is what the user needs now
         reason = f"MindSpore does not work: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-        return [Finding("device", "problem", reason, "run `make env`; it installs versions that fit together")]
+        advice = "run `make env`; it installs versions that fit together"
+        if missing := re.search(r"(lib\S+): cannot open shared object file", reason):
+            package = " (Debian: `apt install libgomp1`)" if missing[1].startswith("libgomp.") else ""
+            advice = f"install {missing[1]}, a library of the system{package}; if it is there, run `make env`"
+        return [Finding("device", "problem", reason, advice)]
     device = Finding("device", "ok", ms.get_context("device_target"))
     found = f"{1000 * seconds:.0f} ms for a 3x3 convolution"
     if seconds < SLOW_CONVOLUTION:

@@ -8,6 +8,7 @@ import platform
 import signal
 import sys
 import threading
+import warnings
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -171,6 +172,8 @@ def prepare_environment() -> None:
     """Set what MindSpore reads at import; a value that the user has set stays."""
     if onednn_trap():
         os.environ.setdefault(ONEDNN_CAP, "AVX2")
+    if platform.machine() == "aarch64":  # MindSpore's build for it has tiny numbers rounded to zero; numpy notices
+        warnings.filterwarnings("ignore", "The value of the smallest subnormal", UserWarning)
     # Errors only: its warnings are for MindSpore's own developers. Imported before, it has read its level already.
     if os.environ.setdefault("GLOG_v", "3") == "3":
         for name in list(logging.root.manager.loggerDict):

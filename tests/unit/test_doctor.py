@@ -7,6 +7,7 @@ import pty
 import re
 import subprocess
 import sys
+import warnings
 
 import pytest
 from packaging.requirements import Requirement
@@ -150,6 +151,32 @@ def test_no_psutil(monkeypatch):
     monkeypatch.setitem(sys.modules, "psutil", None)
     finding = doctor._memory()
     assert finding.status == "problem" and "psutil" in finding.found and "make env" in finding.advice
+
+
+@pytest.mark.parametrize("library, package", [("libgomp.so.1", "apt install libgomp1"), ("libother.so.2", "")])
+def test_a_library_of_the_system_is_missing(monkeypatch, library, package):
+    """Minimal installations of Linux lack libgomp; no package of Python brings it."""
+
+    class Broken:
+        def find_spec(self, name, path=None, target=None):
+            if name == "mindspore":
+                raise ImportError(f"{library}: cannot open shared object file: No such file or directory")
+
+    monkeypatch.delitem(sys.modules, "mindspore", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
+    (finding,) = doctor._device()
+    assert finding.status == "problem" and library in finding.found
+    assert f"install {library}" in finding.advice and package in finding.advice
+
+
+@pytest.mark.parametrize("machine, heard", [("aarch64", 0), ("x86_64", 1)])
+def test_numpys_warning_of_mindspores_rounding_on_aarch64(monkeypatch, machine, heard):
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        runtime.prepare_environment()
+        warnings.warn("The value of the smallest subnormal for <class 'numpy.float64'> type is zero.", stacklevel=1)
+    assert len(told) == heard
 
 
 # -- On a terminal ----------------------------------------------------------------------------------------
