@@ -116,6 +116,14 @@ def torchvision(pytorch):
 
 
 @pytest.fixture(scope="session")
+def onnxruntime(pytorch):
+    """The module onnxruntime, which `make torch` installs as well."""
+    import onnxruntime
+
+    return onnxruntime
+
+
+@pytest.fixture(scope="session")
 def sandboxed():
     """True; skips where bubblewrap cannot be used."""
     require("bubblewrap")

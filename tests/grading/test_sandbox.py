@@ -199,12 +199,15 @@ def _running(word):
             and process.info["status"] != psutil.STATUS_ZOMBIE and process.pid != os.getpid()]  # fmt: skip
 
 
-def test_what_every_sandbox_sees_is_no_place_for_a_lab(repo_root, tmp_path, monkeypatch):
+def test_what_every_sandbox_sees_is_no_place_for_a_lab(repo_root, tmp_path):
     (tmp_path / "link").symlink_to("/usr/share")
     assert sandbox.exposed([repo_root, repo_root / "labs" / "cifar10", tmp_path]) == ""
     places = [Path("/usr/src/app"), tmp_path / "link" / "handed-in", Path(sys.prefix) / "labs", repo_root / "labkit"]
     for place in places:
         assert sandbox.exposed([tmp_path, place]).startswith(f"{place}: lies in ")
+
+
+def test_what_every_sandbox_sees_is_no_place_for_the_project(sandboxed, monkeypatch):
     monkeypatch.setattr(sandbox, "REPO", Path("/usr/src/app"))
     sandbox.unavailable.cache_clear()
     assert sandbox.unavailable().startswith("/usr/src/app: lies in /usr, which every sandbox sees")

@@ -4,7 +4,6 @@ import re
 
 import mindspore as ms
 import numpy as np
-import onnxruntime
 import pytest
 
 from labkit import recipe as recipes
@@ -75,7 +74,7 @@ def test_eval_without_thors_state(start, trained):
     assert result == pytest.approx(expected)
 
 
-def test_export_is_the_plain_network(start, trained, tmp_path):
+def test_export_is_the_plain_network(start, trained, tmp_path, onnxruntime):
     """Its logits under ONNX Runtime are those of the checkpoint, and no factor is in the file."""
     done = start("export.py", "--checkpoint_path", trained.path, "--file_format", "ONNX", "--file_name", "net")
     assert done.returncode == 0, done.stderr

@@ -4,7 +4,7 @@ import click
 import pytest
 
 from labkit.compare import Curve
-from tests.benchmarks import advantage, kfac
+from tests.benchmarks import advantage
 
 
 def curve(*accuracies):
@@ -78,6 +78,8 @@ def test_a_best_setting_that_diverges_later(contest):
 def test_augmented_images_are_windows_of_the_padded_one(pytorch):
     """Every pixel comes from the image or the black border; some images are mirrored, some moved."""
     import torch
+
+    from tests.benchmarks import kfac
 
     images = torch.arange(1, 3 * 32 * 32 + 1).float().reshape(1, 3, 32, 32).repeat(200, 1, 1, 1)
     found = kfac.augmented(images, torch.zeros(1, 3, 1, 1), torch.Generator().manual_seed(0))

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 from click.testing import CliRunner
 from PIL import Image
@@ -305,7 +304,7 @@ def test_eval_of_five_classes_or_fewer_has_no_top_5(invoke, trained, monkeypatch
     assert invoke("eval", trained[0]).stdout.splitlines()[-1].startswith("all ")
 
 
-def test_export_makes_a_file(invoke, trained, place):
+def test_export_makes_a_file(invoke, trained, place, onnxruntime):
     """In the Run unless told otherwise; what is in it, tests/unit/test_export.py looks at."""
     run, _ = trained
     done = invoke("export", run)

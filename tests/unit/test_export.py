@@ -2,7 +2,6 @@
 
 import mindspore as ms
 import numpy as np
-import onnxruntime
 import pytest
 from mindspore import nn
 
@@ -75,7 +74,7 @@ def run_mindir(file, x):
     return nn.GraphCell(ms.load(str(file)))(ms.Tensor(x)).asnumpy()
 
 
-def run_onnx(file, x):
+def run_onnx(onnxruntime, file, x):
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     (given,) = session.get_inputs()
     assert (given.type, given.shape) == ("tensor(float)", list(x.shape))
@@ -94,22 +93,22 @@ def test_mindir_gives_the_same_logits(resnet18, tmp_path, shape):
     assert [path.name for path in tmp_path.iterdir()] == ["net.mindir"]
 
 
-def assert_onnx_is_equal(run, file, x):
+def assert_onnx_is_equal(onnxruntime, run, file, x):
     export(run.recipe, run.checkpoint, file, "onnx", batch_size=len(x), image_size=x.shape[-1])
     expected = own_logits(run, x)
     assert expected.std() > 0.01
-    error = np.abs(run_onnx(file, x) - expected).max() / np.abs(expected).max()
+    error = np.abs(run_onnx(onnxruntime, file, x) - expected).max() / np.abs(expected).max()
     assert error < 1e-4
 
 
-def test_onnx_gives_the_same_logits(resnet18, tmp_path):
+def test_onnx_gives_the_same_logits(onnxruntime, resnet18, tmp_path):
     """With batch norm in evaluation mode: an image's logits do not depend on the others, and statistics stay."""
     x = images(3, 48)
-    assert_onnx_is_equal(resnet18, tmp_path / "net.onnx", x)
+    assert_onnx_is_equal(onnxruntime, resnet18, tmp_path / "net.onnx", x)
     one = tmp_path / "one.onnx"
     export(resnet18.recipe, resnet18.checkpoint, one, "onnx", image_size=48)
-    together = run_onnx(tmp_path / "net.onnx", x)
-    np.testing.assert_allclose(run_onnx(one, x[:1]), together[:1], rtol=1e-4, atol=1e-5)
+    together = run_onnx(onnxruntime, tmp_path / "net.onnx", x)
+    np.testing.assert_allclose(run_onnx(onnxruntime, one, x[:1]), together[:1], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -120,10 +119,10 @@ def test_onnx_gives_the_same_logits(resnet18, tmp_path):
         ("network.name=resnet8", "amp_level=O2", "data.image_size=32"),
     ],
 )
-def test_onnx_of_other_networks(make, tmp_path, settings):
+def test_onnx_of_other_networks(onnxruntime, make, tmp_path, settings):
     """The labs' own; also with labkit's gradient and in mixed precision, of which the file has nothing."""
     run = make(*settings)
-    assert_onnx_is_equal(run, tmp_path / "net.onnx", images(2, run.recipe.data.image_size))
+    assert_onnx_is_equal(onnxruntime, run, tmp_path / "net.onnx", images(2, run.recipe.data.image_size))
 
 
 def test_air_needs_ascend(small, tmp_path):
