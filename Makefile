@@ -19,6 +19,8 @@ $(error a folder's name has a space, which make cannot handle: "$(CURDIR)" or "$
 endif
 export LABKIT_DATA := $(DATA)
 ARGS   ?=
+AGAIN  ?= # of `make test`: run what has passed as well
+export AGAIN
 LAB    ?= cifar10
 
 # .venv first for everything that runs: msrun, for one, starts `python` from PATH.

@@ -47,23 +47,18 @@ def _bubblewrap():
 
 
 def _chromium():
-    programs = zip(("chromium", "chromedriver"), doctor.browser())
-    return ", ".join(f"no {name} on PATH" for name, found in programs if not found)
+    if not all(doctor.browser()):
+        return "Chromium or its chromedriver is not installed (Debian: apt install chromium chromium-driver)"
 
 
-NEEDS = {
-    "PyTorch": (_pytorch, "make torch"),
-    "bubblewrap": (_bubblewrap, "Debian: apt install bubblewrap"),
-    "Chromium": (_chromium, "Debian: apt install chromium chromium-driver"),
-}
-looked_for = cache(lambda need: NEEDS[need][0]())
+NEEDS = {"PyTorch": _pytorch, "bubblewrap": _bubblewrap, "Chromium": _chromium}
+looked_for = cache(lambda need: NEEDS[need]())
 
 
 def require(need: str) -> None:
     """Skip the test that asks where one of NEEDS is missing; fail it if LABKIT_TESTS_NEED_ALL is set, as in CI."""
     if reason := looked_for(need):
-        message = f"{need} is missing ({NEEDS[need][1]}): {reason}"
-        (pytest.fail if os.environ.get("LABKIT_TESTS_NEED_ALL") else pytest.skip)(message)
+        (pytest.fail if os.environ.get("LABKIT_TESTS_NEED_ALL") else pytest.skip)(reason)
 
 
 def torch_or_none():

@@ -13,6 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import chapters
+import nbformat
 from execution import pytorch
 from nbval.plugin import IPyNbCell, IPyNbFile, coalesce_streams, get_sanitize_patterns
 
@@ -36,7 +37,7 @@ def reference_of(document: str) -> list[dict]:
 def expected(recorded: dict) -> list[dict]:
     """The outputs of a recorded cell, for PyTorch as it is installed or not, as nbval wants them."""
     outputs = recorded[LIVE] if pytorch() and LIVE in recorded else recorded[ALWAYS]
-    return [_from_lines(output) for output in outputs]
+    return [nbformat.from_dict(_from_lines(output)) for output in outputs]
 
 
 class Comparison:
