@@ -98,6 +98,7 @@ def commands(folder: str) -> dict[str, list]:
         "eval": ["eval", "run"],
         "plot": ["plot", "run"],
         "compare": ["compare", "run"],
+        "obs": ["obs", "cp", "data", "copied"],
         "launch": ["launch", "-n", "2", "train", "cifar10", "--out", "launched", *small],
         "submit": ["submit", "cifar10", "--target", "local", "--out", "submitted"],
         "grade": ["grade", "cifar10", ".", "-o", "grades"],

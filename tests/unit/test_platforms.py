@@ -20,7 +20,7 @@ HINT = {"darwin": "On a Mac, use a Linux virtual machine or container", "win32":
 def elsewhere(*arguments):
     """What a process on another system has to say."""
     program = Path(__file__).with_name("elsewhere.py")
-    done = subprocess.run([sys.executable, program, *map(str, arguments)], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, program, *map(str, arguments)], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -41,9 +41,10 @@ def test_commands(system, tmp_path, write_noise, sample_data):
     assert (platform["status"], "WSL2" in platform["advice"]) == {
         "darwin": ("note", False), "win32": ("problem", True),
     }[system]  # fmt: skip
-    assert [name for name, one in findings.items() if one["status"] == "problem"] in ([], ["platform"])
+    problems = {name for name, one in findings.items() if one["status"] == "problem"}
+    assert problems <= {"platform", "convolution"}  # the machine may be busy
     assert "bubblewrap is a program for Linux" in findings["sandbox"]["found"]
-    for name in ("train", "eval", "plot", "compare", "lab"):
+    for name in ("train", "eval", "plot", "compare", "obs", "lab"):
         assert found.pop(name)[0] == 0, name
     for name, (status, output, error) in found.items():
         assert (status, output) == (1, "") and len(error.splitlines()) == 1, (name, error)
@@ -51,4 +52,4 @@ def test_commands(system, tmp_path, write_noise, sample_data):
         assert error.startswith(f"Error: labkit {command} needs Linux: "), error
         assert error.strip().endswith(HINT[system]), error
     assert set(found) == {"launch", "grade", "grade --no-sandbox", "release"} | ({"submit"} & {*found})
-    assert left == ["data", "run", "work"], "a command that cannot work began all the same"
+    assert left == ["copied", "data", "run", "work"], "a command that cannot work began all the same"
