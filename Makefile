@@ -89,7 +89,7 @@ lab: $(SAMPLE_STAMP) ## open your copy of a lab in JupyterLab (LAB=cifar10, imag
 	@$(BIN)/jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/work/lab-$(LAB).ipynb \
 	  $$([ "$$(id -u)" != 0 ] || echo --allow-root) $(ARGS)
 
-bench: $(BENCH_STAMP) $(SAMPLE_STAMP) ## measure speed beside PyTorch, copying, grading (ARGS=grading: one of them; installs the peers)
+bench: $(BENCH_STAMP) $(SAMPLE_STAMP) ## compare speed with PyTorch's, copying, grading (ARGS=grading: one of them; installs the peers)
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
 
 clean: ## remove what the build made (_build, caches)
@@ -119,7 +119,7 @@ $(ENV_STAMP): requirements.txt requirements-dev.txt constraints.txt pyproject.to
 	fi; \
 	if [ -n "$(CHOSEN)$(PYTHON)" -a "$(WANTED)" != "$(CHOSEN)" ] || ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
 	  if [ -e $(VENV) -a ! -e $(VENV)/pyvenv.cfg ]; then \
-	    echo "make env: $(VENV) is there and is no environment of Python; remove it, or name another: VENV=..." >&2; exit 1; \
+	    echo "make env: $(VENV) exists but is not a Python environment; remove it, or name another: VENV=..." >&2; exit 1; \
 	  fi; \
 	  rm -rf $(VENV); \
 	fi; \
@@ -131,7 +131,7 @@ $(ENV_STAMP): requirements.txt requirements-dev.txt constraints.txt pyproject.to
 	@echo "make env: installing the packages: about 1.2 GB to download, 4 GB on disk, one to five minutes on a fast network"
 	@for try in 1 2 3; do \
 	  $(PIP) -r $(VENV)/requirements.txt -r requirements-dev.txt -c $(VENV)/constraints.txt && break; \
-	  if [ $$try = 3 ]; then echo "make env: pip failed three times; its message is above. Run 'make env' again to go on." >&2; exit 1; fi; \
+	  if [ $$try = 3 ]; then echo "make env: pip failed three times; its message is above. Run 'make env' again to continue." >&2; exit 1; fi; \
 	  echo "make env: pip failed, trying again ($$try of 2)" >&2; sleep 5; \
 	done
 	@$(PIP) --no-deps $(AXE) # for its file of axe-core alone: Playwright is not needed

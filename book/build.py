@@ -1,8 +1,7 @@
 """Build the book: python book/build.py [--fresh]
 
-Chapters are executed where something changed that they use (execution.py), several at a time; then Sphinx writes the
-pages. Of a lab the learner's version is executed and shown. A kernel's working directory is its chapter's own folder,
-as in Jupyter.
+A chapter is executed again only when something it uses has changed (execution.py); then Sphinx writes the pages. A lab
+is shown in the learner's version. A kernel's working directory is its chapter's own folder, as in Jupyter.
 """
 
 import argparse
@@ -25,7 +24,7 @@ COMPLETE = BUILD / ".complete"  # exists only after a build without a warning; h
 # What all pages share: a change here writes all of them again, without executing.
 PAGE_INPUTS = [
     "_config.yml", "_toc.yml", "book/references.bib", "book/_static/**/*", "book/_templates/**/*", "book/_ext/*.py",
-    "book/*.py",
+    "book/build.py", "book/execution.py",
 ]  # fmt: skip
 
 
@@ -151,7 +150,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="labkit-book-", ignore_cleanup_errors=True) as temporary:
             return build(kernel_environment() | {"TMPDIR": temporary})  # chapters leave their Runs there
     except KeyboardInterrupt:
-        print("\nmake book: stopped; the same command goes on with the chapters that are left", file=sys.stderr)
+        print("\nmake book: stopped; run it again to continue with the remaining chapters", file=sys.stderr)
         return 130
 
 

@@ -37,11 +37,17 @@ INPUTS = BUILD / ".inputs"
 RECORDER = REPO / "book" / "recorder.py"
 # A line that Python runs when it starts, in a file beside the installed packages: a chapter may change PYTHONPATH.
 START_UP = 'import os; os.environ.get("BOOK_READS") and __import__("runpy").run_path(os.environ["BOOK_RECORDER"])\n'
-# What the grader's sandbox reads where it runs for a chapter; nothing can be recorded in there.
-SANDBOXED = {"book/appendix/grading.md": ["labkit/grading/*.py", "labkit/runtime.py", "tests/grading/tiny/*"]}
+# What is read by programs that are not recorded: the shell, git, and Python in the grader's sandbox.
+UNSEEN = {
+    "book/2-migration/scaling.md": ["labs/imagenet/scripts/*.sh"],
+    "book/4-cloud/jobs.md": ["labkit/**/"],  # it packs the files that git lists
+    "book/4-cloud/rehearsal.md": ["labkit/**/"],
+    "book/appendix/grading.md": ["labkit/grading/*.py", "labkit/runtime.py", "tests/grading/tiny/*"],
+}
 # Chapters whose figures are times: nothing else runs beside them.
 MEASURING = ["book/1-cifar10/callbacks.md", "book/2-migration/performance.md"]
 MOST_AT_ONCE = 4  # a chapter takes up to 3 GB
+NOT_LISTED = {"__pycache__", ".ipynb_checkpoints", ".DS_Store"}
 
 
 # -- What a chapter's output depends on ----------------------------------------------------------------
@@ -55,11 +61,23 @@ def pinned(file: Path) -> dict[str, str]:
 
 
 def installed() -> str:
-    """What every chapter runs on, as it is and not as it should be: Python, required packages, data sets."""
+    """What every chapter runs on: the installed versions, which need not be the pinned ones, and the data sets."""
     packages = [f"{name} {version_of(name)}" for name in pinned(REPO / "requirements.txt")]
-    root = Path(os.environ.get("LABKIT_DATA") or REPO / "data")
-    data = [f"{file.parent.name}: {file.read_text(errors='replace')}" for file in sorted(root.glob("*/SOURCE.txt"))]
-    return ", ".join([f"Python {sys.version_info[:2]}", *packages, *data])
+    data = [f"{file.parent.name}: {file.read_text(errors='replace')}" for file in sorted(_data().glob("*/SOURCE.txt"))]
+    return ", ".join([f"Python {sys.version_info[:2]}", *packages, *data, _sample(), str(digest("constraints.txt"))])
+
+
+def _data():
+    return Path(os.environ.get("LABKIT_DATA") or REPO / "data")
+
+
+@cache
+def _sample():
+    """A digest of the sample's files, which are bytes by the thousand: the recorder leaves them out."""
+    found = hashlib.sha256()
+    for file in sorted(path for path in (_data() / "sample").rglob("*") if path.is_file()):
+        found.update(file.relative_to(_data()).as_posix().encode() + file.read_bytes())
+    return f"sample {found.hexdigest()[:16]}"
 
 
 def pytorch() -> str:
@@ -74,7 +92,7 @@ def programs() -> str:
     return ", ".join(name for name in ("bwrap", *doctor.BROWSERS, "chromedriver") if shutil.which(name))
 
 
-# Modules that look for what need not be installed: who reads one of them depends on what it finds.
+# Modules that look for something optional: a chapter that reads one of them depends on what it finds.
 ASK_FOR = {
     "labkit/parity/pytorch.py": [pytorch],
     "labkit/grading/sandbox.py": [programs],
@@ -88,7 +106,7 @@ def digest(name: str) -> str | None:
     path = REPO / name
     try:
         if name.endswith("/"):
-            content = "\n".join(sorted({entry.name for entry in path.iterdir()} - {"__pycache__"})).encode()
+            content = "\n".join(sorted({entry.name for entry in path.iterdir()} - NOT_LISTED)).encode()
         else:
             content = path.read_bytes()
     except OSError:
@@ -105,9 +123,10 @@ def state_of(names) -> dict[str, dict]:
 def recorded(log: Path, chapter: str) -> set[str]:
     """Names of the files in a log of the recorder; a module's bytecode stands for its source."""
     names = set(log.read_text(encoding="utf-8").splitlines()) if log.exists() else set()
-    names |= {path.relative_to(REPO).as_posix() for one in SANDBOXED.get(chapter, []) for path in REPO.glob(one)}
-    names = {source_from_cache(name) if name.endswith(".pyc") else name for name in names}
-    names -= {chapter, RECORDER.relative_to(REPO).as_posix()}
+    unseen = {path for pattern in UNSEEN.get(chapter, []) for path in REPO.glob(pattern)}
+    names |= {path.relative_to(REPO).as_posix() + "/" * path.is_dir() for path in unseen}
+    names = {source_from_cache(name) if name.endswith(".pyc") else name for name in names} - {chapter}
+    names.add(RECORDER.relative_to(REPO).as_posix())  # what another one recorded may be less
     # What does not exist was named relative to a folder that was open, as `shutil.rmtree` does.
     return {name for name in names if (REPO / name).exists() and not name.endswith("__pycache__/")}
 
@@ -118,10 +137,11 @@ def changed(chapter: Path) -> list[str] | None:
         then = json.loads(inputs_of(chapter).read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError):
         return None
-    if not is_cached(chapter):
+    if then.get("cells") != cells_of(chapter) or not is_cached(chapter):
         return None
     now = state_of(then["files"])
-    return [name for kind in then for name in sorted(then[kind]) if then[kind][name] != now[kind].get(name)]
+    kinds = ("installed", "files")
+    return [name for kind in kinds for name in sorted(then[kind]) if then[kind][name] != now[kind].get(name)]
 
 
 def inputs_of(chapter: Path) -> Path:
@@ -136,6 +156,12 @@ def read(chapter: Path):
     from myst_nb.core.read import read_myst_markdown_notebook
 
     return read_myst_markdown_notebook(learners_version.text_of(chapter), path=chapter)
+
+
+def cells_of(chapter: Path) -> str:
+    """SHA-256 of a chapter's code cells: the cache may have older cells as well, with older outputs."""
+    cells = [cell.source for cell in read(chapter).cells if cell.cell_type == "code"]
+    return hashlib.sha256(json.dumps(cells).encode()).hexdigest()
 
 
 def is_cached(chapter: Path) -> bool:
@@ -190,18 +216,18 @@ def execute(todo: dict[Path, list[str] | None]) -> None:
     measuring = [REPO / name for name in MEASURING if REPO / name in todo]
     number = 0
 
-    def say(told):
+    def report(outcome):
         nonlocal number
         number += 1
-        print(f"make book: {told} ({number} of {len(todo)})", flush=True)
+        print(f"make book: {outcome} ({number} of {len(todo)})", flush=True)
 
     with ProcessPoolExecutor(min(cores(), MOST_AT_ONCE)) as pool:
         try:
             for future in as_completed([pool.submit(_one, path) for path in sorted(todo, reverse=True)
                                         if path not in measuring]):  # fmt: skip
-                say(future.result())
+                report(future.result())
             for path in measuring:
-                say(pool.submit(_one, path).result())
+                report(pool.submit(_one, path).result())
         except KeyboardInterrupt:
             for process in multiprocessing.active_children():  # else the pool waits for all chapters; kernels end alone
                 process.kill()
@@ -234,7 +260,7 @@ def _one(chapter):
     names = sorted(recorded(log, name))
     log.unlink(missing_ok=True)
     if all(_before(began, REPO / one) for one in names):  # else: edited meanwhile, so the next build executes it again
-        inputs.write_text(json.dumps(state_of(names), indent=1), encoding="utf-8")
+        inputs.write_text(json.dumps({"cells": cells_of(chapter)} | state_of(names), indent=1), encoding="utf-8")
     bundle = CacheBundleIn(notebook, str(chapter), data={"execution_seconds": done.time})
     get_cache(BUILD / ".jupyter_cache").cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
     return f"executed {name}, {done.time:.0f} s"

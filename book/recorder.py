@@ -33,7 +33,7 @@ def record(log):
         full = os.path.realpath(os.fsdecode(path)) + os.sep * (event != "open")
         if full.startswith(ROOT) and not full.startswith(NOT_INPUTS):
             with open(log, "a", encoding="utf-8") as file:
-                file.write(full[len(ROOT) :] + "\n")
+                file.write((full[len(ROOT) :] or "./") + "\n")
 
     sys.addaudithook(hook)
 

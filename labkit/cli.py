@@ -363,13 +363,13 @@ def doctor(as_json):
         colours = {"ok": "green", "note": "yellow", "problem": "red"}
         for finding in findings:
             status = click.style(f"{finding.status:8}", fg=colours[finding.status])
-            click.echo(f"{status} {finding.name:15} {_beside(finding.found, '')}")
+            click.echo(f"{status} {finding.name:15} {_wrapped(finding.found, '')}")
             if finding.advice:
-                click.echo(f"{'':24} -> {_beside(finding.advice, '   ')}")
+                click.echo(f"{'':24} -> {_wrapped(finding.advice, '   ')}")
     sys.exit(0 if report["ok"] else 1)
 
 
-def _beside(text, indent):
+def _wrapped(text, indent):
     """A text after the 25 columns of a finding's status and name, in lines that fit the terminal, commands whole."""
     if not sys.stdout.isatty():
         return text

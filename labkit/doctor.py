@@ -56,8 +56,8 @@ def _platform():
         return Finding("platform", "ok", f"{here}: tested")
     elsewhere = {
         ("Linux", "aarch64"): "`labkit grade` works without its filter of system calls, which is for x86-64",
-        ("macOS", machine): "`labkit grade`, `labkit release` and training in several processes need a Linux machine, "
-                            "a virtual one or a container",
+        ("macOS", "aarch64"): "`labkit grade`, `labkit release` and training in several processes need a Linux "
+                              "machine, a virtual one or a container",
     }  # fmt: skip
     if limit := elsewhere.get((name, machine)):
         return Finding("platform", "note", f"{here}: should work, but is not tested", limit)
@@ -83,7 +83,7 @@ def _mindspore():
         advice = f"tested are {in_words(MINDSPORES)}; {DEFAULT}"
         return Finding("mindspore", "note", f"{version}: not tested with this course", advice)
     slower = f", but slower than {MINDSPORE} on this CPU with AVX-512" if runtime.onednn_trap() else ""
-    return Finding("mindspore", "ok", f"{version}: tested{slower}")
+    return Finding("mindspore", "ok", f"{version}: the course is tested with {series_of(version)}.0{slower}")
 
 
 def _numpy():

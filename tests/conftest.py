@@ -30,7 +30,7 @@ LITTER = (
 UNWATCHED = {".git", ".venv", "_build", "data", "runs", "work", "__pycache__"}
 
 
-# Longest first: one that a test process begins last is waited for by the others.
+# Longest first: a long file that is started last keeps the other test processes waiting.
 LONGEST = (
     "tests/grading/test_labs.py", "tests/parity/test_parity.py", "tests/distributed/test_training.py",
     "tests/cloud/test_copying_faults.py", "tests/unit/test_imagenet_lab.py", "tests/cloud/test_store_faults.py",
@@ -167,7 +167,7 @@ def pytest_sessionstart(session):
     session.config.stash[_BEFORE] = _litter()
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session, exitstatus):
     left = sorted(_litter() - session.config.stash.get(_BEFORE, set()))
     session.config.stash[_LEFT] = left

@@ -4,8 +4,11 @@
 
 Each cell gets an environment of its own, _build/matrix/CELL, by `make env`, without PyTorch. Its result becomes a row
 of book/appendix/matrix.md, which the set-up page includes; rows of other cells stay. Exits with status 1 if one failed.
-Needs only the standard library. Python X.Y is $PYTHON_X_Y, or pythonX.Y on PATH, or one of pyenv's versions.
+Needs only the standard library, of Python 3.7 or newer. Python X.Y is $PYTHON_X_Y, or pythonX.Y on PATH, or one of
+pyenv's versions.
 """
+
+from __future__ import annotations
 
 import os
 import runpy

@@ -52,20 +52,21 @@ def _chromium():
 
 
 NEEDS = {"PyTorch": _pytorch, "bubblewrap": _bubblewrap, "Chromium": _chromium}
-looked_for = cache(lambda need: NEEDS[need]())
+why_missing = cache(lambda need: NEEDS[need]())
 
 
 def require(need: str) -> None:
-    """Skip the test that asks where one of NEEDS is missing; fail it if LABKIT_TESTS_NEED_ALL is set, as in CI."""
-    if reason := looked_for(need):
-        (pytest.fail if os.environ.get("LABKIT_TESTS_NEED_ALL") else pytest.skip)(reason)
+    """Skip the test that asks where one of NEEDS is missing; fail it if $LABKIT_TESTS_NEED names it, as in CI."""
+    if reason := why_missing(need):
+        needed = os.environ.get("LABKIT_TESTS_NEED", "").split(",")
+        (pytest.fail if need in needed else pytest.skip)(reason)
 
 
 def torch_or_none():
     """The module torch for a test file's top, None without it: its tests that use it ask for the fixture `pytorch`."""
     from labkit.parity import pytorch
 
-    return None if looked_for("PyTorch") else pytorch.torch()
+    return None if why_missing("PyTorch") else pytorch.torch()
 
 
 # -- Which tests are slow ------------------------------------------------------------------------------
@@ -87,10 +88,14 @@ def is_slow(name: str) -> bool:
 
 
 def state() -> str:
-    """A digest of all that tests depend on, except what `require` names and the built book; empty without git."""
+    """A digest of the project's files, the Python and the pinned packages; empty where git cannot list the files.
+
+    It does not cover what `require` names, the built book, the data, the object servers and the environment variables.
+    """
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    done = subprocess.run(listed, cwd=REPO, capture_output=True, text=True)
-    if done.returncode:
+    try:
+        done = subprocess.run(listed, cwd=REPO, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
         return ""
     found = hashlib.sha256(sys.version.encode())
     for name in sorted(set(filter(None, done.stdout.split("\0")))):
@@ -139,13 +144,13 @@ _passed, _failed, _left_out = set(), set(), Counter()
 
 
 def _process():
-    """The name of this one of several test processes; None for the one that starts and hears the others."""
+    """The name of this test process; None for the one that starts the others and receives their reports."""
     return os.environ.get("PYTEST_XDIST_WORKER")
 
 
 def pytest_configure():
-    os.environ.setdefault("LABKIT_TESTS_STATE", state())  # once, for the processes to come
-    os.environ.setdefault("LABKIT_TESTS_BOOK", book_state())
+    if "LABKIT_TESTS_STATE" not in os.environ:  # once, for the processes to come
+        os.environ |= {"LABKIT_TESTS_STATE": state(), "LABKIT_TESTS_BOOK": book_state()}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -177,15 +182,19 @@ def pytest_runtest_logreport(report):
         _left_out[report.longrepr[2].removeprefix("Skipped: ")] += 1
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_sessionfinish():
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session, exitstatus):
     collected = _process() in (None, "gw0")  # all processes collect the same, and only the first hears what they report
     if report := os.environ.get("LABKIT_TESTS_REPORT"):
         with open(report, "a", encoding="utf-8") as file:
             for why, count in _left_out.items():
                 if count and (collected if why in (SLOW_ONLY, UNCHANGED) else _process() is None):
                     file.write(json.dumps([why, count]) + "\n")
-    if _process() is None:
-        passed = {name: key for name in _passed - _failed if (key := key_of(name))}
+    left_behind = session.exitstatus == pytest.ExitCode.TESTS_FAILED and not _failed  # conftest.py looks for that
+    if _process() is None and not left_behind:
+        passed = {name: key for name, key in read_passed().items() if name not in _failed}
+        passed |= {name: key for name in _passed - _failed if (key := key_of(name))}
         PASSED.parent.mkdir(parents=True, exist_ok=True)
-        PASSED.write_text(json.dumps(read_passed() | passed), encoding="utf-8")
+        new = PASSED.with_suffix(".new")
+        new.write_text(json.dumps(passed), encoding="utf-8")
+        new.replace(PASSED)

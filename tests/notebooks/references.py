@@ -7,6 +7,7 @@ shows something else with PyTorch installed, its reference has both. Pictures ar
 import json
 import re
 import sys
+from collections import defaultdict
 from copy import deepcopy
 from pathlib import Path
 
@@ -14,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import chapters
 import nbformat
-from execution import pytorch
+from execution import inputs_of, pytorch
 from nbval.plugin import IPyNbCell, IPyNbFile, coalesce_streams, get_sanitize_patterns
 
 FOLDER = Path(__file__).with_name("references")
@@ -44,14 +45,14 @@ class Comparison:
     """nbval's own comparison of two lists of outputs, with the project's sanitizer; `request` is pytest's."""
 
     def __init__(self, request, path: Path):
-        notebook = IPyNbFile.from_parent(request.session, path=path)
-        notebook.sanitize_patterns.update(get_sanitize_patterns(SANITIZE.read_text(encoding="utf-8")))
-        self.parent = notebook
+        self.parent = IPyNbFile.from_parent(request.session, path=path)
+        self.parent.sanitize_patterns.update(get_sanitize_patterns(SANITIZE.read_text(encoding="utf-8")))
 
     def difference(self, shown: list, wanted: list) -> str:
         """What differs, as text; empty where nothing does."""
         cell = IPyNbCell.from_parent(self.parent, name="cell", cell_num=0, cell=None, options={})
-        return "" if cell.compare_outputs(shown, wanted) else "\n".join(map(str, cell.comparison_traceback))
+        same = cell.compare_outputs(coalesce_streams(deepcopy(shown)), wanted)
+        return "" if same else "\n".join(map(str, cell.comparison_traceback))
 
 
 def recorded_outputs(cell) -> list[dict]:
@@ -76,25 +77,40 @@ def _from_lines(value):
     return "".join(value) if isinstance(value, list) else value
 
 
+def updated(before: list[dict], cells: list, live: bool | None) -> list[dict]:
+    """The reference of a chapter from what its cells show now.
+
+    live: whether it ran with PyTorch; None for a chapter that does not ask for it, which has one kind of output.
+    """
+    earlier, after = defaultdict(list), []
+    for one in before:
+        earlier[one["cell"]].append(one)
+    for cell in cells:
+        shown, same = recorded_outputs(cell), earlier[title_of(cell)]
+        then = same.pop(0) if same else {}
+        one = {"cell": title_of(cell), ALWAYS: then.get(ALWAYS, shown) if live else shown}
+        other = shown if live else then.get(LIVE)
+        if live is not None and other not in (None, one[ALWAYS]):
+            one[LIVE] = other
+        after.append(one)
+    return after
+
+
+def title_of(cell) -> str:
+    """A cell's first line, by which its reference is found."""
+    return cell.source.splitlines()[0]
+
+
 def write() -> None:
-    """Take the executed book as the reference; with PyTorch installed, note only what it changes."""
+    """Take the executed book as the reference; a chapter that asks for PyTorch has one with and one without it."""
     for document in chapters.notebooks():
-        cells = checked(chapters.executed(document))
-        if not cells:
-            continue
-        before, after = reference_of(document), []
-        for number, cell in enumerate(cells):
-            one = {"cell": cell.source.splitlines()[0]}
-            shown = recorded_outputs(cell)
-            earlier = before[number] if number < len(before) else {}
-            if pytorch() and earlier.get(ALWAYS, shown) != shown:
-                one |= {ALWAYS: earlier[ALWAYS], LIVE: shown}
-            else:
-                one |= {ALWAYS: shown} | {key: earlier[key] for key in [LIVE] if key in earlier and not pytorch()}
-            after.append(one)
-        file = FOLDER / f"{document}.json"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(after, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        if cells := checked(chapters.executed(document)):
+            inputs = json.loads(inputs_of(chapters.REPO / f"{document}.md").read_text(encoding="utf-8"))
+            live = bool(pytorch()) if "pytorch" in inputs["installed"] else None
+            file = FOLDER / f"{document}.json"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            after = updated(reference_of(document), cells, live)
+            file.write_text(json.dumps(after, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

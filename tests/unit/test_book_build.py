@@ -154,3 +154,75 @@ def test_other_packages_are_another_book(tmp_path, monkeypatch):
 def test_only_who_asks_for_pytorch_depends_on_it():
     assert set(execution.state_of(["labkit/plots.py"])["installed"]) == {"installed"}
     assert set(execution.state_of(["labkit/parity/pytorch.py"])["installed"]) == {"installed", "pytorch"}
+
+
+# -- The same without Sphinx and kernels ---------------------------------------------------------------
+
+
+def forget():
+    """Digests are kept by names within the project: of another project they are others."""
+    execution.digest.cache_clear()
+    execution._sample.cache_clear()
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """A project with one chapter whose code has run, recorded, in a process of its own: its folder, and a function
+    that says what the next build would execute it for."""
+    folder = tmp_path / "project"
+    files = {"book/recorder.py": execution.RECORDER.read_text(), "tools.py": "VALUE = 1\n", "unread.py": "",
+             "run/summary.json": "{}", "requirements.txt": "numpy\n", "constraints.txt": "numpy==1\n"}  # fmt: skip
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    chapter = folder / "book" / "one.md"
+    chapter.write_text(HEAD + "# One\n```{code-cell} python3\nimport tools\n```\n")
+    monkeypatch.setenv("LABKIT_DATA", str(folder / "data"))
+    for name, value in {"REPO": folder, "INPUTS": folder / "inputs", "RECORDER": folder / "book/recorder.py"}.items():
+        monkeypatch.setattr(execution, name, value)
+    monkeypatch.setattr(execution, "is_cached", lambda chapter: True)
+    log = folder / "log"
+    code = "import runpy, os; runpy.run_path('book/recorder.py'); import tools; os.listdir('run'); "
+    code += "open('run/summary.json')"
+    env = os.environ | {"BOOK_READS": str(log)}
+    subprocess.run([sys.executable, "-B", "-c", code], cwd=folder, env=env, check=True)
+    names = sorted(execution.recorded(log, "book/one.md"))
+    assert names == ["book/recorder.py", "run/", "run/summary.json", "tools.py"]
+    forget()
+    record = execution.inputs_of(chapter)
+    record.parent.mkdir(parents=True)
+    record.write_text(json.dumps({"cells": execution.cells_of(chapter)} | execution.state_of(names)))
+
+    def why():
+        forget()
+        return execution.stale([chapter]).get(chapter, [])
+
+    assert why() == []
+    yield folder, why
+    forget()
+
+
+@pytest.mark.parametrize("name, text, expected", [
+    ("tools.py", "VALUE = 2\n", ["tools.py"]),
+    ("unread.py", "VALUE = 2\n", []),
+    ("run/summary.json", "[]", ["run/summary.json"]),
+    ("run/history.jsonl", "", ["run/"]),
+    ("run/.DS_Store", "", []),
+    ("requirements.txt", "numpy\nPillow\n", ["installed"]),
+    ("constraints.txt", "numpy==2\n", ["installed"]),
+    ("data/sample/train.bin", "other images", ["installed"]),
+    ("book/recorder.py", "", ["book/recorder.py"]),
+    ("book/one.md", HEAD + "# One\n```{code-cell} python3\nimport tools, os\n```\n", None),
+    ("book/one.md", HEAD + "# Another text\n```{code-cell} python3\nimport tools\n```\n", []),
+])  # fmt: skip
+def test_what_a_chapter_is_executed_again_for(small, name, text, expected):
+    folder, why = small
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text)
+    assert why() == expected
+
+
+def test_a_file_that_is_gone(small):
+    folder, why = small
+    (folder / "run" / "summary.json").unlink()
+    assert why() == ["run/", "run/summary.json"]

@@ -265,9 +265,14 @@ def test_train_makes_a_complete_run(trained):
     assert done.stderr.splitlines()[-1] == "look at it: labkit eval trained; labkit plot trained"
 
 
-def test_eval_agrees_with_the_training(call, trained):
-    run, _ = trained
-    result = json.loads(call("eval", run, "--json").stdout)
+@pytest.fixture(scope="module")
+def evaluated(call, trained):
+    """What `labkit eval --json` says of the Run; the Run keeps it."""
+    return json.loads(call("eval", trained[0], "--json").stdout)
+
+
+def test_eval_agrees_with_the_training(trained, evaluated):
+    run, result = trained[0], evaluated
     summary = json.loads((run / "summary.json").read_text())
     assert result["accuracy"] == pytest.approx(summary["accuracy"])
     assert result["images"] == 50 and result["correct"] == round(50 * result["accuracy"])
@@ -281,8 +286,7 @@ def test_eval_agrees_with_the_training(call, trained):
     assert json.loads((run / "evaluation.json").read_text()) == result
 
 
-def test_eval_as_a_table(invoke, trained, monkeypatch):
-    """Of the result that the test before has looked at."""
+def test_eval_as_a_table(invoke, trained, evaluated, monkeypatch):
     run, _ = trained
     monkeypatch.setattr(training, "evaluate", lambda run: run.evaluation)
     done = invoke("eval", run)
@@ -297,7 +301,7 @@ def test_eval_as_a_table(invoke, trained, monkeypatch):
     assert len({len(line) for line in lines}) == 1  # columns
 
 
-def test_eval_of_five_classes_or_fewer_has_no_top_5(invoke, trained, monkeypatch):
+def test_eval_of_five_classes_or_fewer_has_no_top_5(invoke, trained, evaluated, monkeypatch):
     result = open_run(trained[0]).evaluation
     del result["top_5_accuracy"]
     monkeypatch.setattr(training, "evaluate", lambda run: result)

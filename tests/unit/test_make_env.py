@@ -74,5 +74,5 @@ def test_a_folder_that_is_no_environment_stays(project):
     (project / "mine").mkdir()
     (project / "mine" / "thesis.txt").write_text("all of it")
     done = make(project, "env", f"VENV={project / 'mine'}", f"PYTHON={sys.executable}")
-    assert done.returncode == 2 and "mine is there and is no environment" in done.stderr, done.stderr
+    assert done.returncode == 2 and "mine exists but is not a Python environment" in done.stderr, done.stderr
     assert (project / "mine" / "thesis.txt").read_text() == "all of it"

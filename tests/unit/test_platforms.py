@@ -30,7 +30,6 @@ def test_every_module_is_imported(system):
     assert elsewhere(system, "imports") == {}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_commands(system, tmp_path, write_noise, sample_data):
     write_noise(tmp_path / "data")
@@ -51,5 +50,6 @@ def test_commands(system, tmp_path, write_noise, sample_data):
         command = "submit --target local" if name == "submit" else name.partition(" ")[0]
         assert error.startswith(f"Error: labkit {command} needs Linux: "), error
         assert error.strip().endswith(HINT[system]), error
-    assert set(found) == {"launch", "grade", "grade --no-sandbox", "release"} | ({"submit"} & {*found})
+    refused = {"darwin": set(), "win32": {"submit"}}[system]
+    assert set(found) == {"launch", "grade", "grade --no-sandbox", "release"} | refused
     assert left == ["copied", "data", "run", "work"], "a command that cannot work began all the same"

@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import selection
@@ -51,16 +53,13 @@ class Project:
     def __init__(self, folder):
         self.folder = folder
         (folder / "tests").mkdir(parents=True)
-        for name in ("selection.py",):
-            (folder / "tests" / name).write_text((REPO / "tests" / name).read_text())
+        (folder / "tests" / "selection.py").write_text((REPO / "tests" / "selection.py").read_text())
         (folder / "tests" / "slow.yaml").write_text("[{why: slow, tests: [test_slow.py]}]")
         (folder / "tests" / "conftest.py").write_text(
             "import sys; sys.path.insert(0, 'tests')\npytest_plugins = ['selection']\n"
         )
         (folder / "tests" / "test_probe.py").write_text(PROBE)
         (folder / "tests" / "test_slow.py").write_text("def test_waits(): pass\n")
-        (folder / "book").mkdir()
-        (folder / "book" / "pdf.py").write_text((REPO / "book" / "pdf.py").read_text())
         (folder / "pytest.ini").write_text("[pytest]\nmarkers = slow: slow\n")
         (folder / ".gitignore").write_text("_build\n__pycache__\n.pytest_cache\nreport\n")
         for command in (["init", "-q"], ["add", "-A"]):
@@ -91,23 +90,46 @@ def project(tmp_path):
     return Project(tmp_path / "project")
 
 
-NO_CHROMIUM = {"PATH": "/nonexistent"}
+# git, and no Chromium wherever it is
+def bare(tmp_path):
+    (tmp_path / "bin").mkdir(exist_ok=True)
+    (tmp_path / "bin" / "git").unlink(missing_ok=True)
+    (tmp_path / "bin" / "git").symlink_to(shutil.which("git"))
+    return {"PATH": str(tmp_path / "bin")}
 
 
-def test_what_passed_is_run_again_after_a_change_only(project):
-    path = {"PATH": os.pathsep.join(part for part in ["/usr/bin", "/bin"] if os.path.exists(f"{part}/git"))}
+def test_what_passed_is_run_again_after_a_change_only(project, tmp_path):
+    path = bare(tmp_path)
     first, left = project.run("-m", "not slow", **path)
-    assert first["test_passes"] == "PASSED" and first["test_fails"] == "FAILED" and "test_waits" not in first
-    assert left[selection.SLOW_ONLY] == 1
+    assert first == {"test_passes": "PASSED", "test_fails": "FAILED", "test_needs": "SKIPPED"}
+    assert left[selection.SLOW_ONLY] == 1 and sum(left.values()) == 2
     second, left = project.run("-m", "not slow", FIXED="1", **path)
-    assert "test_passes" not in second and second["test_fails"] == "PASSED" and left[selection.UNCHANGED] >= 1
-    again, left = project.run("-m", "not slow", FIXED="1", AGAIN="1", **path)
-    assert again["test_passes"] == again["test_fails"] == "PASSED" and selection.UNCHANGED not in left
+    assert second == {"test_fails": "PASSED", "test_needs": "SKIPPED"} and left[selection.UNCHANGED] == 1
+    again, left = project.run("-m", "not slow", AGAIN="1", **path)
+    assert again["test_passes"] == "PASSED" and again["test_fails"] == "FAILED" and selection.UNCHANGED not in left
+    assert "test_fails" in project.run("-m", "not slow", **path)[0], "what failed last is forgotten"
     everything, _ = project.run(FIXED="1", **path)
-    assert everything.keys() - {"test_needs"} == {"test_waits"}
+    assert everything.keys() == {"test_fails", "test_needs", "test_waits"}
     (project.folder / "tests" / "test_slow.py").write_text("def test_waits(): assert 1 + 1\n")
     changed, _ = project.run(FIXED="1", **path)
-    assert {"test_passes", "test_fails", "test_waits"} <= changed.keys()
+    assert changed.keys() == {"test_passes", "test_fails", "test_needs", "test_waits"}
+
+
+def test_what_must_be_there_fails_where_it_is_missing(project, tmp_path):
+    found, left = project.run(LABKIT_TESTS_NEED="bubblewrap,Chromium", **bare(tmp_path))
+    assert found["test_needs"] == "FAILED" and not left
+    assert project.run(LABKIT_TESTS_NEED="bubblewrap", **bare(tmp_path))[0]["test_needs"] == "SKIPPED"
+
+
+def test_without_git_all_tests_run(project, tmp_path):
+    for _ in range(2):
+        found, _ = project.run("-m", "not slow", PATH=str(tmp_path))
+        assert found["test_passes"] == "PASSED"
+
+
+def test_no_other_mark_makes_a_test_slow():
+    files = [path for path in (REPO / "tests").rglob("test_*.py") if path != Path(__file__)]
+    assert [path.name for path in files if "mark.slow" in path.read_text()] == []
 
 
 def test_several_processes_count_once(project):
