@@ -142,7 +142,8 @@ def _bubblewrap(readable=()):
     for name in SETTINGS:
         arguments += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     bound, made = {Path(folder) for folder in SYSTEM}, set()
-    for source, place in [*_project(), *((path, path) for path in readable)]:
+    places = [("--ro-bind", source, place) for source, place in [*_project(), *((path, path) for path in readable)]]
+    for how, source, place in [*places, *(("--symlink", target, link) for link, target in _links_to_python())]:
         if any(bound.intersection([place, *place.parents])):
             continue
         bound.add(place)
@@ -151,7 +152,7 @@ def _bubblewrap(readable=()):
                 continue
             made.add(parent)
             arguments += ["--perms", "0755", "--dir", str(parent)]
-        arguments += ["--ro-bind", str(source), str(place)]
+        arguments += [how, str(source), str(place)]
     arguments += ["--clearenv"]
     for key, value in _environment(HOME).items():
         arguments += ["--setenv", key, value]
@@ -180,6 +181,15 @@ def _project():
     for lab in sorted((REPO / "labs").glob("*/")):
         folders += [(file, file) for file in handout.of_the_lab(lab)]
     return folders
+
+
+def _links_to_python():
+    """The links by which the environment's Python is found, each with its target; some lie outside what is bound."""
+    link = Path(python())
+    while link.is_symlink():
+        target = os.readlink(link)
+        yield link, target
+        link = Path(os.path.normpath(link.parent / target))
 
 
 @contextmanager

@@ -1,10 +1,15 @@
 """The page of execution has every page with code, with its time, in the order of the book."""
 
+import ast
+import json
 import re
+import subprocess
+from fnmatch import fnmatchcase
 
+import execution
 import pytest
 from bs4 import BeautifulSoup
-from chapters import notebooks
+from chapters import code_cells, notebooks, source
 
 TIME = re.compile(r"(?:(\d+) min )?(\d+) s")
 
@@ -31,3 +36,47 @@ def test_each_has_its_time_and_ended_as_meant(rows):
     assert sum(taken[:-1]) > 30
     assert {row[3].get_text() for row in rows[:-1]} == {"as meant"}
     assert all(re.fullmatch(r"20\d\d-\d\d-\d\d", row[2].get_text()) for row in rows[:-1])
+
+
+# -- What a chapter names was recorded while it ran ----------------------------------------------------
+
+# Folders that a chapter names to find something in them, and the lab that a page's command is about.
+TAKEN_FROM = {"labs", "book/4-cloud", "book/_ext", "tests/cloud", "tests/benchmarks"}
+
+
+def path_of(node) -> str | None:
+    """Of REPO / "a" / "b" or "a/b" the path a/b; of what is computed, a * in its place."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(part.value if isinstance(part, ast.Constant) else "*" for part in node.values)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+        left, right = path_of(node.left), path_of(node.right)
+        return None if right is None else "/".join(filter(None, [left, right]))
+    return None
+
+
+def named_by(document: str, files: list[str]) -> set[str]:
+    """Files of the project that a chapter's code names or imports."""
+    found = set()
+    for cell in code_cells(source(document)):
+        lines = ["pass" if line.startswith(("%", "!")) else line for line in cell.source.splitlines()]
+        for node in ast.walk(ast.parse("\n".join(lines))):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            modules += [node.module] if isinstance(node, ast.ImportFrom) else []
+            found |= {file for file in files for name in modules if file.endswith(f"/{name}.py")}
+            name = path_of(node)
+            if name and "/" in name and name not in TAKEN_FROM:
+                found |= {file for file in files if fnmatchcase(file, name)}
+    return found
+
+
+def test_files_that_chapters_name_are_among_what_they_read():
+    done = subprocess.run(["git", "ls-files"], cwd=execution.REPO, capture_output=True, text=True, check=True)
+    files, missing, all_named = done.stdout.splitlines(), {}, set()
+    for document in notebooks():
+        recorded = json.loads(execution.inputs_of(execution.REPO / f"{document}.md").read_text())["files"]
+        all_named |= (named := named_by(document, files))
+        missing[document] = sorted(named - recorded.keys())
+    assert {document: names for document, names in missing.items() if names} == {}
+    assert {"tests/cloud/modelarts_stub.py", "labs/imagenet/parity/fusion.json"} <= all_named

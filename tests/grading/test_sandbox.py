@@ -230,3 +230,14 @@ def test_of_a_lab_it_sees_what_learners_have(sandboxed, repo_root, tmp_path, mon
     ended = sandbox.run([sandbox.python(), "-c", code], limits=LIMITS)
     assert {str(Path(line).relative_to(lab)) for line in ended.output.decode().splitlines()} == learners
     assert {str(file.relative_to(lab)) for file in handout.of_the_lab(lab)} == learners
+
+
+def test_a_python_that_is_found_by_links(sandboxed, tmp_path, monkeypatch):
+    """As where an environment was made with a Python that is itself a link, in a folder that no sandbox sees."""
+    for folder in ("env/bin", "links"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "links" / "python3").symlink_to(os.path.realpath(sys.executable))
+    (tmp_path / "env" / "bin" / "python").symlink_to("../../links/python3")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "env"))
+    ended = sandbox.run([sandbox.python(), "-c", "print('found')"], limits=LIMITS)
+    assert ended.output == b"found\n", ended
