@@ -56,8 +56,8 @@ def _platform():
         return Finding("platform", "ok", f"{here}: tested")
     elsewhere = {
         ("Linux", "aarch64"): "`labkit grade` works without its filter of system calls, which is for x86-64",
-        ("macOS", "aarch64"): "`labkit grade`, `labkit release` and training in several processes need a Linux "
-                              "machine, a virtual one or a container",
+        ("macOS", machine): "`labkit grade`, `labkit release` and training in several processes need a Linux machine, "
+                            "a virtual one or a container",
     }  # fmt: skip
     if limit := elsewhere.get((name, machine)):
         return Finding("platform", "note", f"{here}: should work, but is not tested", limit)
