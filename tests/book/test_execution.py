@@ -75,8 +75,11 @@ def named_by(document: str, files: list[str]) -> list[set[str]]:
 def test_files_that_chapters_name_are_among_what_they_read():
     done = subprocess.run(["git", "ls-files"], cwd=execution.REPO, capture_output=True, text=True, check=True)
     files, missing, all_named = done.stdout.splitlines(), {}, set()
-    for document in notebooks():
-        recorded = json.loads(execution.inputs_of(execution.REPO / f"{document}.md").read_text())
+    records = {document: execution.inputs_of(execution.REPO / f"{document}.md") for document in notebooks()}
+    there = [document for document, record in records.items() if record.exists()]
+    assert len(there) > len(records) / 2  # a chapter that failed at first was executed by Sphinx, without a record
+    for document in there:
+        recorded = json.loads(records[document].read_text())
         for named in named_by(document, files):
             all_named |= named
             # With PyTorch a chapter computes what it reads from a record without; PyTorch is in its key then.
