@@ -125,7 +125,7 @@ $(ENV_STAMP): requirements.txt requirements-dev.txt constraints.txt pyproject.to
 	fi; \
 	if [ ! -d $(VENV) ]; then echo "make env: creating $(VENV) with $$python and MindSpore $(MINDSPORE)"; \
 	  PATH="$(SYSTEM_PATH)" "$$python" -m venv $(VENV); fi
-	@rm -f $@; echo "$(WANTED)" > $(CHOICE) # now: what is interrupted goes on
+	@rm -f $@; echo "$(WANTED)" > $(CHOICE) # now: an interrupted installation continues
 	@for file in requirements constraints; do \
 	  sed 's/^mindspore==.*/mindspore==$(MINDSPORE)/' $$file.txt > $(VENV)/$$file.txt; done
 	@echo "make env: installing the packages: about 1.2 GB to download, 4 GB on disk, one to five minutes on a fast network"

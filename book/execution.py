@@ -1,8 +1,8 @@
 """Execute chapters, and know which have to be executed again.
 
 jupyter-cache knows a chapter by its code cells. What these cells import and read is recorded while they run
-(recorder.py), in `_build/.inputs`, with a digest of each file. A chapter is executed again when one of
-its own files changes, when a package does, or when a program appears or disappears that it asks for.
+(recorder.py), in `_build/.inputs`, with a digest of each file. A chapter is executed again when its code cells, one of
+these files or a package changes, or when a program that it asks for appears or disappears.
 """
 
 import contextlib
@@ -73,7 +73,7 @@ def _data():
 
 @cache
 def _sample():
-    """A digest of the sample's files, which are bytes by the thousand: the recorder leaves them out."""
+    """A digest of the sample's files; the recorder leaves out everything in the data folder."""
     found = hashlib.sha256()
     for file in sorted(path for path in (_data() / "sample").rglob("*") if path.is_file()):
         found.update(file.relative_to(_data()).as_posix().encode() + file.read_bytes())

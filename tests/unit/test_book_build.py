@@ -58,7 +58,7 @@ execute: {execute_notebooks: cache, timeout: 60}
 
 
 class Book:
-    """A project with a book of two chapters, one of which reads nothing, and the code that builds ours."""
+    """A project with a book of two chapters and the code that builds ours; the second chapter reads no file."""
 
     def __init__(self, folder):
         self.folder, self.counter = folder, folder.with_name("executions")
