@@ -109,12 +109,12 @@ $(ENV_STAMP): requirements.txt requirements-dev.txt constraints.txt pyproject.to
 	for p in $(or $(PYTHON),python3.11 python3.12 python3.10 python3 python); do \
 	  v=$$(PATH="$(SYSTEM_PATH)" "$$p" -c 'import platform; print(platform.python_version())' 2>/dev/null) || continue; \
 	  found="$$found $$p=$$v"; \
-	  PATH="$(SYSTEM_PATH)" "$$p" labkit/versions.py >/dev/null || continue; \
+	  PATH="$(SYSTEM_PATH)" "$$p" labkit/system/versions.py >/dev/null || continue; \
 	  if PATH="$(SYSTEM_PATH)" "$$p" -c 'import venv, ensurepip' 2>/dev/null; then python=$$p; break; fi; \
 	  found="$$found (without venv or pip)"; \
 	done; \
 	if [ -z "$$python" ]; then \
-	  echo "make env: one of Python $$(sed -n 's/^PYTHONS = //p' labkit/versions.py | tr -d '()\042') is needed, with its venv" \
+	  echo "make env: one of Python $$(sed -n 's/^PYTHONS = //p' labkit/system/versions.py | tr -d '()\042') is needed, with its venv" \
 	       "and pip modules; found:$${found:- none}. Install one (Debian: python3.11-venv) or name it: make env PYTHON=/path/to/python3.12" >&2; exit 1; \
 	fi; \
 	if [ -n "$(CHOSEN)$(PYTHON)" -a "$(WANTED)" != "$(CHOSEN)" ] || ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \

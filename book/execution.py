@@ -25,7 +25,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from labkit import doctor
-from labkit.runtime import cores, version_of
+from labkit.system.environment import cores, version_of
 
 REPO = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPO / "book" / "_ext"))
@@ -42,7 +42,7 @@ UNSEEN = {
     "book/2-migration/scaling.md": ["labs/imagenet/scripts/*.sh"],
     "book/4-cloud/jobs.md": ["labkit/**/"],  # it packs the files that git lists
     "book/4-cloud/rehearsal.md": ["labkit/**/"],
-    "book/appendix/grading.md": ["labkit/grading/*.py", "labkit/runtime.py", "tests/grading/tiny/*"],
+    "book/appendix/grading.md": ["labkit/grading/*.py", "labkit/system/*.py", "tests/grading/tiny/*"],
 }
 # Chapters whose figures are times: nothing else runs beside them.
 MEASURING = ["book/1-cifar10/callbacks.md", "book/2-migration/performance.md"]

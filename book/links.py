@@ -286,7 +286,7 @@ def wrong_with_click(command: click.Command, words: list[str]) -> str:
                 param.type.convert(value, param, context)
         if command.name == "launch" and isinstance(values["command"], tuple):  # a command of labkit, or a program
             group, words = context.parent.command, list(values["command"])
-            return wrong_with_click(group, words) if words[0] in group.commands else ""
+            return wrong_with_click(group, words) if words[0] in group.list_commands(context) else ""
     except click.BadOptionUsage as error:
         return "" if words[-1] == error.option_name else error.format_message()  # an option may be named alone
     except click.UsageError as error:

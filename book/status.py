@@ -21,9 +21,9 @@ try:
     import execution
     import recorded
 
-    from labkit import recipe as recipes
-    from labkit.run import git
-    from labkit.runtime import version_of
+    from labkit.system.environment import version_of
+    from labkit.training import recipes
+    from labkit.training.runs import git
 except ImportError as missing:
     print(f"environment: incomplete ({missing}); run `make env`")
     sys.exit(0)

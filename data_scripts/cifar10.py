@@ -42,7 +42,7 @@ from data_scripts.shared import (
     summary,
 )
 from labkit.data import cifar10_files as files
-from labkit.runtime import data_root
+from labkit.system.environment import data_root
 
 ARCHIVE = "cifar-10-binary.tar.gz"
 OFFICIAL_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"  # https://www.cs.toronto.edu/~kriz/cifar.html

@@ -13,7 +13,7 @@ import numpy as np
 from tqdm import tqdm
 
 from data_scripts.shared import BAD_ARCHIVE, Failure, damaged, file_md5
-from labkit.data.files import DataError, write_whole
+from labkit.data.files import DataError, atomic_write
 
 DEVKIT, TRAIN, VAL = "ILSVRC2012_devkit_t12.tar.gz", "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
 MD5 = {  # torchvision.datasets.imagenet's ARCHIVE_META
@@ -43,7 +43,7 @@ def verify(archives: Path, work: Path) -> None:
         if found != wanted:
             raise Failure(f"{archives / name}: MD5 {found}, not {wanted}; download it again (or --no-verify)")
         known[name] = [status.st_size, status.st_mtime_ns]
-        write_whole(done, json.dumps(known))
+        atomic_write(done, json.dumps(known))
 
 
 def read_devkit(archive: Path) -> tuple[dict[str, str], list[str]]:

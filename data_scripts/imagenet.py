@@ -33,8 +33,8 @@ from data_scripts.shared import (
     summary,
 )
 from labkit.data import imagenet_files as files
-from labkit.data.files import SOURCE_FILE, publish, real, staging, write_source, write_whole
-from labkit.runtime import data_root
+from labkit.data.files import SOURCE_FILE, atomic_write, publish, real, staging, write_source
+from labkit.system.environment import data_root
 
 SOURCE = "ImageNet2012 (ILSVRC2012), arranged from its archives"
 SHARD_BYTES = 1 << 30  # of images in a MindRecord file, about
@@ -85,7 +85,7 @@ def arrange(archives, out, no_verify, force):
             ilsvrc2012.verify(archives, work)
         classes = ilsvrc2012.arrange(archives, work)
         names = "".join(f"{wnid}\t{name}\n" for wnid, name in sorted(classes.items()))
-        write_whole(work / files.CLASSES_FILE, names)
+        atomic_write(work / files.CLASSES_FILE, names)
         write_source(work, SOURCE)
         if not publish(work, folder, look, force):
             shutil.rmtree(work)  # the same data was there
@@ -138,7 +138,7 @@ def mindrecord(path, out, shard_bytes, bad_images, force):
             shutil.copyfile(path / files.CLASSES_FILE, staged / files.CLASSES_FILE)
         if (path / SOURCE_FILE).exists():
             shutil.copyfile(path / SOURCE_FILE, staged / SOURCE_FILE)
-        write_whole(staged / files.RECORDS_FILE, json.dumps(held, indent=1) + "\n")
+        atomic_write(staged / files.RECORDS_FILE, json.dumps(held, indent=1) + "\n")
         files.publish(staged, out, force)
     summary("ready", files.check(out))
     if info.note:

@@ -16,7 +16,7 @@ import click
 from tqdm import tqdm
 
 from labkit.data.files import DataError, Info
-from labkit.runtime import locked
+from labkit.system.files import locked
 
 # RuntimeError is zipfile's, for an archive with a password.
 BAD_ARCHIVE = (

@@ -1,10 +1,10 @@
 """labkit: the parts that the book and the labs of this course share.
 
-Importing it imports no MindSpore, but settles what has to be settled before MindSpore is imported.
+Importing it imports no MindSpore. It does one thing: it sets what MindSpore reads from the environment at its import.
 """
 
-from labkit.runtime import prepare_environment
+from labkit.system.environment import prepare_mindspore
 
 __version__ = "0.1.0"
 
-prepare_environment()
+prepare_mindspore()

@@ -1,17 +1,21 @@
 """Doctor: is this machine fit for the course, and what to do where it is not."""
 
 import importlib.metadata
+import json
 import os
 import platform
 import re
 import shutil
 import sys
+import textwrap
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from labkit import runtime
-from labkit.versions import MINDSPORE, MINDSPORES, PYTHONS, in_words, series_of
+import click
+
+from labkit.system import environment
+from labkit.system.versions import MINDSPORE, MINDSPORES, PYTHONS, in_words, series_of
 
 MEMORY = 3  # GB; what a chapter takes, at most
 DISK = 2  # GB, in addition to the environment, which is there where this runs
@@ -33,7 +37,7 @@ class Finding:
 def examine() -> list[Finding]:
     """Look at the platform, versions, memory, disk, speed, data and optional programs; takes a few seconds."""
     findings = [_platform(), _python(), _mindspore(), _numpy(), _cores(), _memory(), _disk(), _onednn()]
-    if runtime.mindspore_version() is not None:
+    if environment.mindspore_version() is not None:
         findings += _device()
     return [*findings, _data("sample/"), _data(""), _launcher(), _pytorch(), _sandbox(), _browser()]
 
@@ -74,7 +78,7 @@ def _python():
 
 
 def _mindspore():
-    version = runtime.mindspore_version()
+    version = environment.mindspore_version()
     if version is None:
         return Finding("mindspore", "problem", "not installed", "run `make env`")
     if version == MINDSPORE:
@@ -82,18 +86,18 @@ def _mindspore():
     if series_of(version) not in MINDSPORES:
         advice = f"tested are {in_words(MINDSPORES)}; {DEFAULT}"
         return Finding("mindspore", "note", f"{version}: not tested with this course", advice)
-    slower = f", but slower than {MINDSPORE} on this CPU with AVX-512" if runtime.onednn_trap() else ""
+    slower = f", but slower than {MINDSPORE} on this CPU with AVX-512" if environment.onednn_trap() else ""
     return Finding("mindspore", "ok", f"{version}: the course is tested with {series_of(version)}.0{slower}")
 
 
 def _numpy():
-    version = runtime.version_of("numpy")
+    version = environment.version_of("numpy")
     if version is None:
         return Finding("numpy", "problem", "not installed", "run `make env`")
     wanted = _asked_by_mindspore("numpy")
     if wanted is None:
         return Finding("numpy", "ok", version)
-    found = f"{version}; MindSpore {runtime.mindspore_version()} asks for {wanted or 'any version'}"
+    found = f"{version}; MindSpore {environment.mindspore_version()} asks for {wanted or 'any version'}"
     if wanted.contains(version, prereleases=True):
         return Finding("numpy", "ok", found)
     return Finding("numpy", "problem", found, "run `make env`; it installs versions that fit together")
@@ -111,8 +115,8 @@ def _asked_by_mindspore(package):
 
 
 def _cores():
-    found = f"{runtime.cores()} ({runtime.machine()})"
-    if runtime.cores() >= 2:
+    found = f"{environment.cores()} ({environment.machine()})"
+    if environment.cores() >= 2:
         return Finding("cores", "ok", found)
     return Finding("cores", "note", found, "expect twice the times that the book states for two cores")
 
@@ -132,32 +136,32 @@ def _memory():
 
 
 def _disk():
-    free = shutil.disk_usage(runtime.REPO).free / 1e9
-    found = f"{free:.1f} GB free at {runtime.REPO}"
+    free = shutil.disk_usage(environment.REPO).free / 1e9
+    found = f"{free:.1f} GB free at {environment.REPO}"
     if free >= DISK:
         return Finding("disk", "ok", found)
     return Finding("disk", "note", found, "make room: a Run of ResNet-50 takes 0.2 GB, CIFAR-10 0.4")
 
 
 def _onednn():
-    """Whether oneDNN picks its reference convolution: see `runtime.onednn_trap`."""
-    flags = runtime.cpu_flags()
+    """Whether oneDNN picks its reference convolution: see `environment.onednn_trap`."""
+    flags = environment.cpu_flags()
     if not flags:
         return Finding("oneDNN", "note", "the instruction sets of this CPU are not known",
                        "`convolution` below says whether it is fast")  # fmt: skip
     wide = any(flag.startswith("avx512") for flag in flags)
     cpu = "a CPU with AVX-512" if wide else "a CPU without AVX-512"
-    if runtime.mindspore_version() is None:
+    if environment.mindspore_version() is None:
         found = f"{cpu}; which kernels it gets is not known without MindSpore"
         return Finding("oneDNN", "note", found, "run `make env`")
-    if not runtime.onednn_trap():
-        return Finding("oneDNN", "ok", f"{cpu}, MindSpore {runtime.mindspore_version()}: fast convolutions")
-    value = os.environ.get(runtime.ONEDNN_CAP)
+    if not environment.onednn_trap():
+        return Finding("oneDNN", "ok", f"{cpu}, MindSpore {environment.mindspore_version()}: fast convolutions")
+    value = os.environ.get(environment.ONEDNN_CAP)
     if value == "AVX2":
-        return Finding("oneDNN", "note", f"slow kernels on {cpu}, fixed: labkit sets {runtime.ONEDNN_CAP}=AVX2",
+        return Finding("oneDNN", "note", f"slow kernels on {cpu}, fixed: labkit sets {environment.ONEDNN_CAP}=AVX2",
                        f"MindSpore {MINDSPORE} has faster matrix products: {DEFAULT}")  # fmt: skip
-    return Finding("oneDNN", "problem", f"slow kernels on {cpu}, and you set {runtime.ONEDNN_CAP}={value}",
-                   f"unset {runtime.ONEDNN_CAP}, so that labkit can set AVX2")  # fmt: skip
+    return Finding("oneDNN", "problem", f"slow kernels on {cpu}, and you set {environment.ONEDNN_CAP}={value}",
+                   f"unset {environment.ONEDNN_CAP}, so that labkit can set AVX2")  # fmt: skip
 
 
 def _device():
@@ -187,7 +191,7 @@ def _device():
     found = f"{1000 * seconds:.0f} ms for a 3x3 convolution"
     if seconds < SLOW_CONVOLUTION:
         return [device, Finding("convolution", "ok", found)]
-    advice = f"see `oneDNN` above; on a CPU with AVX-512 try {runtime.ONEDNN_CAP}=AVX2, and close what else is running"
+    advice = f"see `oneDNN` above; on a CPU with AVX-512 try {environment.ONEDNN_CAP}=AVX2, and close other programs"
     return [device, Finding("convolution", "problem", found, advice)]
 
 
@@ -199,7 +203,7 @@ def _data(prefix):
         return Finding(name, "problem", f"cannot be read: {str(error).splitlines()[0]}", "run `make env`")
     command = f"python data_scripts/cifar10.py {'sample' if prefix else 'download'}"
     need = "" if prefix else "only the profiles `laptop` and `full` need it: "
-    folder = runtime.data_root() / prefix / cifar10_files.FOLDER
+    folder = environment.data_root() / prefix / cifar10_files.FOLDER
     if not folder.exists():
         return Finding(name, "note", f"not at {folder}", f"{need}`{command}` gets it")
     try:
@@ -222,7 +226,7 @@ def _launcher():
 
 
 def _pytorch():
-    found = {package: runtime.version_of(package) for package in ("torch", "torchvision", "onnxruntime")}
+    found = {package: environment.version_of(package) for package in ("torch", "torchvision", "onnxruntime")}
     if missing := [package for package, version in found.items() if version is None]:
         advice = "optional: with it, part 2 runs live instead of showing recorded results; `make torch` installs it"
         return Finding("PyTorch", "note", f"not installed: {', '.join(missing)}", advice)
@@ -256,3 +260,38 @@ def _prefix_of(python):
     """Prefix of an interpreter's environment: the virtual environment that its path lies in, or its own."""
     folder = Path(python).absolute().parent.parent
     return str(folder) if (folder / "pyvenv.cfg").exists() else sys.base_prefix
+
+
+@click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(as_json):
+    """Examine this machine: versions, device, cores, convolution speed, data; and say what to do.
+
+    Exit status 1 where there is a problem.
+
+    \b
+    Example:  labkit doctor
+    """
+    findings = examine()
+    report = as_dict(findings)
+    if as_json:
+        click.echo(json.dumps(report, indent=2))
+    else:
+        colours = {"ok": "green", "note": "yellow", "problem": "red"}
+        for finding in findings:
+            status = click.style(f"{finding.status:8}", fg=colours[finding.status])
+            click.echo(f"{status} {finding.name:15} {_wrapped(finding.found, '')}")
+            if finding.advice:
+                click.echo(f"{'':24} -> {_wrapped(finding.advice, '   ')}")
+    sys.exit(0 if report["ok"] else 1)
+
+
+def _wrapped(text, indent):
+    """A text after the 25 columns of a finding's status and name, in lines that fit the terminal, commands whole."""
+    if not sys.stdout.isatty():
+        return text
+    indent = " " * 25 + indent
+    width = max(60, shutil.get_terminal_size().columns)
+    text = re.sub("`.*?`", lambda command: command[0].replace(" ", "\0"), indent + text)
+    lines = textwrap.fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return lines.lstrip().replace("\0", " ")

@@ -24,7 +24,7 @@ REPO = Path(__file__).resolve().parent.parent
 FOLDER = REPO / "_build" / "matrix"
 TABLE = REPO / "book" / "appendix" / "matrix.md"
 TESTS = ("tests/unit", "tests/thor", "tests/parity", "tests/distributed")
-_versions = runpy.run_path(str(REPO / "labkit" / "versions.py"))
+_versions = runpy.run_path(str(REPO / "labkit" / "system" / "versions.py"))
 _oldest, *_, _newest = PYTHONS = _versions["PYTHONS"]
 _default, _next, _latest = (f"{series}.0" for series in _versions["MINDSPORES"])
 # Both ends of each list with the default MindSpore; every other MindSpore once.

@@ -34,7 +34,7 @@ def pytest(processes: int, *arguments) -> list[str]:
 
 def stages(everything: bool, arguments: list[str]) -> list[tuple[str, list[str]]]:
     """Titles and commands. Tests of the code often wait, for a server or a launch: one process more than cores."""
-    from labkit.runtime import cores
+    from labkit.system.environment import cores
 
     processes = min(cores(), MOST_AT_ONCE)
     chosen = [] if everything else ["-m", "not slow"]

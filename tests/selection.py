@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from labkit import doctor
-from labkit.runtime import version_of
+from labkit.system.environment import version_of
 
 REPO = Path(__file__).resolve().parent.parent
 SLOW = Path(__file__).with_name("slow.yaml")

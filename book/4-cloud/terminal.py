@@ -8,7 +8,7 @@ import tempfile
 import textwrap
 from pathlib import Path
 
-from labkit.runtime import REPO, data_root
+from labkit.system.environment import REPO, data_root
 
 FOREIGN = ("OBS_", "HUAWEICLOUD_", "S3_", "ACCESS_KEY", "SECRET_ACCESS_KEY", "MODELARTS_", "MA_", "VC_", "RANK_")
 

@@ -14,8 +14,8 @@ from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
 
-from labkit import recipe as recipes
-from labkit.run import git
+from labkit.training import recipes
+from labkit.training.runs import git
 
 REPO = Path(__file__).resolve().parents[2]
 PLACES = ["labs/*/runs/*", "labs/*/parity/*.json", "labs/*/parity/*/report.json", "tests/benchmarks/results/*.json"]
@@ -23,7 +23,7 @@ UNSAID = {"labs", "runs", "tests", "results", "report"}  # parts of a path that 
 
 NETWORK = ["labkit/networks", "labkit/losses.py", "labkit/optimizers.py"]
 CIFAR10 = ["labkit/data/cifar10.py", "labkit/data/cifar10_files.py"]
-TRAINING = [*NETWORK, *CIFAR10, "labkit/training.py", "labkit/callbacks.py", "labkit/schedules.py"]
+TRAINING = [*NETWORK, *CIFAR10, "labkit/training", "labkit/schedules.py"]
 THOR = [*TRAINING, "labkit/thor"]
 COMPARED = ("measures", "report", "resnets", "step", "trajectory", "weights")
 PARITY = [*NETWORK, *(f"labkit/parity/{name}.py" for name in COMPARED)]

@@ -6,7 +6,7 @@ from mindspore.dataset import transforms, vision
 
 from labkit.data import cifar10_files
 from labkit.data.cifar10_files import MEAN, STD
-from labkit.runtime import workers
+from labkit.system.environment import workers
 
 
 def normalize_transforms(image_size):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.runtime import LabkitError
+from labkit.system.errors import LabkitError
 
 SOURCE_FILE = "SOURCE.txt"  # one line that says what the data is; written by the data scripts
 
@@ -36,10 +36,10 @@ class Info:
 
 def write_source(folder: Path, text: str) -> None:
     """Say in one line what the data in `folder` is; `check` gives it as the data's name."""
-    write_whole(folder / SOURCE_FILE, " ".join(text.split()) + "\n")
+    atomic_write(folder / SOURCE_FILE, " ".join(text.split()) + "\n")
 
 
-def write_whole(path: Path, text: str) -> None:
+def atomic_write(path: Path, text: str) -> None:
     """Write a text file so that it is never seen half-written."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
     unfinished.write_text(text, encoding="utf-8")

@@ -16,7 +16,7 @@ from PIL import Image
 
 from labkit.data import imagenet_files
 from labkit.data.files import DataError
-from labkit.runtime import workers
+from labkit.system.environment import workers
 
 # Per channel (R, G, B) over ImageNet, in units of 0..1 (both seeds, and torchvision's).
 MEAN = (0.485, 0.456, 0.406)

@@ -281,7 +281,7 @@ def _find_bad(folder, rows, decode):
     if len(rows) < STAMP_FROM:
         return bad, []
     try:
-        files.write_whole(stamp, json.dumps({"key": key, "decoded": decode, "bad": bad}, indent=1) + "\n")
+        files.atomic_write(stamp, json.dumps({"key": key, "decoded": decode, "bad": bad}, indent=1) + "\n")
     except OSError as error:
         return bad, [f"{stamp}: cannot be written ({error.strerror}), so every start looks at all images again"]
     return bad, []

@@ -16,11 +16,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit import runtime
 from labkit.grading import executors, fonts, grade, handed_in, report, submissions
 from labkit.grading.executors import BatchError
 from labkit.grading.lab import Lab
-from labkit.run import write_whole
+from labkit.system.files import atomic_write, locked
 
 SCRATCH = ".scratch"  # in DIR: what is unpacked; a grading that was killed leaves it, the next one removes it
 FILES = {"grades.csv", "grades.json", "index.html", "overview.svg"}
@@ -101,7 +100,7 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, sc
 
         def keep(student, result):
             text = json.dumps({"key": keys[student], "result": result}, indent=1) + "\n"
-            write_whole(out / "results" / f"{student}.json", text)
+            atomic_write(out / "results" / f"{student}.json", text)
             results[student] = json.loads(text)["result"]  # as a later grading finds it
 
         def begin():
@@ -190,7 +189,7 @@ def _folder(out):
     new = not out.exists()
     out.mkdir(parents=True, exist_ok=True)
     try:
-        with runtime.locked(out, BatchError(f"{out}: another grading into it is under way")):
+        with locked(out, BatchError(f"{out}: another grading into it is under way")):
             yield
     finally:
         if new:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from labkit.grading import sandbox
 from labkit.grading.lab import Lab, answer_of, probe_of
-from labkit.runtime import LabkitError
+from labkit.system.errors import LabkitError
 
 STOPS = ("timed out", "crashed")
 

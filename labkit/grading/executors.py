@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import labkit
-from labkit import runtime
 from labkit.grading import handout, report, sandbox
 from labkit.grading import lab as labs
-from labkit.runtime import LabkitError
+from labkit.system import environment, interrupts
+from labkit.system.errors import LabkitError
 
 TRIES = 2  # of a submission at which the grader itself fails
 READING, READING_MB = 60, 4000  # seconds and MB for the notebooks of one submission
@@ -160,7 +160,7 @@ def _read_all(pipe, function, memory_mb, parent):
     """What a Reader's process does."""
     import resource  # Windows has none
 
-    runtime.die_with_parent()
+    interrupts.die_with_parent()
     if os.getppid() != parent:
         os._exit(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends this one
@@ -183,13 +183,13 @@ def most_jobs(memory_mb: int) -> int:
     """How many submissions that may have so much memory each (MB) this machine grades at a time: one a core at most."""
     import psutil
 
-    return max(1, min(runtime.cores(), psutil.virtual_memory().available // (memory_mb * 1_000_000)))
+    return max(1, min(environment.cores(), psutil.virtual_memory().available // (memory_mb * 1_000_000)))
 
 
 @contextmanager
 def local(jobs: int, scratch: Path):
     """A Pool of processes on this machine, with their temporary files in `scratch`."""
-    threads = max(1, runtime.cores() // jobs)
+    threads = max(1, environment.cores() // jobs)
     before = set(multiprocessing.active_children())
 
     def start():
@@ -222,7 +222,7 @@ def _told_to_end(function, *arguments):
 
 def _prepare(parent, scratch, threads):
     """In a new process: end with the one that started it, however that ends; leave nothing of a sandbox behind."""
-    runtime.die_with_parent()
+    interrupts.die_with_parent()
     if os.getppid() != parent:
         os._exit(1)
     signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C reaches all; the first process tells this one

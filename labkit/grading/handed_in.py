@@ -14,12 +14,12 @@ from pathlib import Path
 
 import yaml
 
-from labkit import recipe as recipes
 from labkit.grading import sandbox
 from labkit.grading.lab import LabError
-from labkit.recipe import Recipe
-from labkit.run import Run
-from labkit.runtime import LabkitError
+from labkit.system.errors import LabkitError
+from labkit.training import recipes
+from labkit.training.recipes import Recipe
+from labkit.training.runs import Run
 
 CHECKPOINT = "checkpoints/latest.ckpt"
 # Largest size in bytes. ResNet-152 with its optimizer's state has 482 MB, a year of steps 50 MB.

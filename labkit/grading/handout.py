@@ -8,7 +8,7 @@ from pathlib import Path
 
 from labkit.grading import lab as labs
 from labkit.grading.lab import Lab
-from labkit.runtime import REPO
+from labkit.system.environment import REPO
 
 CODE = ("labkit", "data_scripts")  # folders; their Python files go along
 TOP = ("LICENSE", "constraints.txt", "pyproject.toml", "requirements.txt")

@@ -9,27 +9,28 @@ import os
 import sys
 from pathlib import Path
 
-from labkit import recipe as recipes
-from labkit.runtime import LabkitError
+from labkit.system.errors import LabkitError
+from labkit.training import recipes
 
 
-def predictions(recipe_file: str, checkpoint: str) -> dict:
+def predictions(recipe_file: str, file: str) -> dict:
     """What is printed. Whatever a damaged checkpoint makes MindSpore raise is a problem of that file."""
     import numpy as np
 
-    from labkit import callbacks, runtime, training
+    from labkit.system import device
+    from labkit.training import build, checkpoint, evaluation
 
     recipe = recipes.read_resolved(Path(recipe_file))
-    runtime.setup(recipe.seed)
+    device.setup(recipe.seed)
     try:
-        net = training.create_network(recipe)
-        place = callbacks.load_weights(Path(checkpoint), net)
+        net = build.create_network(recipe)
+        place = checkpoint.load_weights(Path(file), net)
     except LabkitError as error:
-        return {"problem": str(error).replace(f"{checkpoint}: ", "").replace(checkpoint, "it"), "stage": "loading"}
+        return {"problem": str(error).replace(f"{file}: ", "").replace(file, "it"), "stage": "loading"}
     except Exception as error:
         return {"problem": f"damaged, or not of this recipe: {type(error).__name__}", "stage": "loading"}
     try:
-        logits, _ = training.predict(net, training.test_dataset(recipe))
+        logits, _ = evaluation.predict(net, build.test_dataset(recipe))
     except Exception as error:
         return {"problem": f"{type(error).__name__}: {str(error)[:200]}", "stage": "testing"}
     if not np.isfinite(logits).all():

@@ -19,8 +19,9 @@ import yaml
 from pydantic import Field, ValidationError, field_validator
 
 from labkit.grading.values import NAME
-from labkit.recipe import Count, NotNegative, Part, Positive, Share
-from labkit.runtime import REPO, LabkitError
+from labkit.system.environment import REPO
+from labkit.system.errors import LabkitError
+from labkit.training.recipes import Count, NotNegative, Part, Positive, Share
 
 BEGIN, END = "# BEGIN SOLUTION", "# END SOLUTION"
 Name = Annotated[str, Field(pattern=f"^{NAME}$")]

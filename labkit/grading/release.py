@@ -16,8 +16,9 @@ import yaml
 from labkit.grading import fonts, handout, leaks, sandbox
 from labkit.grading import lab as labs
 from labkit.grading.lab import Lab, LabError
-from labkit.run import write_whole
-from labkit.runtime import REPO, LabkitError
+from labkit.system.environment import REPO
+from labkit.system.errors import LabkitError
+from labkit.system.files import atomic_write
 
 CELL_SECONDS = 600  # of the learner's notebook; the book allows as many
 
@@ -38,7 +39,7 @@ def release(lab: Lab, folder: Path, *, sandboxed: bool = True, train: bool = Tru
         verify(lab, found, sandboxed=sandboxed, train=train, tell=tell)
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in found.items():
-        write_whole(folder / name, data)
+        atomic_write(folder / name, data)
     return [folder / name for name in found]
 
 
@@ -49,7 +50,7 @@ def write_notebook(lab: Lab, file: Path) -> bool:
     found = handout.files(lab, book_url())
     leaks.require_none(lab, found)
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, found[f"lab-{lab.name}.ipynb"])
+    atomic_write(file, found[f"lab-{lab.name}.ipynb"])
     return True
 
 

@@ -13,9 +13,9 @@ import statistics
 from pathlib import Path
 
 import labkit
-from labkit import runtime
 from labkit.grading import duplicates, verdicts
-from labkit.run import write_whole
+from labkit.system import environment
+from labkit.system.files import atomic_write
 
 # nbgrader's own, in its order (its export plugin); what labkit does not know stays empty.
 COLUMNS = (
@@ -35,23 +35,23 @@ def write(lab, results: list[dict], folder: Path, seed: int | None = None) -> No
     (folder / "feedback").mkdir(parents=True, exist_ok=True)
     results = sorted(results, key=lambda result: (result["student"], json.dumps(result, sort_keys=True)))
     pages = feedback_names([result["student"] for result in results])
-    found = environment()
-    write_whole(folder / "grades.csv", grades_csv(lab, results))
-    write_whole(folder / "grades.json", grades_json(lab, results, found, seed))
+    found = graded_by()
+    atomic_write(folder / "grades.csv", grades_csv(lab, results))
+    atomic_write(folder / "grades.json", grades_json(lab, results, found, seed))
     template = _templates()
     common = {"lab": {"name": lab.name, "title": lab.manifest.title, "digest": lab.digest}, "environment": found}
     for result, page in zip(results, pages, strict=True):
         text = template.get_template("feedback.html").render(**common, **_feedback(lab, result))
-        write_whole(folder / "feedback" / page, text)
+        atomic_write(folder / "feedback" / page, text)
     overview = _overview(lab, results, pages)
     picture, overview["size"] = _picture(overview)
-    write_whole(folder / "overview.svg", picture)
-    write_whole(folder / "index.html", template.get_template("overview.html").render(**common, **overview))
+    atomic_write(folder / "overview.svg", picture)
+    atomic_write(folder / "index.html", template.get_template("overview.html").render(**common, **overview))
 
 
-def environment() -> dict[str, str]:
+def graded_by() -> dict[str, str]:
     """What graded: versions and platform; nothing of when."""
-    versions = {name: runtime.version_of(name) or "not installed" for name in ("mindspore", "numpy", "nbval")}
+    versions = {name: environment.version_of(name) or "not installed" for name in ("mindspore", "numpy", "nbval")}
     system = f"{platform.system()} {platform.machine()}"
     return {"labkit": labkit.__version__, "python": platform.python_version(), **versions, "platform": system}
 
@@ -266,7 +266,7 @@ def _picture(overview):
     ink = "#123456"  # nobody's colour, to find it again in the SVG
     settings = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), ink)
     with matplotlib.rc_context({"svg.hashsalt": "labkit", "svg.fonttype": "path", **settings}):
-        from labkit import plots
+        from labkit.training import plots
 
         counts = {question["name"]: question["counts"] for question in overview["questions"]}
         figure = plots.class_overview(counts, overview["shares"])

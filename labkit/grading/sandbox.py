@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labkit.grading import fonts, syscalls
-from labkit.runtime import REPO, LabkitError, data_root
+from labkit.system.environment import REPO, data_root
+from labkit.system.errors import LabkitError
 
 HOME = "/tmp/home"  # inside: working directory and home
 DISK_MB = 500  # what the sandbox's temporary folder holds, and the largest file

@@ -19,7 +19,7 @@ import yaml
 from labkit.grading.archives import ArchiveError, unpack
 from labkit.grading.grade import normalised
 from labkit.grading.lab import Lab
-from labkit.runtime import LabkitError
+from labkit.system.errors import LabkitError
 
 NOTEBOOKS = (".ipynb", ".md")
 NAME = re.compile(r"\w(?:[\w.@+ -]{0,58}[\w@+-])?")  # what every file system takes, and no spreadsheet computes

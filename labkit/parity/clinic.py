@@ -18,7 +18,7 @@ from labkit.optimizers import momentum
 from labkit.parity.pipeline import compare_pipeline
 from labkit.parity.report import Report
 from labkit.parity.resnets import LEARNING_RATE, MOMENTUM, SMOOTHING, WEIGHT_DECAY, Setting, compare_resnets
-from labkit.runtime import LabkitError
+from labkit.system.errors import LabkitError
 
 
 @dataclass(frozen=True)

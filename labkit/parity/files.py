@@ -5,9 +5,9 @@ from pathlib import Path
 
 import mindspore as ms
 
-from labkit.callbacks import is_weight
 from labkit.networks import create_resnet
 from labkit.parity.weights import WeightsError, from_mindspore, read_state, to_mindspore, write_state
+from labkit.training.checkpoint import is_weight
 
 PYTORCH, MINDSPORE = (".pth", ".pt"), (".ckpt",)
 

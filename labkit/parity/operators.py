@@ -17,13 +17,13 @@ from datetime import date
 import mindspore as ms
 import numpy as np
 
-from labkit import runtime
 from labkit.parity.measures import difference
 from labkit.parity.pytorch import torch, torchvision
 from labkit.parity.resnets import NETWORKS
-from labkit.run import write_whole
+from labkit.system import device, environment
+from labkit.system.files import atomic_write
 
-RECORD = runtime.REPO / "labs/imagenet/parity/operators.json"
+RECORD = environment.REPO / "labs/imagenet/parity/operators.json"
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,12 @@ class Row:
             expected = self.theirs()
             errors = []
             for mode in (ms.PYNATIVE_MODE, ms.GRAPH_MODE):
-                with runtime.in_mode(mode):
+                with device.in_mode(mode):
                     errors.append(_outcome(expected, self.ours))
             numbers = [error for error in errors if not isinstance(error, str)]
             found["error"] = max(numbers) if len(numbers) == len(errors) else errors[-1]
             found["equal"] = bool(numbers == errors and max(numbers) <= self.tolerance)
-            with runtime.in_mode(ms.PYNATIVE_MODE):
+            with device.in_mode(ms.PYNATIVE_MODE):
                 found["traps"] = {how: _outcome(expected, trap) for how, trap in self.traps.items()}
         return found
 
@@ -147,7 +147,7 @@ def examine(network="resnet50") -> dict:
     return {
         "about": {
             "date": date.today().isoformat(), "PyTorch": torch().__version__, "torchvision": torchvision().__version__,
-            "MindSpore": ms.__version__, "machine": runtime.machine(),
+            "MindSpore": ms.__version__, "machine": environment.machine(),
         },
         "network": network,
         "uses": uses(network),
@@ -198,4 +198,4 @@ def _verdict(row):
 
 if __name__ == "__main__":
     RECORD.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(RECORD, json.dumps(examine(), indent=1) + "\n")
+    atomic_write(RECORD, json.dumps(examine(), indent=1) + "\n")

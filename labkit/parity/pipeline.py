@@ -11,11 +11,11 @@ import numpy as np
 import PIL
 from PIL import Image
 
-from labkit import runtime
 from labkit.data import imagenet
 from labkit.parity.measures import Difference, Tolerances, difference
 from labkit.parity.pytorch import torch, torchvision
-from labkit.run import write_whole
+from labkit.system import environment
+from labkit.system.files import atomic_write
 
 
 def compare_evaluation(files, image_size=224, resize=256) -> list[Difference]:
@@ -44,12 +44,12 @@ def record_evaluation(files, file) -> None:
         "torchvision": torchvision().__version__,
         "MindSpore": ms.__version__,
         "Pillow": PIL.__version__,
-        "machine": runtime.machine(),
+        "machine": environment.machine(),
         "date": datetime.date.today().isoformat(),
     }
     found = [stage.as_dict() for stage in compare_evaluation(files)]
     Path(file).parent.mkdir(parents=True, exist_ok=True)
-    write_whole(Path(file), json.dumps({"about": about, "stages": found}, indent=1) + "\n")
+    atomic_write(Path(file), json.dumps({"about": about, "stages": found}, indent=1) + "\n")
 
 
 def probe_folder(folder, images=64, size=64) -> None:

@@ -3,7 +3,7 @@
 import sys
 import warnings
 
-from labkit.runtime import LabkitError
+from labkit.system.errors import LabkitError
 
 INSTALL = "make torch"
 _library = None  # holds the operator below: it goes when this goes

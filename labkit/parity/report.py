@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from labkit import plots
 from labkit.parity.measures import Difference, _finite
-from labkit.run import write_whole
-from labkit.runtime import LabkitError
+from labkit.system.errors import LabkitError
+from labkit.system.files import atomic_write
+from labkit.training import plots
 
 COLUMNS = f"{'stage':24} {'max abs':>8} {'max rel':>8} {'cosine':>10} {'allowed':>15}"
 SHORT = {"max_rel": "rel ≤", "max_abs": "abs ≤", "cosine": "cosine ≥"}
@@ -115,8 +115,8 @@ class Report:
         """Write report.json and report.html into a folder."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / "report.json", json.dumps(self.as_dict(), indent=1) + "\n")
-        write_whole(folder / "report.html", self._page())
+        atomic_write(folder / "report.json", json.dumps(self.as_dict(), indent=1) + "\n")
+        atomic_write(folder / "report.html", self._page())
 
     def layers_figure(self):
         """Error of every layer, forwards and backwards, on a logarithmic scale; what differs is marked."""

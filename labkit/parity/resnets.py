@@ -7,7 +7,6 @@ from pathlib import Path
 import mindspore as ms
 import numpy as np
 
-from labkit import run as runs
 from labkit.data import files, imagenet, imagenet_files
 from labkit.losses import CrossEntropySmooth
 from labkit.networks import create_resnet
@@ -17,7 +16,8 @@ from labkit.parity.report import Report
 from labkit.parity.step import Side, compare_step, torch_state
 from labkit.parity.trajectory import compare_trajectory
 from labkit.parity.weights import read_state, to_mindspore
-from labkit.runtime import LabkitError
+from labkit.system.errors import LabkitError
+from labkit.training import runs
 
 NETWORKS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 MOMENTUM, WEIGHT_DECAY, LEARNING_RATE, SMOOTHING = 0.875, 1 / 32768, 0.256, 0.1  # the migration guide's

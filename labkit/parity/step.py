@@ -11,12 +11,12 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 
-from labkit import runtime
 from labkit.parity.measures import Difference, Tolerances, difference, differences
 from labkit.parity.pytorch import torch
 from labkit.parity.report import Report
 from labkit.parity.weights import COUNTER, Names, from_mindspore, parameters
-from labkit.runtime import LabkitError
+from labkit.system import device
+from labkit.system.errors import LabkitError
 
 UPDATES = 2
 
@@ -130,7 +130,7 @@ def mindspore_step(side: Side, names: Names) -> Step:
 
     trainable = net.trainable_params()
     try:
-        with runtime.in_mode(ms.PYNATIVE_MODE):
+        with device.in_mode(ms.PYNATIVE_MODE):
             step_function = ms.value_and_grad(forward, None, trainable, has_aux=True)
             (loss, logits), gradients = step_function(ms.Tensor(side.images), ms.Tensor(side.labels.astype(np.int32)))
     finally:
@@ -242,7 +242,7 @@ def mindspore_update(side: Side, gradients, names: Names) -> dict:
         np.zeros(tuple(parameter.shape), np.float32) if gradient is None else gradient
         for gradient, parameter in zip(ordered, side.optimizer.parameters, strict=True)
     ]
-    with runtime.in_mode(ms.PYNATIVE_MODE):
+    with device.in_mode(ms.PYNATIVE_MODE):
         for _ in range(UPDATES):
             side.optimizer(tuple(ms.Tensor(gradient) for gradient in filled))
     trainable = {parameter.name for parameter in side.net.trainable_params()}

@@ -11,7 +11,6 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
 
-from labkit import runtime
 from labkit.networks import BasicBlock, Bottleneck, create_resnet
 from labkit.networks.resnet import batch_norm, conv
 from labkit.optimizers import momentum
@@ -19,9 +18,10 @@ from labkit.parity.pytorch import torch, torchvision
 from labkit.parity.resnets import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, torch_momentum
 from labkit.parity.step import Side, compare_step, torch_state
 from labkit.parity.weights import to_mindspore
-from labkit.run import write_whole
+from labkit.system import environment
+from labkit.system.files import atomic_write
 
-RECORD = runtime.REPO / "labs/imagenet/parity/subnets.json"
+RECORD = environment.REPO / "labs/imagenet/parity/subnets.json"
 
 
 def stem(net):
@@ -122,7 +122,7 @@ def compare_all() -> dict:
     """What is worth a line of a table, of every part, and where a planted defect shows; raises NoTorchError."""
     about = {"date": date.today().isoformat(), "PyTorch": torch().__version__, "MindSpore": ms.__version__}
     planted = compare_subnet("Bottleneck, stride 2", same_padding)
-    found = {"about": {**about, "machine": runtime.machine()}, "subnets": {}}
+    found = {"about": {**about, "machine": environment.machine()}, "subnets": {}}
     found["planted"] = {"ok": {stage.name: stage.ok for stage in planted.stages}, "first": planted.first_divergence}
     for name in SUBNETS:
         report = compare_subnet(name)
@@ -142,4 +142,4 @@ def recorded() -> dict:
 
 if __name__ == "__main__":
     RECORD.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(RECORD, json.dumps(compare_all(), indent=1) + "\n")
+    atomic_write(RECORD, json.dumps(compare_all(), indent=1) + "\n")

@@ -4,9 +4,9 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn
 
-from labkit import runtime
 from labkit.parity.measures import Difference, Tolerances
 from labkit.parity.pytorch import torch
+from labkit.system import device
 
 
 def torch_losses(side, batches) -> list[float]:
@@ -23,7 +23,7 @@ def torch_losses(side, batches) -> list[float]:
 
 def mindspore_losses(side, batches) -> list[float]:
     """The same in MindSpore, in graph mode, as `Model.train` compiles it."""
-    with runtime.in_mode(ms.GRAPH_MODE):
+    with device.in_mode(ms.GRAPH_MODE):
         train_step = nn.TrainOneStepCell(nn.WithLossCell(side.net, side.loss), side.optimizer)
         train_step.set_train(side.net.training)
         return [

@@ -9,7 +9,7 @@ import mindspore as ms
 import numpy as np
 
 from labkit.parity.pytorch import torch
-from labkit.runtime import LabkitError
+from labkit.system.errors import LabkitError
 
 # Last part of a parameter's name, MindSpore -> PyTorch.
 PARTS = {

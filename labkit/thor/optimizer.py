@@ -9,7 +9,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 
-from labkit import runtime
+from labkit.system import device
 from labkit.thor.statistics import ThorError, convert, in_blocks
 
 # (w1, w2) of the trace rule: recompute an inverse above w1, keep it from w2 on, never recompute it below w2.
@@ -201,7 +201,7 @@ def invert(factors, sizes, damping, parallel=False):
 
 def _share_out(blocks, damping):
     """damped_inverse of all blocks (B, b, b): each process inverts its part, and gets those of the others."""
-    rank, ranks = runtime.ranks()
+    rank, ranks = device.ranks()
     count, b, _ = blocks.shape
     each = -(-count // ranks)
     filler = ops.eye(b).expand_dims(0).tile((each * ranks - count + 1, 1, 1))  # one more than needed, for never none

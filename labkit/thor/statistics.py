@@ -16,7 +16,7 @@ from math import ceil
 import mindspore as ms
 from mindspore import Parameter, nn, ops
 
-from labkit.runtime import LabkitError
+from labkit.system.errors import LabkitError
 
 
 class ThorError(LabkitError):

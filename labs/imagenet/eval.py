@@ -5,7 +5,7 @@ Example:  python eval.py --checkpoint_path out --data_url data/imagenet
 
 from pathlib import Path
 
-from labkit import jobs
+from labkit.modelarts import start_files
 
 if __name__ == "__main__":
-    jobs.start(jobs.evaluate, Path(__file__).with_name("recipe.yaml"), __doc__)
+    start_files.start(start_files.evaluate, Path(__file__).with_name("recipe.yaml"), __doc__)

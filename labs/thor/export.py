@@ -5,7 +5,7 @@ Example:  python export.py --checkpoint_path out --file_format ONNX --file_name 
 
 from pathlib import Path
 
-from labkit import jobs
+from labkit.modelarts import start_files
 
 if __name__ == "__main__":
-    jobs.start(jobs.export, Path(__file__).with_name("recipe.yaml"), __doc__)
+    start_files.start(start_files.export, Path(__file__).with_name("recipe.yaml"), __doc__)

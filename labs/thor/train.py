@@ -6,7 +6,7 @@ Example:  python train.py --data_url data/imagenet --train_url out --device_targ
 
 from pathlib import Path
 
-from labkit import jobs
+from labkit.modelarts import start_files
 
 if __name__ == "__main__":
-    jobs.start(jobs.train, Path(__file__).with_name("recipe.yaml"), __doc__)
+    start_files.start(start_files.train, Path(__file__).with_name("recipe.yaml"), __doc__)

@@ -3,7 +3,7 @@
 Each peer runs in a process of its own, all at once, and takes its turn while the others wait: what else the machine
 does meets them alike. A ratio is taken within a round; the median of the rounds' ratios is the result.
 The group `parity` measures no speed: how far the networks are from PyTorch's at 224 pixels. The group `copying` puts
-labkit.cloud beside boto3 and s5cmd on an object server of its own, the group `grading` labkit grade beside nbgrader.
+labkit.obs beside boto3 and s5cmd on an object server of its own, the group `grading` labkit grade beside nbgrader.
 Results go to tests/benchmarks/results/NAME.json, which the book's appendix shows.
 """
 
@@ -17,7 +17,8 @@ from pathlib import Path
 
 import click
 
-from labkit import run as runs
+from labkit.system.files import atomic_write
+from labkit.training import runs
 from tests.benchmarks import cases
 
 RESULTS = Path(__file__).with_name("results")
@@ -117,7 +118,7 @@ def main(names, rounds, images, files, mebibytes, submissions, lab):
         os.environ["LABKIT_BENCH_IMAGES"] = str(images.resolve())
     def keep(name, result):
         head = {"date": datetime.now(timezone.utc).date().isoformat(), **result}
-        runs.write_whole(RESULTS / f"{name}.json", json.dumps({**head, "provenance": provenance}, indent=1) + "\n")
+        atomic_write(RESULTS / f"{name}.json", json.dumps({**head, "provenance": provenance}, indent=1) + "\n")
 
     for name in names or GROUPS:
         if name == "parity":

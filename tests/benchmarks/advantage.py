@@ -21,9 +21,10 @@ from pathlib import Path
 
 import click
 
-from labkit import compare, runtime
-from labkit import run as runs
 from labkit.data import cifar10_files
+from labkit.system import environment
+from labkit.system.files import atomic_write
+from labkit.training import compare, runs
 
 RESULT = Path(__file__).with_name("results") / "advantage.json"
 
@@ -92,7 +93,7 @@ class Trial:
         """Train it, if that was not done."""
         file = self.path.with_name(f"{self.path.name}.json")
         if not file.exists():
-            runs.write_whole(file, json.dumps(self._train()) + "\n")
+            atomic_write(file, json.dumps(self._train()) + "\n")
         found = json.loads(file.read_text())
         self.peak_memory_mb = found.pop("peak_memory_mb")
         self.curve = compare.Curve(**found)
@@ -102,7 +103,7 @@ class Trial:
     def _train(self):
         shutil.rmtree(self.path, ignore_errors=True)  # begun and not ended: compiled twice, it would tell no true times
         if self.side.program == "torch":
-            data = str(runtime.data_root() / "cifar-10-batches-bin")
+            data = str(environment.data_root() / "cifar-10-batches-bin")
             settings = json.dumps({**self.settings, "seed": self.seed})
             command = ["-m", "tests.benchmarks.kfac", data, str(self.path / "curve.json"), settings]
         else:
@@ -111,8 +112,8 @@ class Trial:
                 command += ["--set", f"{key}={json.dumps(value)}"]
         log = self.path.with_name(f"{self.path.name}.log")
         with open(log, "w") as output:
-            environment = {**os.environ, "OMP_NUM_THREADS": str(max(1, runtime.cores() // 2))}
-            process = subprocess.Popen([sys.executable, *command], env=environment, stdout=output, stderr=output)
+            variables = {**os.environ, "OMP_NUM_THREADS": str(max(1, environment.cores() // 2))}
+            process = subprocess.Popen([sys.executable, *command], env=variables, stdout=output, stderr=output)
             _, status, usage = os.wait4(process.pid, 0)
         curve = {"steps": [], "seconds": [], "accuracies": [], "compile_seconds": 0.0, "step_ms": 0.0}
         if os.waitstatus_to_exitcode(status) == 0:
@@ -175,13 +176,13 @@ def in_pairs(trials):
 @click.option("--seeds", default=3, show_default=True, type=click.IntRange(1))
 def main(out, names, seeds):
     """Train what is missing under OUT, print the comparisons and write them to results/advantage.json."""
-    data = cifar10_files.check(runtime.data_root() / "cifar-10-batches-bin")
+    data = cifar10_files.check(environment.data_root() / "cifar-10-batches-bin")
     provenance = runs.provenance({"name": data.name, "sha256": data.sha256})
     result = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     for name in names or CONTESTS:
         (out / name).mkdir(parents=True, exist_ok=True)
         result[name] = {**contest(*CONTESTS[name], out / name, seeds), "provenance": provenance}
-        runs.write_whole(RESULT, json.dumps(result, indent=1) + "\n")
+        atomic_write(RESULT, json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

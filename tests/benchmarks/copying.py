@@ -27,8 +27,8 @@ SERVERS = Path(__file__).parents[1] / "cloud"
 
 
 def labkit_copy(way, folder, bucket):
-    from labkit.cloud.copying import copy
-    from labkit.cloud.store import Store
+    from labkit.obs.copying import copy
+    from labkit.obs.store import Store
 
     store = Store.connect()
     ends = (folder, f"s3://{bucket}") if way == "up" else (f"s3://{bucket}", folder)
@@ -75,7 +75,7 @@ def s5cmd_copy(way, folder, bucket):
 
 PEERS = {  # function, package, and the checksums that it compares, or has the server compare, on this server
     "boto3's transfer manager": (boto3_copy, "boto3", {"up": "CRC-32, SHA-256", "down": "none"}),
-    "labkit.cloud.copy": (labkit_copy, "esdk-obs-python", {"up": "MD5", "down": "MD5 or SHA-256"}),
+    "labkit.obs.copy": (labkit_copy, "esdk-obs-python", {"up": "MD5", "down": "MD5 or SHA-256"}),
     "s5cmd": (s5cmd_copy, "s5cmd", {"up": "MD5, SHA-256", "down": "none"}),
 }
 REFERENCE = "boto3's transfer manager"
@@ -142,8 +142,8 @@ def _there_and_back(peer, source, server, folder):
 
 
 def _empty(server, bucket):
-    from labkit.cloud.copying import rm
-    from labkit.cloud.store import Store
+    from labkit.obs.copying import rm
+    from labkit.obs.store import Store
 
     rm(f"s3://{bucket}", recursive=True, empty_bucket=True, store=Store.connect(server.environment))
 

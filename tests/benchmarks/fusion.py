@@ -95,17 +95,17 @@ def measure(case, fused):
 
 def run(case, fused=False, **openmp):
     """`measure` in a new process; openmp: variables such as OMP_NUM_THREADS="1"."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("OMP_")} | openmp
+    variables = {key: value for key, value in os.environ.items() if not key.startswith("OMP_")} | openmp
     command = [sys.executable, __file__, case, *(["fused"] if fused else [])]
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(command, env=environment, cwd=folder, text=True, capture_output=True, check=True)
+        done = subprocess.run(command, env=variables, cwd=folder, text=True, capture_output=True, check=True)
     return json.loads(next(line for line in done.stdout.splitlines() if line.startswith('{"mindspore')))
 
 
 def record(file):
     """Settings by turns; a row each with the median, lowest and highest of the rounds."""
     sys.path.insert(0, str(REPO))
-    from labkit import runtime
+    from labkit.system import environment
 
     settings = {
         "without": {},
@@ -126,8 +126,8 @@ def record(file):
         row = {"setting": name, "seconds": statistics.median(times), "lowest": min(times), "highest": max(times)}
         row |= {"compile": statistics.median(result["compile"] for result in results)}
         rows.append(row | {key: first[key] for key in ("value", "operators", "ms", "calls")})
-    about = {"date": datetime.now(timezone.utc).date().isoformat(), "machine": runtime.machine()}
-    about |= {"cores": runtime.cores(), "load": [round(min(loads), 1), round(max(loads), 1)]}
+    about = {"date": datetime.now(timezone.utc).date().isoformat(), "machine": environment.machine()}
+    about |= {"cores": environment.cores(), "load": [round(min(loads), 1), round(max(loads), 1)]}
     about |= {"versions": {"mindspore": found["without"][0]["mindspore"]}, "case": resnet18.__doc__, "rounds": ROUNDS}
     Path(file).write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n", encoding="utf-8")
 

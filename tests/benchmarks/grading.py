@@ -18,8 +18,8 @@ import time
 from importlib import metadata
 from pathlib import Path
 
-from labkit import runtime
 from labkit.grading import lab as labs
+from labkit.system import environment
 from tests.benchmarks import rotated
 from tests.grading import class_of
 
@@ -170,10 +170,10 @@ def _course(lab, course, source, half, seconds):
 def _start_nbgrader(what, lab, course):
     command = [sys.executable, "-m", "nbgrader", what, lab.name, f"--course={course}", "--log-level=WARN"]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # nbgrader starts `alembic`
-    threads = str(max(1, runtime.cores() // JOBS))  # as labkit's own processes have it
-    environment = {"OMP_NUM_THREADS": threads} | os.environ | {"PATH": path}
+    threads = str(max(1, environment.cores() // JOBS))  # as labkit's own processes have it
+    variables = {"OMP_NUM_THREADS": threads} | os.environ | {"PATH": path}
     with open(course / f"{what}.log", "wb") as log:
-        return subprocess.Popen(command, cwd=course, stdout=log, stderr=subprocess.STDOUT, env=environment)
+        return subprocess.Popen(command, cwd=course, stdout=log, stderr=subprocess.STDOUT, env=variables)
 
 
 def _require_done(process, course):

@@ -16,9 +16,9 @@ import torch
 from torch.nn import functional
 from tqdm import tqdm
 
-from labkit import run as runs
 from labkit.data import cifar10_files
 from labkit.data.cifar10_files import MEAN, STD
+from labkit.system.files import atomic_write
 from tests.benchmarks.torch_resnet import create_resnet
 
 DEFAULTS = {
@@ -63,7 +63,7 @@ def gradient_maker(net, settings):
 
 
 def train(folder, settings):
-    """Train by `settings` and test after every epoch; returns what labkit.compare.Curve holds.
+    """Train by `settings` and test after every epoch; returns what labkit.training.compare.Curve holds.
 
     Seconds are those of training steps, without reading and augmenting images: of the processor, so that other work
     beside the trainings, which have a core each, counts little.
@@ -124,4 +124,4 @@ if __name__ == "__main__":
     folder, out, given = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
     curve = train(folder, DEFAULTS | given)
     out.parent.mkdir(parents=True, exist_ok=True)
-    runs.write_whole(out, json.dumps(curve) + "\n")
+    atomic_write(out, json.dumps(curve) + "\n")

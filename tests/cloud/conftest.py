@@ -14,10 +14,10 @@ from moto_server import Moto
 from proxy import FaultProxy
 from swift import Swift, environment
 
-from labkit.cloud import store as store_module
-from labkit.cloud import transfers
-from labkit.cloud.store import Store
-from labkit.runtime import REPO
+from labkit.obs import store as store_module
+from labkit.obs import transfers
+from labkit.obs.store import Store
+from labkit.system.environment import REPO
 
 
 @pytest.fixture(scope="session")

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from swift import environment
 
-from labkit.runtime import die_with_parent
+from labkit.system.interrupts import die_with_parent
 
 PART = 2 << 20  # the least that the server takes: swift.py
 BIG = random.Random(0).randbytes(2 * PART + 12345)  # three parts
 LARGE = random.Random(1).randbytes(7 * PART + 12345)  # eight parts
 FORKS = multiprocessing.get_context("forkserver")  # of a process that has imported the SDK, which takes a second
-FORKS.set_forkserver_preload(["obs", "labkit.cloud"])
+FORKS.set_forkserver_preload(["obs", "labkit.obs"])
 SHA = "0123456789abcdef" * 4
 TEXT = b"one two three four five"
 BLOCK = bytes(range(256)) * (2 << 12)  # PART bytes
@@ -84,7 +84,7 @@ def start_copy(known, part, *ends):
 
 
 def _copy(known, part, *ends):
-    from labkit.cloud import copy, store, transfers
+    from labkit.obs import copy, store, transfers
 
     os.environ.update(known)
     transfers.PART, store.LONGEST_WAIT = part, 0.05

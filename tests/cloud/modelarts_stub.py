@@ -39,7 +39,7 @@ class Stub:
 
 
 def refusal(method, path, headers, body):
-    """Why the signature is no good, or None. Written from the gateway's guide, not from labkit.cloud.signing."""
+    """Why the signature is no good, or None. Written from the gateway's guide, not from labkit.modelarts.signing."""
     kind, _, rest = headers.get("Authorization", "").partition(" ")
     given = dict(word.strip().split("=", 1) for word in rest.split(",") if "=" in word)
     if kind != "SDK-HMAC-SHA256" or given.get("Access") != ACCESS:

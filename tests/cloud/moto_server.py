@@ -8,7 +8,9 @@ from pathlib import Path
 
 import servers
 
-from labkit.runtime import REPO, LabkitError, die_with_parent
+from labkit.system.environment import REPO
+from labkit.system.errors import LabkitError
+from labkit.system.interrupts import die_with_parent
 
 # moto[server] would bring what 200 other services need.
 PACKAGES = ("moto[s3]==5.2.5", "flask==3.1.3", "flask-cors==6.0.5")
@@ -39,7 +41,7 @@ class Moto:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What labkit.cloud.store.Store.connect reads."""
+        """What labkit.obs.store.Store.connect reads."""
         return {"OBS_ENDPOINT": self.url, "OBS_ACCESS_KEY_ID": "any", "OBS_SECRET_ACCESS_KEY": "any"}
 
     def new_bucket(self) -> str:

@@ -10,7 +10,7 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
-from labkit.runtime import LabkitError
+from labkit.system.errors import LabkitError
 
 CONSTRAINTS = Path(__file__).with_name("constraints.txt")
 

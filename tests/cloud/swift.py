@@ -22,7 +22,9 @@ from urllib.request import urlopen
 
 import servers
 
-from labkit.runtime import REPO, LabkitError, die_with_parent
+from labkit.system.environment import REPO
+from labkit.system.errors import LabkitError
+from labkit.system.interrupts import die_with_parent
 
 PACKAGES = ("swift==2.38.3", "setuptools==65.5.0")
 HOME = REPO / "_build" / "swift"
@@ -113,7 +115,7 @@ class Swift:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What labkit.cloud.store.Store.connect reads."""
+        """What labkit.obs.store.Store.connect reads."""
         return environment(self.url)
 
     def new_bucket(self) -> str:
@@ -209,7 +211,7 @@ class Swift:
 
 
 def environment(url) -> dict[str, str]:
-    """What labkit.cloud.store.Store.connect reads, for Swift behind this URL."""
+    """What labkit.obs.store.Store.connect reads, for Swift behind this URL."""
     return {"OBS_ENDPOINT": url, "OBS_ACCESS_KEY_ID": ACCESS_KEY, "OBS_SECRET_ACCESS_KEY": SECRET_KEY}
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from labkit.cloud import access
-from labkit.cloud.modelarts import Client
-from labkit.cloud.place import CloudError
-from labkit.cloud.store import Store
+from labkit.modelarts.client import Client
+from labkit.obs import access
+from labkit.obs.place import CloudError
+from labkit.obs.store import Store
 
 OWN = {"OBS_ACCESS_KEY_ID": "o", "OBS_SECRET_ACCESS_KEY": "p", "OBS_SECURITY_TOKEN": "t"}
 

@@ -16,10 +16,11 @@ import pytest
 from click.testing import CliRunner
 from waiting import wait_until
 
-from labkit import run as runs
 from labkit.cli import main
-from labkit.cloud import copying, submission
-from labkit.runtime import REPO
+from labkit.modelarts import submission
+from labkit.obs import copying
+from labkit.system.environment import REPO
+from labkit.training import runs
 
 KEYS = {"OBS_ACCESS_KEY_ID": stubs.ACCESS, "OBS_SECRET_ACCESS_KEY": stubs.SECRET}
 NAMES = ("OBS_ACCESS_KEY_ID", "OBS_SECRET_ACCESS_KEY", "ACCESS_KEY_ID", "HUAWEICLOUD_SDK_AK", "HUAWEICLOUD_SDK_SK",
@@ -186,7 +187,7 @@ def test_keys_by_the_names_of_the_sdk(stub, monkeypatch):
 
 def test_help_is_quick(repo_root):
     """Neither MindSpore nor the SDK nor what asks ModelArts is imported for it."""
-    heavy = "{'mindspore', 'numpy', 'obs', 'requests', 'labkit.cloud.modelarts'}"
+    heavy = "{'mindspore', 'numpy', 'obs', 'requests', 'labkit.modelarts.client'}"
     code = f"import sys, labkit.cli; assert not {heavy} & sys.modules.keys(), {heavy} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -229,7 +230,7 @@ def test_submit(account, stub):
     body = stub.asked[-1][1]
     assert stub.operations()[-1] == "POST training-jobs" and body["metadata"]["name"] == "mine"
     code = "obs:/" + body["algorithm"]["code_dir"]
-    assert {"train.py", "recipe.yaml", "labkit/jobs.py"} <= {item.name for item in copying.ls(code)}
+    assert {"train.py", "recipe.yaml", "labkit/modelarts/start_files.py"} <= {item.name for item in copying.ls(code)}
     data = "obs:/" + body["algorithm"]["inputs"][0]["remote"]["obs"]["obs_url"]
     assert copying.verify(os.environ["LABKIT_DATA"] + "/sample/cifar-10-batches-bin", data) == []
     again = submit(account, "--name", "mine")

@@ -12,8 +12,8 @@ from proxy import ERROR, busy
 from swift import SECRET_KEY
 
 from labkit.cli import main
-from labkit.cloud import access
-from labkit.cloud import store as store_module
+from labkit.obs import access
+from labkit.obs import store as store_module
 
 TREE = {"a.txt": b"a", "empty": b"", "deep/b.bin": bytes(range(256)), "ä ö/日本 &<>.txt": b"unicode"}
 TOTAL = sum(map(len, TREE.values()))
@@ -242,7 +242,7 @@ def test_ls_of_a_folder_is_quick(source):
     code += "; from labkit.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code, "obs", "ls", source], capture_output=True, text=True)
     assert done.returncode == 0 and "a.txt" in done.stdout
-    assert "labkit.cloud.copying" in done.stderr.split()
+    assert "labkit.obs.copying" in done.stderr.split()
     assert not {"obs", "Crypto", "requests", "mindspore", "numpy", "pydantic"} & set(done.stderr.split())
 
 

@@ -17,7 +17,7 @@ from copies import content_of, open_uploads
 from swift import environment
 from waiting import wait_until
 
-from labkit.runtime import die_with_parent
+from labkit.system.interrupts import die_with_parent
 
 LABKIT = [sys.executable, "-c", "from labkit.cli import main; main(prog_name='labkit')", "obs"]
 PART = 8 << 20  # what the command sends at once

@@ -15,10 +15,10 @@ from copies import BIG, TREE, content_of, contents, make, notes, open_uploads, p
 from proxy import ERROR
 from waiting import wait_until
 
-from labkit.cloud import CloudError, CopyError, RemoveError, copy, copy_parallel, exists, ls, rm, stat, verify
-from labkit.cloud import notes as records
-from labkit.cloud.notes import held
-from labkit.cloud.transfers import LIKELY_PARTS
+from labkit.obs import CloudError, CopyError, RemoveError, copy, copy_parallel, exists, ls, rm, stat, verify
+from labkit.obs import upload_record as records
+from labkit.obs.transfers import LIKELY_PARTS
+from labkit.obs.upload_record import held
 
 pytestmark = pytest.mark.usefixtures("direct")
 
@@ -85,7 +85,7 @@ def test_local_to_local(tmp_path):
 
 def test_what_a_killed_local_copy_left_is_used_up(tmp_path):
     source, target = make(tmp_path / "source", {"a": b"1"}), tmp_path / "target"
-    script = "import os, sys; from labkit.cloud import copying as c; c.os.replace = lambda *_: os.kill(os.getpid(), 9)"
+    script = "import os, sys; from labkit.obs import copying as c; c.os.replace = lambda *_: os.kill(os.getpid(), 9)"
     subprocess.run([sys.executable, "-c", f"{script}; c.copy(*sys.argv[1:])", source, target])
     assert len(list(target.iterdir())) == 1 and not (target / "a").exists()
     copy(source, target)

@@ -12,10 +12,10 @@ from copies import BIG, LARGE, PART, content_of, contents, make, notes, open_upl
 from proxy import ERROR, HTML, FaultProxy, busy
 from swift import environment
 
-from labkit.cloud.copying import CopyError, copy, rm, stat, verify
-from labkit.cloud.notes import short
-from labkit.cloud.place import CloudError
-from labkit.cloud.store import Store
+from labkit.obs.copying import CopyError, copy, rm, stat, verify
+from labkit.obs.place import CloudError
+from labkit.obs.store import Store
+from labkit.obs.upload_record import short
 
 pytestmark = pytest.mark.usefixtures("direct")
 

@@ -13,12 +13,11 @@ from proxy import ERROR, FaultProxy
 from swift import environment
 from waiting import wait_until
 
-from labkit import runtime
-from labkit.cloud import transfers
-from labkit.cloud.copying import copy, stat
-from labkit.cloud.once import _lock_file, copy_once_per_node
-from labkit.cloud.place import CloudError
-from labkit.cloud.store import Store
+from labkit.modelarts.node_lock import _lock_file, copy_once_per_node
+from labkit.obs import transfers
+from labkit.obs.copying import copy, stat
+from labkit.obs.place import CloudError
+from labkit.obs.store import Store
 
 pytestmark = pytest.mark.usefixtures("direct")
 
@@ -32,8 +31,8 @@ def through(proxy):
 MEMORY = """
 import sys
 from pathlib import Path
-from labkit.cloud import transfers
-from labkit.cloud.copying import copy
+from labkit.obs import transfers
+from labkit.obs.copying import copy
 assert transfers.PART >= 5 << 20  # S3 takes no smaller ones
 copy(*sys.argv[1:])
 print(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
@@ -161,15 +160,15 @@ def test_what_was_kept_of_a_download_was_damaged(direct, through, proxy, bucket,
 ONE_OF_EIGHT = f"""
 import os, sys
 from pathlib import Path
-from labkit import runtime
-from labkit.cloud import store, transfers
-from labkit.cloud.once import copy_once_per_node
+from labkit.system.files import lock
+from labkit.obs import store, transfers
+from labkit.modelarts.node_lock import copy_once_per_node
 transfers.PART, store.LONGEST_WAIT = {PART}, 0.05
 src, dst, marks = sys.argv[1:]
-def lock(handle, lock=runtime.lock):
+def lock(handle, lock=lock):
     Path(marks, f"waits-{{os.getpid()}}").touch()
     return lock(handle)
-runtime.lock = lock
+lock = lock
 copying = lambda done, total: Path(marks, str(os.getpid())).touch()
 try:
     print(copy_once_per_node(src, dst, jobs=1, progress=copying))
@@ -188,7 +187,7 @@ def eight(proxy, tmp_path, monkeypatch):
 
     def begin(source, target):
         with open(_lock_file(source, target), "a") as lock:
-            assert runtime.lock(lock.fileno())
+            assert lock(lock.fileno())
             children.extend(start(ONE_OF_EIGHT, proxy, source, target, tmp_path / "marks") for _ in range(8))
             while len(list((tmp_path / "marks").glob("waits-*"))) < 8:
                 assert all(child.poll() is None for child in children)
@@ -249,6 +248,6 @@ def test_a_stale_outcome_does_not_matter(bucket, tmp_path, monkeypatch):
     make(source, {"a": b"1"})
     assert copy_once_per_node(source, target).copied == 1
     with open(_lock_file(source, target)) as lock:
-        assert runtime.lock(lock.fileno())
+        assert lock(lock.fileno())
         with pytest.raises(CloudError, match="in 0.1 s"):
             copy_once_per_node(source, target, timeout=0.1)

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from labkit import run as runs
-from labkit.cloud import submission
-from labkit.runtime import REPO
+from labkit.modelarts import submission
+from labkit.system.environment import REPO
+from labkit.training import runs
 
 SETTINGS = ("max_steps=4", "network.name=resnet8")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from labkit.cloud.job import read_job
-from labkit.cloud.place import CloudError
+from labkit.modelarts.job import read_job
+from labkit.obs.place import CloudError
 
 VENDOR = json.loads(Path(__file__).with_name("vendor.json").read_text(encoding="utf-8"))
 JOB = {

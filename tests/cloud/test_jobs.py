@@ -13,13 +13,15 @@ import pytest
 from swift import environment as swift_environment
 from waiting import wait_until
 
-from labkit import jobs, launch, recipe
-from labkit import run as runs
-from labkit.cloud import carrying
-from labkit.cloud.place import CloudError
-from labkit.jobs import JobContext
-from labkit.launch import Hosts
-from labkit.runtime import REPO, LabkitError
+from labkit.launch import msrun
+from labkit.launch.msrun import Hosts
+from labkit.modelarts import job_io, start_files
+from labkit.modelarts.start_files import JobContext
+from labkit.obs.place import CloudError
+from labkit.system.environment import REPO
+from labkit.system.errors import LabkitError
+from labkit.system.files import atomic_write
+from labkit.training import recipes, runs
 
 JOB = {"MA_JOB_DIR": "/home/ma-user/modelarts/user-job-dir"}
 CARD = {"RANK_TABLE_FILE": "/table.json", "RANK_ID": "3", "RANK_SIZE": "8", "ASCEND_DEVICE_ID": "3"}
@@ -74,7 +76,7 @@ def environment(monkeypatch):
 ])  # fmt: skip
 def test_context(environment, values, urls, expected):
     environment(values)
-    assert jobs.context(*urls) == expected
+    assert start_files.context(*urls) == expected
 
 
 @pytest.mark.parametrize("values, leads_host, leads", [
@@ -85,7 +87,7 @@ def test_context(environment, values, urls, expected):
 def test_who_copies(environment, values, leads_host, leads):
     """One process of each machine fetches, one of all sends."""
     environment(values)
-    here = jobs.context(*PATHS)
+    here = start_files.context(*PATHS)
     assert (here.leads_host, here.leads) == (leads_host, leads)
 
 
@@ -98,7 +100,7 @@ def test_who_copies(environment, values, leads_host, leads):
 def test_no_context(environment, values, says):
     environment(values)
     with pytest.raises(LabkitError, match=says):
-        jobs.context(*PATHS)
+        start_files.context(*PATHS)
 
 
 # -- What is started for the cards of a custom image -----------------------------------------------------
@@ -106,24 +108,24 @@ def test_no_context(environment, values, says):
 
 def test_command_line_of_msrun_on_several_hosts():
     """As ModelArts' guide to custom images has it, for the second of four machines with eight cards each."""
-    command = launch._msrun(["train.py", "--x", "1"], 8, 12345, "/logs", Hosts(4, 1, "first.job"))
+    command = msrun._msrun(["train.py", "--x", "1"], 8, 12345, "/logs", Hosts(4, 1, "first.job"))
     assert {
         "--worker_num=32", "--local_worker_num=8", "--master_addr=first.job", "--master_port=8118", "--node_rank=1",
         "--log_dir=/logs", "--join=True", "--cluster_time_out=7200",
     } <= set(command)  # fmt: skip
     assert command[-3:] == ("train.py", "--x", "1")
-    alone = launch._msrun(["train.py"], 8, 12345, "/logs")
+    alone = msrun._msrun(["train.py"], 8, 12345, "/logs")
     assert {"--worker_num=8", "--local_worker_num=8", "--master_port=12345"} <= set(alone)
     assert not [word for word in alone if word.startswith(("--master_addr", "--node_rank", "--cluster_time_out"))]
 
 
 PRINT = """
 import json, os, sys
-from labkit import jobs
-here = jobs.context(*sys.argv[1:])
+from labkit.modelarts import start_files
+here = start_files.context(*sys.argv[1:])
 names = ("RANK_ID", "RANK_SIZE", "DEVICE_ID")
 if here.start == "image":
-    jobs.launch([*sys.argv], here.cards, sys.argv[1], hosts=here.hosts)
+    start_files.launch([*sys.argv], here.cards, sys.argv[1], hosts=here.hosts)
 elif here.start != "scheduler":
     print(json.dumps({"start": here.start, "hosts": here.hosts, **{n: os.environ.get(n) for n in names}}))
 """
@@ -141,14 +143,14 @@ def test_a_custom_image_starts_msrun_once(environment, tmp_path):
         assert printed == {"start": "msrun", "hosts": None, "RANK_ID": rank, "RANK_SIZE": "2", "DEVICE_ID": rank}
 
 
-@pytest.mark.parametrize("error, status", [(LabkitError("x"), 1), (launch.LaunchError("x", 3), 3),
-                                           (launch.LaunchError("x", -9), 137)])  # fmt: skip
+@pytest.mark.parametrize("error, status", [(LabkitError("x"), 1), (msrun.LaunchError("x", 3), 3),
+                                           (msrun.LaunchError("x", -9), 137)])  # fmt: skip
 def test_a_start_file_passes_the_status_on(error, status, capsys):
     def main():
         raise error
 
     with pytest.raises(SystemExit) as ended:
-        jobs.start(main)
+        start_files.start(main)
     assert (ended.value.code, capsys.readouterr().err) == (status, "Error: x\n")
 
 
@@ -182,7 +184,7 @@ def test_urls_that_are_not_read(run_file, name, arguments):
 @pytest.fixture
 def carried(tmp_path, monkeypatch):
     """A URL for a Run, in a folder of its own; what is cached is below tmp_path as well."""
-    monkeypatch.setattr(carrying, "FAST_DISK", tmp_path)
+    monkeypatch.setattr(job_io, "FAST_DISK", tmp_path)
     return f"file://{tmp_path}/bucket/run"
 
 
@@ -190,17 +192,17 @@ def write_run(folder, steps, complete=False):
     """A Run that looks like one."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "checkpoints").mkdir(exist_ok=True)
-    asked = recipe.load(recipe.find("cifar10"), "sample")
-    runs.write_whole(folder / "recipe.yaml", asked.dump())
+    asked = recipes.load(recipes.find("cifar10"), "sample")
+    atomic_write(folder / "recipe.yaml", asked.dump())
     (folder / "history.jsonl").write_text("".join(json.dumps({"step": n + 1}) + "\n" for n in range(steps)))
-    runs.write_whole(folder / "checkpoints" / "latest.ckpt", str(steps))
+    atomic_write(folder / "checkpoints" / "latest.ckpt", str(steps))
     (folder / "checkpoints" / "part.ckpt").write_text("half")
     if complete:
         (folder / "summary.json").write_text("{}")
 
 
 def there(url):
-    place = carrying.parse(url).path
+    place = job_io.parse(url).path
     return {file.relative_to(place).as_posix(): file.read_text() for file in place.rglob("*") if file.is_file()}
 
 
@@ -209,7 +211,7 @@ def left(tmp_path):
 
 
 def test_a_run_goes_back_in_the_end(carried, tmp_path):
-    with carrying.run_folder(carried, True, True) as folder:
+    with job_io.run_folder(carried, True, True) as folder:
         assert not folder.exists()
         write_run(folder, 3, complete=True)  # with a part.ckpt
         (folder / "checkpoints" / "depart.ckpt").write_text("whole")
@@ -221,7 +223,7 @@ def test_a_run_goes_back_in_the_end(carried, tmp_path):
 
 @pytest.mark.parametrize("error", [ArithmeticError("planted"), KeyboardInterrupt(), SystemExit(3)])
 def test_a_run_goes_back_when_the_training_ends_otherwise(carried, tmp_path, error):
-    with pytest.raises(type(error)), carrying.run_folder(carried, True, True) as folder:
+    with pytest.raises(type(error)), job_io.run_folder(carried, True, True) as folder:
         write_run(folder, 2)
         raise error
     assert there(carried)["checkpoints/latest.ckpt"] == "2" and left(tmp_path) == []
@@ -229,7 +231,7 @@ def test_a_run_goes_back_when_the_training_ends_otherwise(carried, tmp_path, err
 
 def test_an_unfinished_run_is_fetched_first(carried, tmp_path):
     write_run(tmp_path / "bucket" / "run", 2)
-    with carrying.run_folder(carried, True, True) as folder:
+    with job_io.run_folder(carried, True, True) as folder:
         assert len(runs.open_run(folder).steps()) == 2 and runs.open_run(folder).checkpoint.read_text() == "2"
         write_run(folder, 4, complete=True)
     assert there(carried)["checkpoints/latest.ckpt"] == "4"
@@ -238,47 +240,47 @@ def test_an_unfinished_run_is_fetched_first(carried, tmp_path):
 def test_a_complete_run_stays_as_it_is(carried, tmp_path):
     write_run(tmp_path / "bucket" / "run", 4, complete=True)
     before = there(carried)
-    with carrying.run_folder(carried, True, True) as folder:
+    with job_io.run_folder(carried, True, True) as folder:
         runs.relocate(runs.open_run(folder), "/elsewhere")  # where the start file has the data
     assert there(carried) == before and left(tmp_path) == []
 
 
 def test_a_training_without_a_run(carried, tmp_path):
     """It failed before it made one: that error is the one to see."""
-    with pytest.raises(ArithmeticError), carrying.run_folder(carried, True, True):
+    with pytest.raises(ArithmeticError), job_io.run_folder(carried, True, True):
         raise ArithmeticError("planted")
     assert not (tmp_path / "bucket").exists()
 
 
 def test_another_process_copies_nothing(carried, tmp_path):
-    with carrying.run_folder(carried, False, False) as folder:
+    with job_io.run_folder(carried, False, False) as folder:
         write_run(folder, 1)
     assert not (tmp_path / "bucket").exists() and folder.exists()
 
 
 def test_what_a_killed_start_left_is_kept(carried, tmp_path, capsys):
     """There it may have had more than it copied."""
-    with carrying.run_folder(carried, False, False) as folder:
+    with job_io.run_folder(carried, False, False) as folder:
         write_run(folder, 7)
     write_run(tmp_path / "bucket" / "run", 2)
-    with carrying.run_folder(carried, True, False) as again:
+    with job_io.run_folder(carried, True, False) as again:
         assert again == folder and len(runs.open_run(again).steps()) == 2
     assert len(runs.open_run(folder.with_name(f"{folder.name}-before")).steps()) == 7
     assert f"is kept as {folder}-before" in capsys.readouterr().out
 
 
 def test_two_trainings_of_one_run(carried):
-    with carrying.run_folder(carried, False, False) as folder:
+    with job_io.run_folder(carried, False, False) as folder:
         write_run(folder, 1)
     with runs.alone(runs.open_run(folder)), pytest.raises(CloudError, match="run: another training on this machine"):
-        carrying.run_folder(carried, True, True).__enter__()
+        job_io.run_folder(carried, True, True).__enter__()
 
 
 def test_two_trainings_of_one_run_that_begin_together(carried, tmp_path, capsys):
     """Both have looked before there was a folder; the one that is refused takes nothing of the other's away."""
-    with carrying.run_folder(carried, True, True) as folder:
+    with job_io.run_folder(carried, True, True) as folder:
         refused = pytest.raises(runs.RunError, match="another training of this Run is under way")
-        with refused, carrying.run_folder(carried, True, True) as same:
+        with refused, job_io.run_folder(carried, True, True) as same:
             assert same == folder
             write_run(folder, 1)  # by the first
             training = contextlib.ExitStack()
@@ -298,7 +300,7 @@ def test_a_run_that_cannot_go_back_stays(carried, tmp_path, fails, capsys):
     """A file is in the way; the training's own error, if there is one, is the one that is raised."""
     (tmp_path / "bucket").write_text("in the way")
     error = ArithmeticError if fails else CloudError
-    with pytest.raises(error) as caught, carrying.run_folder(carried, False, True) as folder:
+    with pytest.raises(error) as caught, job_io.run_folder(carried, False, True) as folder:
         write_run(folder, 5)
         if fails:
             raise ArithmeticError("planted")
@@ -310,37 +312,38 @@ def test_a_checkpoint_that_cannot_go_back(tmp_path, monkeypatch, swift, proxy, b
     """Then the Run at the URL is not complete, and the next start goes on from the checkpoint that is there."""
     for name, value in swift_environment(proxy.url).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(carrying, "FAST_DISK", tmp_path)
+    monkeypatch.setattr(job_io, "FAST_DISK", tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     url = f"obs://{bucket}/run"
-    with carrying.run_folder(url, True, True) as folder:
+    with job_io.run_folder(url, True, True) as folder:
         write_run(folder, 2)
     proxy.plant(method="PUT", path="latest.ckpt", times=99, answer=(403, b"", {}))
     refused = pytest.raises(CloudError, match="latest.ckpt: .*status 403.*the Run stays in ")
-    with refused, carrying.run_folder(url, True, True) as folder:
+    with refused, job_io.run_folder(url, True, True) as folder:
         write_run(folder, 4, complete=True)
     proxy.clear()
-    with carrying.run_folder(url, True, True) as folder:
+    with job_io.run_folder(url, True, True) as folder:
         again = runs.open_run(folder)
         assert not again.complete and again.checkpoint.read_text() == "2" and len(again.steps()) == 4
         write_run(folder, 5, complete=True)
-    with carrying.run_folder(url, True, False) as folder:
+    with job_io.run_folder(url, True, False) as folder:
         assert runs.open_run(folder).complete and runs.open_run(folder).checkpoint.read_text() == "5"
 
 
 SAVES = """
 import sys
-from labkit import jobs, runtime
-from labkit.cloud import carrying
-with runtime.stopped_once(), carrying.run_folder(sys.argv[1], True, True) as folder:
+from labkit.modelarts import start_files
+from labkit.system import interrupts
+from labkit.modelarts import job_io
+with interrupts.stopped_once(), job_io.run_folder(sys.argv[1], True, True) as folder:
     folder.mkdir(parents=True)
     (folder / "recipe.yaml").write_text("lab: x")
-    copy_runs = carrying.copy_runs
+    copy_runs = job_io.copy_runs
     def slowly(*arguments):
         print("saving", flush=True)
         sys.stdin.readline()
         return copy_runs(*arguments)
-    carrying.copy_runs = slowly
+    job_io.copy_runs = slowly
     print("ready", flush=True)
     sys.stdin.readline()
 """
@@ -369,7 +372,7 @@ def hears_ctrl_c():
 
 def test_a_checkpoint_goes_back_at_once(carried, tmp_path, monkeypatch):
     """So a machine that is lost loses little. The history is as long as the checkpoint says, or longer."""
-    monkeypatch.setattr(carrying, "PERIOD", 0.02)
+    monkeypatch.setattr(job_io, "PERIOD", 0.02)
 
     def sent(name):  # once there, a file is replaced as a whole
         file = tmp_path / "bucket/run" / name
@@ -378,7 +381,7 @@ def test_a_checkpoint_goes_back_at_once(carried, tmp_path, monkeypatch):
     def all_sent(steps):
         return sent("checkpoints/latest.ckpt") == str(steps) and sent("history.jsonl").count("\n") == steps
 
-    with carrying.run_folder(carried, True, True) as folder:
+    with job_io.run_folder(carried, True, True) as folder:
         for steps in (1, 2):
             write_run(folder, steps)
             wait_until(partial(all_sent, steps))
@@ -393,20 +396,20 @@ def test_data_is_copied_once(carried, tmp_path, capsys):
     source = tmp_path / "bucket" / "data"
     (source / "train").mkdir(parents=True)
     (source / "train" / "a.bin").write_text("a")
-    folder = carrying.data_folder(f"file://{source}")
+    folder = job_io.data_folder(f"file://{source}")
     assert (folder / "train" / "a.bin").read_text() == "a" and "1 files, copied to" in capsys.readouterr().out
     (folder / ".labkit-scan.json").write_text("{}")  # what labkit has found of the images
-    assert carrying.data_folder(f"file://{source}/") == folder and capsys.readouterr().out == ""
+    assert job_io.data_folder(f"file://{source}/") == folder and capsys.readouterr().out == ""
     (source / "train" / "a.bin").rename(source / "b.bin")
     with pytest.raises(CloudError, match=r"has train/a.bin, which file://\S+ has not any more: remove the folder"):
-        carrying.data_folder(f"file://{source}")
+        job_io.data_folder(f"file://{source}")
     shutil.rmtree(source)
     with pytest.raises(CloudError, match="there is no such file or folder"):
-        carrying.data_folder(f"file://{source}")
+        job_io.data_folder(f"file://{source}")
 
 
 def test_a_cache_of_somebody_else(carried, tmp_path):
     (tmp_path / "elsewhere").mkdir()
-    (tmp_path / f"labkit-{carrying.os.getuid()}").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / f"labkit-{job_io.os.getuid()}").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(CloudError, match="belongs to another user"):
-        carrying.data_folder("file:///data")
+        job_io.data_folder("file:///data")

@@ -6,10 +6,10 @@ import pytest
 from copies import content_of, contents, make, open_uploads, put
 from proxy import FaultProxy
 
-from labkit.cloud import transfers
-from labkit.cloud.copying import copy, ls, rm, verify
-from labkit.cloud.place import CloudError
-from labkit.cloud.store import Store
+from labkit.obs import transfers
+from labkit.obs.copying import copy, ls, rm, verify
+from labkit.obs.place import CloudError
+from labkit.obs.store import Store
 
 
 @pytest.fixture(autouse=True)

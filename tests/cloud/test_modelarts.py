@@ -6,10 +6,10 @@ import time
 import modelarts_stub as stubs
 import pytest
 
-from labkit.cloud import modelarts
-from labkit.cloud.job import JobSpec
-from labkit.cloud.modelarts import Busy, Client
-from labkit.cloud.place import CloudError
+from labkit.modelarts import client
+from labkit.modelarts.client import Busy, Client
+from labkit.modelarts.job import JobSpec
+from labkit.obs.place import CloudError
 
 SPEC = JobSpec(
     name="cifar10-1", bucket="obs://my-bucket", code="code", boot_file="train.py", flavor="modelarts.npu.1",
@@ -30,12 +30,12 @@ def stub():
         yield stub
 
 
-def client(stub, **options):
+def connect(stub, **options):
     return Client(stub.url, stubs.PROJECT, KEYS, **{"deadline": 2, "timeout": 5, "settle": 0.5, **options})
 
 
 def test_a_job_from_creation_to_its_end(stub):
-    asked = client(stub)
+    asked = connect(stub)
     job = asked.create(SPEC)
     assert (job.id, job.name, job.phase, job.tasks) == ("job-1", "cifar10-1", "Creating", ("worker-0",))
     assert not job.ended
@@ -46,9 +46,9 @@ def test_a_job_from_creation_to_its_end(stub):
     assert [one.id for one in asked.jobs()] == ["job-1"] == [one.id for one in asked.find("cifar10-1")]
 
 
-@pytest.mark.parametrize("phase", modelarts.PHASES)
+@pytest.mark.parametrize("phase", client.PHASES)
 def test_phases(stub, phase):
-    asked = client(stub)
+    asked = connect(stub)
     asked.create(SPEC)
     stub.jobs["job-1"]["status"]["phase"] = phase
     assert asked.show("job-1").phase == phase
@@ -56,14 +56,14 @@ def test_phases(stub, phase):
 
 
 def test_a_phase_of_the_future_is_told_as_it_is(stub):
-    asked = client(stub)
+    asked = connect(stub)
     asked.create(SPEC)
     stub.jobs["job-1"]["status"] = {"phase": "Hibernating"}
     assert asked.show("job-1").phase == "Hibernating" and not asked.show("job-1").ended
 
 
 def test_find_is_exact_and_jobs_are_the_newest_first(stub):
-    asked = client(stub)
+    asked = connect(stub)
     for name in ("a", "a-1", "b"):
         asked.create(SPEC.model_copy(update={"name": name}))
     assert [job.name for job in asked.jobs()] == ["b", "a-1", "a"]
@@ -72,12 +72,12 @@ def test_find_is_exact_and_jobs_are_the_newest_first(stub):
 
 
 def test_find_looks_behind_the_first_page(stub):
-    asked = client(stub)
+    asked = connect(stub)
     asked.create(SPEC)
-    for number in range(modelarts.PAGE):
+    for number in range(client.PAGE):
         metadata = {"id": f"newer-{number}", "name": f"cifar10-1-{number}"}
         stub.jobs[f"newer-{number}"] = {"metadata": metadata, "status": {"phase": "Completed"}}
-    assert len(asked.jobs("cifar10-1")) == modelarts.PAGE
+    assert len(asked.jobs("cifar10-1")) == client.PAGE
     assert [job.id for job in asked.find("cifar10-1")] == ["job-1"]
 
 
@@ -89,22 +89,22 @@ def add(jobs, *ids):
 
 def test_find_on_a_server_that_knows_no_offset(stub):
     """It shows the same page for ever."""
-    add(stub.jobs, *map(str, range(2 * modelarts.PAGE)))
+    add(stub.jobs, *map(str, range(2 * client.PAGE)))
     stub.offsets = False
-    assert len(client(stub).find(SPEC.name)) == modelarts.PAGE and stub.operations() == [SEARCH] * 2
+    assert len(connect(stub).find(SPEC.name)) == client.PAGE and stub.operations() == [SEARCH] * 2
 
 
 def test_a_job_that_is_created_between_two_pages(stub):
     """It moves the last one of the first page to the second."""
-    before = [str(number) for number in range(2 * modelarts.PAGE)]
+    before = [str(number) for number in range(2 * client.PAGE)]
     add(stub.jobs, *before)
     stub.faults[SEARCH] = [None, lambda jobs: add(jobs, "newest")]
-    found = [job.id for job in client(stub).find(SPEC.name)]
+    found = [job.id for job in connect(stub).find(SPEC.name)]
     assert sorted(found) == sorted(before) and "newest" in stub.jobs
 
 
 def test_flavors_and_engines(stub):
-    asked = client(stub)
+    asked = connect(stub)
     assert [one["flavor_id"] for one in asked.flavors()] == ["modelarts.npu.1", "modelarts.cpu.8"]
     assert [one["flavor_id"] for one in asked.flavors("Ascend")] == ["modelarts.npu.1"]
     assert asked.engines() == stubs.ENGINES
@@ -118,7 +118,7 @@ def test_flavors_and_engines(stub):
 def test_done_but_not_answered(stub, fault, hidden):
     """One job is there, and it is the one that comes back, also where searches show it late."""
     stub.faults[CREATE] = [fault]
-    asked = client(stub, timeout=0.5 if fault == "stall" else 5, settle=3)
+    asked = connect(stub, timeout=0.5 if fault == "stall" else 5, settle=3)
     stub.hidden = 1 + hidden  # the first search is the one before creation
     assert asked.create(SPEC).id == "job-1"
     assert len(stub.jobs) == 1 and stub.operations().count(CREATE) == 1
@@ -133,7 +133,7 @@ def test_perhaps_not_done(stub, fault, says):
     begun = time.monotonic()
     told = f"cifar10-1: no answer tells.*{says}.*it was not asked for again.*look"
     with pytest.raises(CloudError, match=told) as caught:
-        client(stub).create(SPEC)
+        connect(stub).create(SPEC)
     assert time.monotonic() - begun < 30 and len(str(caught.value).splitlines()) == 1
     assert stub.jobs == {} and stub.operations().count(CREATE) == 1
 
@@ -141,19 +141,19 @@ def test_perhaps_not_done(stub, fault, says):
 def test_lost_and_not_seen_in_time(stub):
     stub.faults, stub.hidden = {CREATE: ["lose"]}, 999
     with pytest.raises(CloudError, match="not asked for again; no job of this name is there yet: look before"):
-        client(stub).create(SPEC)
+        connect(stub).create(SPEC)
     assert len(stub.jobs) == 1 and stub.operations().count(CREATE) == 1
 
 
 def test_lost_and_nobody_can_look(stub):
     stub.faults = {CREATE: ["lose"], SEARCH: [(200, {"items": []})] + ["drop"] * 99}
     with pytest.raises(CloudError, match="not asked for again; nor could it be looked for .*given up after"):
-        client(stub, deadline=0.6).create(SPEC)
+        connect(stub, deadline=0.6).create(SPEC)
     assert len(stub.jobs) == 1 and stub.operations().count(CREATE) == 1
 
 
 def test_lost_and_somebody_else_took_the_name(stub):
-    asked = client(stub)
+    asked = connect(stub)
     asked.create(SPEC)
     stub.faults, stub.hidden = {CREATE: ["lose"]}, 1
     with pytest.raises(CloudError, match="there are 2 of this name: job-2, job-1"):
@@ -161,9 +161,9 @@ def test_lost_and_somebody_else_took_the_name(stub):
 
 
 def test_a_name_that_is_taken(stub):
-    client(stub).create(SPEC)
+    connect(stub).create(SPEC)
     with pytest.raises(CloudError, match=r"cifar10-1: there is a job of this name already \(job-1, Creating\)"):
-        client(stub).create(SPEC)
+        connect(stub).create(SPEC)
     assert stub.operations().count(CREATE) == 1
 
 
@@ -171,7 +171,7 @@ def test_a_name_that_is_taken(stub):
 def test_refused(stub, status):
     stub.faults[CREATE] = [(status, {"error_code": "ModelArts.0104", "error_msg": "no\nsuch flavor"})]
     with pytest.raises(CloudError, match="no such flavor") as caught:
-        client(stub).create(SPEC)
+        connect(stub).create(SPEC)
     error = caught.value
     assert (error.status, error.code, error.request_id) == (status, "ModelArts.0104", "request-7")
     assert isinstance(error, Busy) == (status == 429)
@@ -181,7 +181,7 @@ def test_refused(stub, status):
 def test_no_search_no_creation(stub):
     stub.faults[SEARCH] = [(403, {"error_code": "ModelArts.0002"})]
     with pytest.raises(CloudError, match="Forbidden .*ModelArts.0002"):
-        client(stub).create(SPEC)
+        connect(stub).create(SPEC)
     assert stub.operations() == [SEARCH]
 
 
@@ -189,9 +189,9 @@ def test_no_search_no_creation(stub):
 
 
 def test_reads_are_repeated(stub, monkeypatch):
-    monkeypatch.setattr(modelarts, "LONGEST_WAIT", 0.1)
+    monkeypatch.setattr(client, "LONGEST_WAIT", 0.1)
     told = []
-    asked = client(stub, timeout=0.5, deadline=20, notice=told.append)
+    asked = connect(stub, timeout=0.5, deadline=20, notice=told.append)
     asked.create(SPEC)
     stub.faults["GET training-jobs/ID"] = ["drop", (503, "<html>"), "html", (429, {}), "empty", "stall"]
     assert asked.show("job-1").id == "job-1" and len(told) == 1 and told[0].endswith("; asking again, 20 s at most")
@@ -202,7 +202,7 @@ def test_reads_end_at_the_deadline(stub):
     stub.faults["GET training-job-engines"] = [(503, {"error_code": "APIG.0201", "error_msg": "busy"})] * 99
     begun = time.monotonic()
     with pytest.raises(CloudError, match=r"busy; given up after \d+ tries in \d+ s \(status 503, APIG.0201") as caught:
-        client(stub, deadline=1).engines()
+        connect(stub, deadline=1).engines()
     assert time.monotonic() - begun < 10 and caught.value.status == 503
 
 
@@ -212,7 +212,7 @@ def test_an_answer_that_comes_a_byte_at_a_time(stub, status):
     stub.faults["GET training-job-engines"] = [(status, json.dumps({"items": []}) + " " * 200, True)] * 99
     begun = time.monotonic()
     with pytest.raises(CloudError, match=r"(does not end|Service Unavailable); given up after"):
-        client(stub, deadline=1).engines()
+        connect(stub, deadline=1).engines()
     assert time.monotonic() - begun < 10
 
 
@@ -220,12 +220,12 @@ def test_an_answer_that_comes_a_byte_at_a_time(stub, status):
 def test_a_refusal_is_not_repeated(stub, status):
     stub.faults["GET training-job-engines"] = [(status, {})] * 9
     with pytest.raises(CloudError) as caught:
-        client(stub).engines()
+        connect(stub).engines()
     assert caught.value.status == status and len(stub.asked) == 1
 
 
 def test_stop(stub):
-    asked = client(stub)
+    asked = connect(stub)
     asked.create(SPEC)
     stub.faults["POST training-jobs/actions"] = ["lose"]  # so the repetition is refused: it stops already
     assert asked.stop("job-1").phase == "Terminating" == asked.stop("job-1").phase
@@ -238,7 +238,7 @@ def test_stop(stub):
 
 @pytest.mark.parametrize("hostile", ["../../flavors", "a b", "a?b=c", "a/b", "é", "", "a\n"])
 def test_ids_stay_ids(stub, hostile):
-    asked = client(stub)
+    asked = connect(stub)
     for ask in (asked.show, asked.stop, asked.log, lambda task: asked.log("job-1", task)):
         with pytest.raises(CloudError, match="no id of a job"):
             ask(hostile)

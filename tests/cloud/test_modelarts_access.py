@@ -8,8 +8,8 @@ import time
 import modelarts_stub as stubs
 import pytest
 
-from labkit.cloud.modelarts import Client
-from labkit.cloud.place import CloudError
+from labkit.modelarts.client import Client
+from labkit.obs.place import CloudError
 
 KEYS = (stubs.ACCESS, stubs.SECRET, stubs.TOKEN)
 

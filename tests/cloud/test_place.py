@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from labkit.cloud.place import CloudError, Local, Remote, parse, require_no_collisions, require_safe
+from labkit.obs.place import CloudError, Local, Remote, parse, require_no_collisions, require_safe
 
 
 @pytest.mark.parametrize("text, place", [

@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 
-from labkit.cloud import copying
-from labkit.cloud.place import CloudError
-from labkit.cloud.store import Store
-from labkit.runtime import REPO
+from labkit.obs import copying
+from labkit.obs.place import CloudError
+from labkit.obs.store import Store
+from labkit.system.environment import REPO
 
 NAMES = runpy.run_path(str(REPO / "book" / "4-cloud" / "object_server.py"))
 

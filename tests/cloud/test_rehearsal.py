@@ -11,10 +11,10 @@ import pytest
 from swift import environment
 from waiting import ended, wait_until
 
-from labkit import run as runs
-from labkit import training
-from labkit.cloud import copying, rehearsal, submission
-from labkit.runtime import REPO
+from labkit.modelarts import rehearsal, submission
+from labkit.obs import copying
+from labkit.system.environment import REPO
+from labkit.training import evaluation, runs
 
 SHORT = ("--set", "network.name=resnet8", "--set", "max_steps=4")
 
@@ -233,7 +233,7 @@ def test_a_lab_with_no_other_option(submit, tmp_path):
     done = submit("cifar10", None, *SHORT, "--name", "one")
     run = completed(done, tmp_path / "work" / "runs" / "one", 4)
     assert run.processes == 1
-    assert training.evaluate(run)["accuracy"] == run.summary["accuracy"]  # its data and its checkpoint are found
+    assert evaluation.evaluate(run)["accuracy"] == run.summary["accuracy"]  # its data and its checkpoint are found
     assert "epoch 1 accuracy" in (tmp_path / "work/runs/bucket/jobs/one/log/one-worker-0.log").read_text()
     for line in ("copying data: 8 files of ", "copying code: ", "job one: Running, ", "job one: Completed, "):
         assert f"\n{line}" in f"\n{done.stderr}"

@@ -11,8 +11,8 @@ import pytest
 import swift as module
 from swift import SECRET_KEY, Swift, environment
 
-from labkit.cloud.store import Store
-from labkit.runtime import LabkitError
+from labkit.obs.store import Store
+from labkit.system.errors import LabkitError
 
 
 def test_the_proxy_changes_nothing_and_counts(proxy, bucket):

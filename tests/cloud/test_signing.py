@@ -7,7 +7,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from labkit.cloud.signing import sign
+from labkit.modelarts.signing import sign
 
 VENDOR = json.loads(Path(__file__).with_name("vendor.json").read_text(encoding="utf-8"))
 

@@ -10,9 +10,9 @@ from copies import BLOCK, SHA, TEXT, md5, open_uploads
 from proxy import ERROR, FaultProxy
 from swift import SECRET_KEY, environment
 
-from labkit.cloud import store as module
-from labkit.cloud.place import CloudError
-from labkit.cloud.store import Entry, Store
+from labkit.obs import store as module
+from labkit.obs.place import CloudError
+from labkit.obs.store import Entry, Store
 
 KEYS = [
     "a b", " x", "a+b", "a%20b", "%", "ä/ö ü.txt", "<&>\"'", "&amp;", "日本語/ファイル", "🙂", "q?x=1&y#z", "a//b",

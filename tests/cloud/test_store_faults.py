@@ -13,10 +13,10 @@ from proxy import ERROR, HTML, FaultProxy, busy
 from swift import environment
 from waiting import wait_until
 
-from labkit.cloud import sdk
-from labkit.cloud import store as module
-from labkit.cloud.place import CloudError
-from labkit.cloud.store import Entry, Store
+from labkit.obs import sdk
+from labkit.obs import store as module
+from labkit.obs.place import CloudError
+from labkit.obs.store import Entry, Store
 
 
 @pytest.fixture

@@ -7,11 +7,12 @@ import sys
 import pytest
 import yaml
 
-from labkit import recipe as recipes
-from labkit import run as runs
-from labkit.cloud import copying, submission
-from labkit.cloud.place import CloudError
-from labkit.runtime import REPO, LabkitError
+from labkit.modelarts import submission
+from labkit.obs import copying
+from labkit.obs.place import CloudError
+from labkit.system.environment import REPO
+from labkit.system.errors import LabkitError
+from labkit.training import recipes, runs
 
 
 @pytest.fixture
@@ -162,8 +163,8 @@ def test_a_start_file_that_git_does_not_track(prepare, small_lab, tmp_path):
 
 LOADED = """
 import ast, sys
-from labkit import jobs, training
-print(jobs.__file__)
+from labkit.modelarts import start_files
+print(start_files.__file__)
 for name, module in list(sys.modules.items()):
     if name.partition(".")[0] == "labkit":
         for line in ast.parse(open(module.__file__).read()).body:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from mindspore import nn
 
-from labkit import callbacks, recipe, runtime, training
+from labkit.system import device
+from labkit.training import build, callbacks, loop, recipes
 
 SETTINGS = ("data.batch_size=20", "data.flip=0.5", "epochs=2", "checkpoint_steps=3", "all_reduce_fusion=[1,3]")
 
@@ -28,7 +29,7 @@ def act(rank, step, action):
 
     def measured_then_act(self, run_context, *arguments):
         measured(self, run_context, *arguments)
-        if (runtime.ranks()[0], run_context.original_args().cur_step_num) == (rank, step):
+        if (device.ranks()[0], run_context.original_args().cur_step_num) == (rank, step):
             if action == "raise":
                 raise ArithmeticError("planted")
             os.kill(os.getpid(), signal.SIGKILL)
@@ -38,11 +39,11 @@ def act(rank, step, action):
 
 def train(out, data):
     """Train the small network into a Run, or go on with it."""
-    training.create_network = small_network
-    asked = recipe.load(recipe.find("cifar10"), "sample", (f"data.folder={data}", *SETTINGS))
-    run = training.start(Path(out), asked, ("lab", "profile", "data.folder"))
-    print(f"job of rank {runtime.ranks()[0]}", flush=True)
-    training.train(run, progress=False)
+    build.create_network = small_network
+    asked = recipes.load(recipes.find("cifar10"), "sample", (f"data.folder={data}", *SETTINGS))
+    run = loop.start(Path(out), asked, ("lab", "profile", "data.folder"))
+    print(f"job of rank {device.ranks()[0]}", flush=True)
+    loop.train(run, progress=False)
 
 
 if __name__ == "__main__":

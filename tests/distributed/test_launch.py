@@ -16,9 +16,9 @@ from contextlib import nullcontext
 import psutil
 import pytest
 
-from labkit import launch, rank_tables
-from labkit.launch import LaunchError
-from labkit.rank_tables import Card, RankTableError
+from labkit.launch import msrun, rank_tables
+from labkit.launch.msrun import LaunchError
+from labkit.launch.rank_tables import Card, RankTableError
 
 # What a started process is: its arguments and the environment that matters.
 PRINT = """
@@ -269,7 +269,7 @@ time.sleep(600)
 
 @pytest.mark.parametrize("by_msrun", [False, True])
 def test_a_killed_launch_leaves_nothing(labkit, script, write, tmp_path, by_msrun):
-    """The system tells each process that its parent is gone. Under msrun: of a worker, labkit.worker and msrun."""
+    """The system tells each process that its parent is gone. Under msrun: program, shield and msrun."""
     (tmp_path / "ready").mkdir()
     kill = script(KILLING.format(ready=str(tmp_path / "ready"), others=1 + by_msrun, between=2 if by_msrun else 0))
     cards = () if by_msrun else ("--rank-table", write(table(("10.0.0.1", [0, 1]))))
@@ -339,7 +339,7 @@ def test_a_program_of_msrun_is_run_as_python_does(script, repo_root, end, as_mod
         subprocess.run(
             [sys.executable, *worker, *(["-m", file.stem] if as_module else [file]), "-x", "--help"], cwd=file.parent,
             env=os.environ | {"PYTHONPATH": str(repo_root)}, capture_output=True, text=True,
-        ) for worker in ([], ["-m", "labkit.worker"])
+        ) for worker in ([], ["-m", "labkit.launch.shield"])
     ]  # fmt: skip
     assert done[1].stdout == done[0].stdout
     assert (done[1].returncode, done[1].stderr[-30:]) == (done[0].returncode, done[0].stderr[-30:])
@@ -419,7 +419,7 @@ def test_help_shows_both_forms(labkit):
 
 
 def test_a_port_is_held_but_can_be_listened_on():
-    with launch._free_port() as port:
+    with msrun._free_port() as port:
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
             other.bind(("127.0.0.1", port))
         with socket.socket() as scheduler:  # MindSpore's sets this option
@@ -429,7 +429,7 @@ def test_a_port_is_held_but_can_be_listened_on():
 
 
 def test_launches_at_the_same_time_get_ports_of_their_own():
-    held = [launch._free_port() for _ in range(200)]
+    held = [msrun._free_port() for _ in range(200)]
     ports = [port.__enter__() for port in held]
     for port in held:
         port.__exit__(None, None, None)
@@ -443,7 +443,7 @@ def test_a_port_that_is_taken_ends_the_launch(tmp_path, monkeypatch, labkit, rep
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        monkeypatch.setattr(launch, "_free_port", lambda: nullcontext(taken.getsockname()[1]))
+        monkeypatch.setattr(msrun, "_free_port", lambda: nullcontext(taken.getsockname()[1]))
         start = [
             repo_root / "labs" / "cifar10" / "train.py",
             "--data_url",
@@ -452,7 +452,7 @@ def test_a_port_that_is_taken_ends_the_launch(tmp_path, monkeypatch, labkit, rep
             tmp_path / "never",
         ]
         with pytest.raises(LaunchError, match="^scheduler: msrun's scheduler does not find the other processes: .*$"):
-            launch.launch(start, 2, tmp_path)
+            msrun.launch(start, 2, tmp_path)
     assert labkit.left() == []
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from labkit import runtime
-from labkit.recipe import RecipeError, find, load
-from labkit.runtime import LabkitError
+from labkit.system import device
+from labkit.system.errors import LabkitError
+from labkit.training.recipes import RecipeError, find, load
 
 
 @pytest.mark.parametrize("value", ["[]", "[160,85]", "[85,85]", "[0,85]", "[-1]", "[1.5]", "85", "true", '["85"]'])
@@ -22,12 +22,12 @@ def test_fusion_of_the_guide():
 
 def test_fusion_beyond_the_network():
     """The guide's numbers fit ResNet-50, whose 161 parameters count from 0; the next one would be too much."""
-    from labkit import training
+    from labkit.training import build
 
-    training.create_network(load(find("cifar10"), "full", ("all_reduce_fusion=[85,160]",)))
+    build.create_network(load(find("cifar10"), "full", ("all_reduce_fusion=[85,160]",)))
     too_many = load(find("cifar10"), "full", ("all_reduce_fusion=[85,161]",))
     with pytest.raises(RecipeError, match="^all_reduce_fusion: 161, but resnet50 has 161 parameters"):
-        training.create_network(too_many)
+        build.create_network(too_many)
 
 
 RANK_VARIABLES = ("RANK_ID", "RANK_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")
@@ -53,7 +53,7 @@ def environment(monkeypatch):
 )
 def test_ranks(environment, values, expected):
     environment(*values)
-    assert runtime.ranks() == expected
+    assert device.ranks() == expected
 
 
 @pytest.mark.parametrize(
@@ -62,4 +62,4 @@ def test_ranks(environment, values, expected):
 def test_ranks_that_cannot_be(environment, values):
     environment(*values)
     with pytest.raises(LabkitError, match="(RANK_SIZE|OMPI_COMM_WORLD_SIZE) is .*, but .*RANK.* is "):
-        runtime.ranks()
+        device.ranks()

@@ -10,8 +10,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 
-from labkit import run as runs
-from labkit import training
+from labkit.training import evaluation, runs
 
 SETTINGS = (
     "data.batch_size=20", "data.flip=0.5", "epochs=2", "checkpoint_steps=3", "network.name=resnet8",
@@ -69,7 +68,7 @@ def test_logs_are_in_the_run_and_nowhere_else(trained, place):
 def test_evaluation_is_that_of_the_checkpoint(trained):
     """On every test image once, by one process now and by rank 0 then."""
     run, _ = trained
-    result = training.evaluate(run)
+    result = evaluation.evaluate(run)
     assert (result["images"], result["accuracy"]) == (50, run.summary["accuracy"])
 
 

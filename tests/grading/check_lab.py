@@ -17,7 +17,7 @@ if __name__ == "__main__":  # run by its path as well
 from labkit.grading import execution
 from labkit.grading.grade import score
 from labkit.grading.lab import Lab, load
-from labkit.runtime import LabkitError
+from labkit.system.errors import LabkitError
 
 ENDS = ("crashed", "timed out")
 

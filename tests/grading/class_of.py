@@ -225,7 +225,7 @@ HARM = {
 }
 READING = """
     import os, pathlib
-    from labkit.runtime import REPO
+    from labkit.system.environment import REPO
     found = []
     for folder, names, files in os.walk(REPO):
         names[:] = [name for name in names if name != ".venv"]

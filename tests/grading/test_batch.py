@@ -24,7 +24,7 @@ from labkit.cli import main
 from labkit.grading import batch, executors, handed_in, sandbox, submissions
 from labkit.grading.batch import BatchError, grade_batch
 from labkit.grading.lab import load
-from labkit.runtime import LabkitError
+from labkit.system.errors import LabkitError
 
 TINY = Path(__file__).parent / "tiny"
 REPO = TINY.parents[2]
@@ -455,7 +455,7 @@ def test_a_notebook_that_is_never_read_is_its_learners_row(tiny, broken, tmp_pat
 
 
 def test_no_more_at_a_time_than_memory_allows(monkeypatch):
-    monkeypatch.setattr(executors.runtime, "cores", lambda: 4)
+    monkeypatch.setattr(executors.environment, "cores", lambda: 4)
     for free, jobs in ((100_000, 4), (13_000, 2), (12_000, 2), (11_999, 1), (100, 1)):
         monkeypatch.setattr(psutil, "virtual_memory", lambda free=free: argparse.Namespace(available=free * 1_000_000))
         assert executors.most_jobs(6000) == jobs
@@ -554,11 +554,11 @@ def test_what_a_killed_grading_left_is_cleared(tiny, broken, tmp_path):
 
 
 def test_two_at_once_are_refused(tiny, broken, tmp_path):
-    from labkit import runtime
+    from labkit.system.files import locked
 
     out = tmp_path / "out"
     grade_batch(tiny, broken, out)
-    with runtime.locked(out, RuntimeError()), pytest.raises(BatchError, match="another grading into it is under way"):
+    with locked(out, RuntimeError()), pytest.raises(BatchError, match="another grading into it is under way"):
         grade_batch(tiny, broken, out)
 
 

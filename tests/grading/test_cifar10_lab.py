@@ -6,15 +6,16 @@ import sys
 
 import pytest
 
-from labkit import recipe, runtime
 from labkit.grading import lab as labs
-from labkit.runtime import REPO
+from labkit.system import device
+from labkit.system.environment import REPO
+from labkit.training import recipes
 
 sys.path.insert(0, str(REPO))  # for the package tests.grading.mutants
 
 from tests.grading.mutants.cifar10 import OTHERS, SLIPS
 
-BEFORE = ("import tempfile", "chosen = recipe.load", "class Watch", "class Given", "set_context")  # for checks
+BEFORE = ("import tempfile", "chosen = recipes.load", "class Watch", "class Given", "set_context")  # for checks
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def check(lab, sample_data):
     import mindspore as ms
 
     names = {"result": {"confusion": [[9] * 10] * 10}}
-    with runtime.in_mode(ms.get_context("mode")):  # the notebook chooses one, and seeds
+    with device.in_mode(ms.get_context("mode")):  # the notebook chooses one, and seeds
         _run("\n".join(given), names)
         yield lambda task, answer: _run(f"{answer}\n{checks[task]}", dict(names))
 
@@ -76,7 +77,7 @@ def test_the_text_says_what_the_run_must_reach(lab):
 
 def test_the_recipe_does_not_fit_into_one_epoch(lab):
     """A decision is needed: with the recipe as it is, warm-up alone takes the epoch."""
-    with pytest.raises(recipe.RecipeError, match="warm-up"):
-        recipe.load(lab.folder / "recipe.yaml", lab.manifest.run.profile, ("epochs=1",))
-    solved = recipe.load(lab.folder / "recipe.yaml", lab.manifest.run.profile, tuple(lab.manifest.run.solution))
+    with pytest.raises(recipes.RecipeError, match="warm-up"):
+        recipes.load(lab.folder / "recipe.yaml", lab.manifest.run.profile, ("epochs=1",))
+    solved = recipes.load(lab.folder / "recipe.yaml", lab.manifest.run.profile, tuple(lab.manifest.run.solution))
     assert solved.epochs == 1

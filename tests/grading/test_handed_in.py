@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from labkit.grading import handed_in, lab, report, sandbox
-from labkit.runtime import LabkitError
+from labkit.system.errors import LabkitError
 
 REPO = Path(__file__).resolve().parents[2]
 TINY = Path(__file__).parent / "tiny"

@@ -9,7 +9,7 @@ import nbformat
 import pytest
 
 from labkit.grading import lab as labs
-from labkit.runtime import REPO
+from labkit.system.environment import REPO
 
 TINY = Path(__file__).parent / "tiny"
 

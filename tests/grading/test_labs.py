@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from labkit.grading.lab import load, names
-from labkit.runtime import REPO
+from labkit.system.environment import REPO
 
 sys.path.insert(0, str(REPO))  # for the package tests.grading.mutants
 

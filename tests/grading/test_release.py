@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 from nbclient import NotebookClient
 
-from labkit import runtime
 from labkit.cli import main
 from labkit.grading import handout, lab, leaks, release
 from labkit.grading.lab import LabError
+from labkit.system import environment
 
 TINY = Path(__file__).parent / "tiny"
 SOLVED = "lab-tiny.ipynb, with the solutions, cell cell-006"
@@ -105,13 +105,14 @@ def test_the_zip_is_all_that_its_notebook_needs(released, tmp_path):
     assert (place / "lab-tiny.ipynb").read_bytes() == (released / "lab-tiny.ipynb").read_bytes()
     assert {"README.md", "requirements.txt", "constraints.txt", "labkit", "data_scripts"} <= set(os.listdir(place))
     notebook = nbformat.read(place / "lab-tiny.ipynb", as_version=4)
-    notebook.cells.append(nbformat.v4.new_code_cell("import labkit.recipe\nprint(labkit.recipe.__file__)"))
+    where = "from labkit.training import recipes\nprint(recipes.__file__)"
+    notebook.cells.append(nbformat.v4.new_code_cell(where))
     readme = (place / "README.md").read_text(encoding="utf-8")
     assert "stands for `make env`" in readme and "Rename the notebook to your name or number" in readme
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    NotebookClient(notebook, resources={"metadata": {"path": str(place)}}).execute(env=environment)
+    variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    NotebookClient(notebook, resources={"metadata": {"path": str(place)}}).execute(env=variables)
     printed = [output.text.strip() for cell in notebook.cells for output in cell.get("outputs", [])]
-    assert printed == ["steps: not done yet", str(place / "labkit/recipe.py")]
+    assert printed == ["steps: not done yet", str(place / "labkit/training/recipes.py")]
 
 
 def test_the_zip_has_no_master_and_no_manifest(released):
@@ -354,8 +355,8 @@ def test_matplotlibs_list_of_fonts_is_not_left_in_the_home(tmp_path):
         "    assert len(fonts.font_list()) == 1\n"
     )
     unset = ("MPLCONFIGDIR", "XDG_CACHE_HOME")
-    environment = {key: value for key, value in os.environ.items() if key not in unset}
-    environment |= {"HOME": str(tmp_path / "home"), "PYTHONPATH": str(runtime.REPO)}
-    subprocess.run([sys.executable, "-c", program, tmp_path / "fonts"], env=environment, check=True, cwd=tmp_path)
+    variables = {key: value for key, value in os.environ.items() if key not in unset}
+    variables |= {"HOME": str(tmp_path / "home"), "PYTHONPATH": str(environment.REPO)}
+    subprocess.run([sys.executable, "-c", program, tmp_path / "fonts"], env=variables, check=True, cwd=tmp_path)
     assert [path.name for path in (tmp_path / "fonts").glob("fontlist*.json")]
     assert list((tmp_path / "home").iterdir()) == []

@@ -11,8 +11,8 @@ from urllib.parse import quote
 import pytest
 from bs4 import BeautifulSoup
 
-from labkit import plots
 from labkit.grading import duplicates, lab, report, verdicts
+from labkit.training import plots
 
 TINY = Path(__file__).parent / "tiny"
 RUN = """

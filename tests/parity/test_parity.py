@@ -19,7 +19,7 @@ from labkit.parity.measures import difference
 from labkit.parity.resnets import NETWORKS
 from labkit.parity.step import torch_state
 from labkit.parity.weights import Names
-from labkit.runtime import LabkitError
+from labkit.system.errors import LabkitError
 
 pytestmark = pytest.mark.usefixtures("pytorch")
 torch = torch_or_none()

@@ -4,7 +4,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 
-from labkit.runtime import in_mode
+from labkit.system.device import in_mode
 
 pytest.register_assert_rewrite("small")
 

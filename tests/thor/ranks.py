@@ -13,8 +13,8 @@ import numpy as np
 from mindspore import nn
 from small import cross_entropy, small_network, step_of, tensor
 
-from labkit import run as runs
-from labkit import runtime, training
+from labkit.system import device
+from labkit.training import build, loop, runs
 
 UPDATE = [True, False, True, True, False, True]
 # Blocks of at most 8: one of 4 rows, two of 5, four of 7, eight of 8, so that the ranks have some to fill up.
@@ -42,9 +42,9 @@ def train(rank, ranks):
 
 
 if __name__ == "__main__":
-    runtime.setup(1)
-    here, count = runtime.ranks()
+    device.setup(1)
+    here, count = device.ranks()
     folder = Path(sys.argv[1])
     np.savez(folder / f"{count}-{here}.npz", **train(here, count))
-    training.create_network = small_network
-    training.train(runs.open_run(folder / "run"), progress=False)
+    build.create_network = small_network
+    loop.train(runs.open_run(folder / "run"), progress=False)

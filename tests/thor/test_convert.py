@@ -8,10 +8,10 @@ import pytest
 from mindspore import mint, nn
 from small import KnownGradient, cross_entropy, step_of, tensor, values
 
-from labkit import callbacks
 from labkit.networks import create_resnet, use_fast_gradients
-from labkit.runtime import in_mode
+from labkit.system.device import in_mode
 from labkit.thor import ThorLayer, convert
+from labkit.training import checkpoint
 
 
 def convolution(**options):
@@ -265,7 +265,7 @@ def test_checkpoint_of_a_training(tmp_path, rng):
     ms.save_checkpoint(step, str(file))
     assert "thor.0.factor_a" in ms.load_checkpoint(str(file))
     plain = small_net(2)
-    callbacks.load_weights(file, plain)
+    checkpoint.load_weights(file, plain)
     x = tensor(rng.normal(size=(4, 2, 4, 4)))
     converted = step.step.net.set_train(False)
     np.testing.assert_array_equal(plain.set_train(False)(x).asnumpy(), converted(x).asnumpy())

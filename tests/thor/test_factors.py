@@ -8,7 +8,7 @@ import pytest
 from mindspore import nn, ops
 from small import KnownGradient, cross_entropy, factors, gram, measured, patches, step_of, tensor
 
-from labkit.runtime import in_mode
+from labkit.system.device import in_mode
 from labkit.thor.statistics import Patches
 
 IMAGES, CHANNELS, HEIGHT, WIDTH = 5, 2, 7, 6

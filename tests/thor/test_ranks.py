@@ -11,10 +11,9 @@ import pytest
 import ranks
 from small import small_network
 
-from labkit import launch, training
-from labkit import recipe as recipes
-from labkit import run as runs
-from labkit.runtime import in_mode
+from labkit.launch import msrun
+from labkit.system.device import in_mode
+from labkit.training import build, evaluation, recipes, runs
 
 SETTINGS = (
     "data.batch_size=20", "data.flip=0.5", "epochs=2", "max_steps=4", "optimizer.update_interval=3", "rival=null",
@@ -31,7 +30,7 @@ def launched(tmp_path_factory, repo_root, write_noise):
     runs.create(folder / "run", recipe)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(repo_root))
-        launch.launch([str(Path(ranks.__file__)), str(folder)], 2, folder / "logs", device="CPU")
+        msrun.launch([str(Path(ranks.__file__)), str(folder)], 2, folder / "logs", device="CPU")
     return folder
 
 
@@ -82,6 +81,6 @@ def test_a_run_of_two_processes(launched, monkeypatch):
             rows = factor.any(axis=-1)  # not those of the padding
             product = (factor + damping**0.5 * identity) @ inverse
             np.testing.assert_allclose(product[rows], identity[rows], atol=0.01, err_msg=f"{name} {kind}")
-    monkeypatch.setattr(training, "create_network", small_network)
+    monkeypatch.setattr(build, "create_network", small_network)
     with in_mode(ms.GRAPH_MODE):
-        assert training.evaluate(run)["accuracy"] == run.summary["accuracy"]
+        assert evaluation.evaluate(run)["accuracy"] == run.summary["accuracy"]

@@ -8,12 +8,12 @@ from mindspore import nn
 from mindspore.train import Accuracy, Callback, Model
 from small import KnownGradient, cross_entropy, gram, preconditioned, step_of, tensor, values
 
-from labkit import callbacks
 from labkit.losses import CrossEntropySmooth
 from labkit.networks import mixed_precision
 from labkit.optimizers import momentum
-from labkit.runtime import in_mode
+from labkit.system.device import in_mode
 from labkit.thor import Thor, ThorError, ThorStep
+from labkit.training import callbacks, checkpoint
 
 UPDATE = [True, False, True, False, False, True]
 DAMPING = [0.5, 0.4, 0.3, 0.2, 0.1, 0.05]
@@ -139,7 +139,7 @@ def test_evaluation_in_between_is_that_of_the_plain_network(in_graph_mode, refer
     """Without taps, with the weights of three steps from the checkpoint."""
     data, _, _, folder = reference
     plain = small_net(seed=9)
-    callbacks.load_weights(folder / "3.ckpt", plain)
+    checkpoint.load_weights(folder / "3.ckpt", plain)
     logits = plain.set_train(False)(data[0][0]).asnumpy()
     np.testing.assert_allclose(in_graph_mode[2], logits, rtol=1e-3, atol=1e-4)
 

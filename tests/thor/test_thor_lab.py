@@ -6,10 +6,8 @@ import mindspore as ms
 import numpy as np
 import pytest
 
-from labkit import recipe as recipes
-from labkit import run as runs
-from labkit import training
-from labkit.runtime import in_mode
+from labkit.system.device import in_mode
+from labkit.training import build, evaluation, loop, recipes, runs
 
 
 @pytest.fixture(scope="module")
@@ -23,13 +21,13 @@ def trained(lab, sample_data, tmp_path_factory):
     settings = ("network.name=resnet8", "max_steps=3", "optimizer.update_interval=2", "rival=null")
     run = runs.create(tmp_path_factory.mktemp("lab") / "run", recipes.load(lab / "recipe.yaml", "sample", settings))
     with in_mode(ms.GRAPH_MODE):
-        training.train(run, progress=False)
+        loop.train(run, progress=False)
     return run
 
 
 def test_train_takes_the_seeds_arguments(start, sample_data, tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr(training, "train", lambda run, progress: seen.append(run))
+    monkeypatch.setattr(loop, "train", lambda run, progress: seen.append(run))
     folder = sample_data / "cifar-10-batches-bin"
     done = start(
         "train.py", "--dataset_path", folder, "--train_url", "out", "--run_distribute", "False", "--device_num", 1,
@@ -78,10 +76,10 @@ def test_export_is_the_plain_network(start, trained, tmp_path, onnxruntime):
     """Its logits under ONNX Runtime are those of the checkpoint, and no factor is in the file."""
     done = start("export.py", "--checkpoint_path", trained.path, "--file_format", "ONNX", "--file_name", "net")
     assert done.returncode == 0, done.stderr
-    logits, _ = training.test_logits(trained)
+    logits, _ = evaluation.test_logits(trained)
     session = onnxruntime.InferenceSession(str(tmp_path / "net.onnx"))
     (given,) = session.get_inputs()
-    batches = training.test_dataset(trained.recipe).create_tuple_iterator(num_epochs=1, output_numpy=True)
+    batches = build.test_dataset(trained.recipe).create_tuple_iterator(num_epochs=1, output_numpy=True)
     images = next(batches)[0][: given.shape[0]]
     (found,) = session.run(None, {given.name: images})
     np.testing.assert_allclose(found, logits[: len(images)], rtol=1e-3, atol=1e-4)

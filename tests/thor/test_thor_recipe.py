@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from labkit import recipe as recipes
-from labkit.recipe import RecipeError
 from labkit.schedules import damping, polynomial, updates
+from labkit.training import recipes
+from labkit.training.recipes import RecipeError
 
 # The seed and the model zoo: lr_init, decay, end epoch; d0, decay; epochs; a device (the design's table).
 SEEDS = [

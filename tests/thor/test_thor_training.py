@@ -1,4 +1,4 @@
-"""`training.train` with THOR: what a Run of it holds, interrupted and resumed, with evaluation and without."""
+"""`loop.train` with THOR: what a Run of it holds, interrupted and resumed, with evaluation and without."""
 
 import signal
 import subprocess
@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 from small import small_network
 
-from labkit import callbacks, training
-from labkit import recipe as recipes
-from labkit import run as runs
-from labkit.runtime import in_mode
+from labkit.system.device import in_mode
+from labkit.training import build, callbacks, evaluation, loop, recipes, runs
 
 # Trains a Run, and dies right behind the line of an update that no checkpoint has seen.
 DIE = """
@@ -21,16 +19,16 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from small import small_network
-from labkit import callbacks, training
-from labkit.run import open_run
+from labkit.training import callbacks, build, evaluation, loop
+from labkit.training.runs import open_run
 append = callbacks.append_line
 def append_then_die(file, record):
     append(file, record)
     if record.get("update") == 7:
         os.kill(os.getpid(), signal.SIGKILL)
 callbacks.append_line = append_then_die
-training.create_network = small_network
-training.train(open_run(Path(sys.argv[1])), progress=False)
+build.create_network = small_network
+loop.train(open_run(Path(sys.argv[1])), progress=False)
 """
 STEPS, EPOCHS = 10, 2  # 200 images in batches of 20
 SETTINGS = (
@@ -50,7 +48,7 @@ def create(tmp_path_factory, repo_root, write_noise):
         return runs.create(folder / name, recipes.load(repo_root / "labs/thor/recipe.yaml", "sample", chosen))
 
     with pytest.MonkeyPatch.context() as patch, in_mode(ms.GRAPH_MODE):
-        patch.setattr(training, "create_network", small_network)
+        patch.setattr(build, "create_network", small_network)
         yield create
 
 
@@ -58,7 +56,7 @@ def create(tmp_path_factory, repo_root, write_noise):
 def reference(create):
     """A Run that nothing disturbed."""
     run = create("reference")
-    training.train(run, progress=False)
+    loop.train(run, progress=False)
     return run
 
 
@@ -104,7 +102,7 @@ def test_it_learns_and_keeps_its_state(reference):
 
 def test_evaluation_of_the_plain_network(reference):
     """From the checkpoint's weights, without taps: the accuracy that the training saw."""
-    result = training.evaluate(reference)
+    result = evaluation.evaluate(reference)
     assert (result["images"], result["accuracy"]) == (50, reference.summary["accuracy"])
 
 
@@ -127,9 +125,9 @@ def test_killed_interrupted_and_resumed(create, reference, repo_root, monkeypatc
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(callbacks, "append_line", append_then_stop)
-        training.train(run, progress=False)
+        loop.train(run, progress=False)
     assert run.history()[-1]["update"] == 17 and state(run)["step"] == 16 and not run.complete
-    training.train(run, progress=False)
+    loop.train(run, progress=False)
     require_equal(run, reference)
 
 
@@ -138,7 +136,7 @@ def test_evaluation_changes_nothing(create, reference, monkeypatch):
     run = create("without")
     monkeypatch.setattr(callbacks.EvaluateCallback, "on_train_epoch_end", lambda self, run_context: None)
     monkeypatch.setattr(runs, "write_summary", lambda run: None)  # which tells the last accuracy
-    training.train(run, progress=False)
+    loop.train(run, progress=False)
     assert run.evaluations() == []
     assert timeless(run.steps()) == timeless(reference.steps())
     assert run.updates() == reference.updates()
@@ -149,10 +147,10 @@ def test_evaluation_changes_nothing(create, reference, monkeypatch):
 def test_ends_early_in_mixed_precision(create, reference):
     """amp_level O2 with loss scale: the first steps are near those in float32, the layers have the same names."""
     run = create("half", "amp_level=O2", "loss_scale=1024", "max_steps=4")
-    training.train(run, progress=False)
+    loop.train(run, progress=False)
     losses, expected = ([record["loss"] for record in r.steps()[:4]] for r in (run, reference))
     np.testing.assert_allclose(losses, expected, rtol=0.01)
     assert losses != expected and [len(run.steps()), len(run.evaluations())] == [4, 1]
     assert [record["update"] for record in run.updates()] == [1, 4]
     assert set(run.updates()[0]["trace"]) == {"0", "4"}
-    assert training.evaluate(run)["accuracy"] == run.summary["accuracy"]
+    assert evaluation.evaluate(run)["accuracy"] == run.summary["accuracy"]

@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from labkit.compare import Curve
+from labkit.training.compare import Curve
 from tests.benchmarks import advantage
 
 

@@ -152,7 +152,7 @@ def test_other_packages_are_another_book(tmp_path, monkeypatch):
 
 
 def test_only_who_asks_for_pytorch_depends_on_it():
-    assert set(execution.state_of(["labkit/plots.py"])["installed"]) == {"installed"}
+    assert set(execution.state_of(["labkit/training/plots.py"])["installed"]) == {"installed"}
     assert set(execution.state_of(["labkit/parity/pytorch.py"])["installed"]) == {"installed", "pytorch"}
 
 

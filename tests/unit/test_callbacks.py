@@ -1,4 +1,4 @@
-"""labkit.callbacks: driven by MindSpore's own training loop, and by its protocol where the CPU has no sink mode.
+"""Callbacks: driven by MindSpore's own training loop, and by its protocol where the CPU has no sink mode.
 
 The callbacks read a clock that only the tests move, in powers of two, so that every number is exact.
 """
@@ -16,11 +16,9 @@ from mindspore import nn
 from mindspore.train import Accuracy, Callback, Model, RunContext, TopKCategoricalAccuracy
 from mindspore.train.callback import _InternalCallbackParam
 
-from labkit import callbacks, training
-from labkit import recipe as recipes
-from labkit import run as runs
-from labkit.callbacks import DivergedError, EvaluateCallback, HistoryCallback, PerformanceCallback, StartAt
-from labkit.runtime import LabkitError
+from labkit.system.errors import LabkitError
+from labkit.training import build, callbacks, checkpoint, loop, recipes, runs
+from labkit.training.callbacks import DivergedError, EvaluateCallback, HistoryCallback, PerformanceCallback, StartAt
 
 # The seed's fields, in its words and order.
 LINE = re.compile(
@@ -372,10 +370,10 @@ def test_a_training_that_diverges_keeps_what_it_had(tmp_path, repo_root):
     recipe = recipes.load(repo_root / "labs/cifar10/recipe.yaml", "sample", settings)
     run = runs.create(tmp_path / "run", recipe)
     with pytest.raises(DivergedError, match="step"):
-        training.train(run, progress=False)
+        loop.train(run, progress=False)
     assert not run.complete
     steps = run.steps()
     assert 1 <= len(steps) < 10 and np.isfinite([record["loss"] for record in steps]).all()
-    net = training.create_network(recipe)
-    assert callbacks.load_checkpoint(run, net)["step"] == len(steps) == steps[-1]["step"]
+    net = build.create_network(recipe)
+    assert checkpoint.load_checkpoint(run, net)["step"] == len(steps) == steps[-1]["step"]
     assert [path.name for path in run.checkpoint.parent.iterdir()] == ["latest.ckpt"]

@@ -6,11 +6,11 @@ import mindspore.dataset as ds
 import numpy as np
 import pytest
 
-from labkit import recipe as recipes
 from labkit.data import cifar10, cifar10_files
 from labkit.data.cifar10 import create_dataset, normalize_transforms, train_transforms
-from labkit.training import test_dataset as evaluation_dataset
-from labkit.training import train_dataset
+from labkit.training import recipes
+from labkit.training.build import test_dataset as evaluation_dataset
+from labkit.training.build import train_dataset
 
 MEAN = np.array([0.4914, 0.4822, 0.4465])  # the CIFAR-10 seed
 STD = np.array([0.2023, 0.1994, 0.2010])

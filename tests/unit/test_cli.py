@@ -14,11 +14,12 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
-from labkit import cloud, doctor, grading, training, versions
-from labkit import recipe as recipes
+from labkit import doctor, grading, launch, modelarts, obs, system
 from labkit.cli import main
 from labkit.grading import sandbox
-from labkit.run import RunError, create, open_run
+from labkit.system import versions
+from labkit.training import evaluation, loop, recipes
+from labkit.training.runs import RunError, create, open_run
 
 LABKIT = [sys.executable, "-c", "from labkit.cli import main; main(prog_name='labkit')"]
 # Prints the modules that were imported, last of all on stderr.
@@ -35,11 +36,14 @@ def watch(name, do):
 """
 COMMANDS = ("train", "launch", "eval", "export", "plot", "compare", "doctor", "parity", "clinic", "convert", "obs",
             "submit", "jobs", "rank-table", "grade")  # fmt: skip
-# Without MindSpore and numpy at import time, so that answers come at once: these, labkit.cloud and labkit.grading.
-QUICK = ["recipe", "run", "runtime", "cli", "cli_parity", "cli_cloud", "cli_grading", "cli_jobs", "cli_submit",
-         "doctor", "jobs", "launch", "rank_tables"]  # fmt: skip
-QUICK += [f"cloud.{module.name}" for module in pkgutil.iter_modules(cloud.__path__)]
-QUICK += [f"grading.{module.name}" for module in pkgutil.iter_modules(grading.__path__)]
+# Without MindSpore and numpy at import time, so that answers come at once: these, and all of five rooms.
+QUICK = ["cli", "doctor", "parity.commands", "training.commands", "training.recipes", "training.run_commands",
+         "training.runs"]  # fmt: skip
+QUICK += [
+    f"{room.__name__.removeprefix('labkit.')}.{module.name}"
+    for room in (system, launch, obs, modelarts, grading)
+    for module in pkgutil.iter_modules(room.__path__)
+]
 
 
 @pytest.fixture(scope="module")
@@ -288,7 +292,7 @@ def test_eval_agrees_with_the_training(trained, evaluated):
 
 def test_eval_as_a_table(invoke, trained, evaluated, monkeypatch):
     run, _ = trained
-    monkeypatch.setattr(training, "evaluate", lambda run: run.evaluation)
+    monkeypatch.setattr(evaluation, "evaluate", lambda run: run.evaluation)
     done = invoke("eval", run)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -304,7 +308,7 @@ def test_eval_as_a_table(invoke, trained, evaluated, monkeypatch):
 def test_eval_of_five_classes_or_fewer_has_no_top_5(invoke, trained, evaluated, monkeypatch):
     result = open_run(trained[0]).evaluation
     del result["top_5_accuracy"]
-    monkeypatch.setattr(training, "evaluate", lambda run: result)
+    monkeypatch.setattr(evaluation, "evaluate", lambda run: result)
     assert invoke("eval", trained[0]).stdout.splitlines()[-1].startswith("all ")
 
 
@@ -349,7 +353,7 @@ def test_a_complete_run_is_never_changed(invoke, trained):
     assert done.returncode == 0
     assert "is complete: nothing to resume" in done.stdout
     with pytest.raises(RunError, match=f"{run}: complete"):
-        training.train(open_run(run), progress=False)
+        loop.train(open_run(run), progress=False)
     assert contents(run) == before
 
 
@@ -481,7 +485,7 @@ def test_doctor_on_pythons(monkeypatch, version, status):
     ("2.7.1", "note"), ("2.8.0", "ok"), ("2.9.0", "ok"), ("2.10.0", "ok"), ("2.10.1", "ok"), ("2.11.0", "note"),
 ])  # fmt: skip
 def test_doctor_on_mindspores(monkeypatch, version, status):
-    monkeypatch.setattr(doctor.runtime, "mindspore_version", lambda: version)
+    monkeypatch.setattr(doctor.environment, "mindspore_version", lambda: version)
     finding = doctor._mindspore()
     assert finding.status == status and (status == "ok" or "2.8, 2.9 or 2.10" in finding.advice)
 

@@ -5,11 +5,10 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from labkit import cli, compare, plots
-from labkit import recipe as recipes
-from labkit import run as runs
-from labkit.callbacks import append_line
-from labkit.run import RunError
+from labkit import cli
+from labkit.training import compare, plots, recipes, runs
+from labkit.training.callbacks import append_line
+from labkit.training.runs import RunError
 
 
 @pytest.fixture

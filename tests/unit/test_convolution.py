@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 from mindspore import nn
 
-from labkit import recipe as recipes
-from labkit import training
 from labkit.networks import create_resnet, use_fast_gradients
 from labkit.networks.convolution import FastGradientConv2d
+from labkit.training import build, recipes
 
 
 def gradients(layer, x, dout):
@@ -68,8 +67,8 @@ def test_a_recipe_gets_them_on_a_cpu_only(monkeypatch, repo_root, device, fast):
     recipe = recipes.load(repo_root / "labs/cifar10/recipe.yaml", "sample", ("network.name=resnet20",))
     assert recipe.network.fast_gradient
     if device != ms.get_context("device_target"):
-        monkeypatch.setattr(training.ms, "get_context", {"device_target": device}.get)
-    net = training.create_network(recipe)
+        monkeypatch.setattr(build.ms, "get_context", {"device_target": device}.get)
+    net = build.create_network(recipe)
     # Of 19: the stem and two in each of nine blocks, less two of stride 2.
     assert sum(isinstance(cell, FastGradientConv2d) for _, cell in net.cells_and_names()) == fast
 

@@ -13,7 +13,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from labkit import doctor, runtime, versions
+from labkit import doctor
+from labkit.system import environment, versions
 
 # -- Versions ---------------------------------------------------------------------------------------------
 
@@ -51,8 +52,8 @@ def installed(monkeypatch):
     """Function that makes the doctor see these versions, and what MindSpore's metadata asks for."""
 
     def installed(needs=(), flags=(), **found):
-        monkeypatch.setattr(runtime, "version_of", lambda package: found.get(package))
-        monkeypatch.setattr(runtime, "cpu_flags", lambda: set(flags))
+        monkeypatch.setattr(environment, "version_of", lambda package: found.get(package))
+        monkeypatch.setattr(environment, "cpu_flags", lambda: set(flags))
         monkeypatch.setattr(importlib.metadata, "requires", lambda package: list(needs))
 
     return installed
@@ -118,8 +119,8 @@ def test_platforms(monkeypatch, system, machine, status, found, advice):
 def test_an_emulated_cpu_has_no_flags_of_x86(monkeypatch):
     """Under emulation /proc/cpuinfo may be the real CPU's."""
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
-    monkeypatch.setattr(runtime, "mindspore_version", lambda: "2.10.0")
-    assert runtime.cpu_flags() == set() and not runtime.onednn_trap()
+    monkeypatch.setattr(environment, "mindspore_version", lambda: "2.10.0")
+    assert environment.cpu_flags() == set() and not environment.onednn_trap()
     finding = doctor._onednn()
     assert finding.status == "note" and "not known" in finding.found and finding.advice
 
@@ -174,7 +175,7 @@ def test_numpys_warning_of_mindspores_rounding_on_aarch64(monkeypatch, machine, 
     monkeypatch.setattr(platform, "machine", lambda: machine)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        runtime.prepare_environment()
+        environment.prepare_mindspore()
         warnings.warn("The value of the smallest subnormal for <class 'numpy.float64'> type is zero.", stacklevel=1)
     assert len(told) == heard
 

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from labkit import plots
+from labkit.training import plots
 
 SVG = "{http://www.w3.org/2000/svg}"
 PALETTE = {*plots.COLOURS, plots.REFERENCE, plots.INK, plots.PAPER}

@@ -1,17 +1,14 @@
-"""labkit.export: the file that comes out, run by MindSpore and by onnxruntime, gives the network's own logits."""
+"""Export: the file that comes out, run by MindSpore and by onnxruntime, gives the network's own logits."""
 
 import mindspore as ms
 import numpy as np
 import pytest
 from mindspore import nn
 
-from labkit import callbacks, training
-from labkit import export as exports
-from labkit import recipe as recipes
-from labkit import run as runs
-from labkit.export import export
-from labkit.run import RunError
-from labkit.runtime import LabkitError
+from labkit.system.errors import LabkitError
+from labkit.training import build, checkpoint, recipes, runs
+from labkit.training.export import export
+from labkit.training.runs import RunError
 
 RECIPE = """
 lab: mine
@@ -35,14 +32,14 @@ def make(tmp_path_factory):
         run.history_file.touch()
         ms.set_context(mode=ms.GRAPH_MODE)
         ms.set_seed(1)
-        network = training.create_model(recipe, np.full(1, 0.1, np.float32)).train_network
+        network = build.create_model(recipe, np.full(1, 0.1, np.float32)).train_network
         rng = np.random.default_rng(0)
         for parameter in network.get_parameters():
             if parameter.name.endswith("moving_mean"):
                 parameter.set_data(ms.Tensor(rng.normal(0, 0.1, parameter.shape), ms.float32))
             elif parameter.name.endswith("moving_variance"):
                 parameter.set_data(ms.Tensor(rng.uniform(0.5, 2, parameter.shape), ms.float32))
-        callbacks.save_checkpoint(run, network, 1)
+        checkpoint.save_checkpoint(run, network, 1)
         return run
 
     return make
@@ -63,10 +60,10 @@ def images(batch_size, size):
 
 
 def own_logits(run, x):
-    """As training.predict takes them, in float32."""
+    """As evaluation.predict takes them, in float32."""
     recipe = run.recipe.model_copy(update={"amp_level": "O0"})
-    net = training.create_network(recipe).set_train(False)
-    callbacks.load_weights(run.checkpoint, net)
+    net = build.create_network(recipe).set_train(False)
+    checkpoint.load_weights(run.checkpoint, net)
     return net(ms.Tensor(x)).asnumpy()
 
 
@@ -182,7 +179,7 @@ def test_an_export_that_breaks_off_leaves_the_old_file(small, tmp_path, monkeypa
             part.write("half")
         raise OSError(28, "No space left on device", file_name)
 
-    monkeypatch.setattr(exports.ms, "export", half)
+    monkeypatch.setattr(export.ms, "export", half)
     with pytest.raises(OSError, match="No space"):
         export(small.recipe, small.checkpoint, file, "onnx")
     assert [path.name for path in tmp_path.iterdir()] == ["net.onnx"]

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 from sklearn.metrics import top_k_accuracy_score
 
-from labkit import callbacks, jobs, training
-from labkit import recipe as recipes
-from labkit import run as runs
 from labkit.data import imagenet_files
+from labkit.modelarts import start_files
 from labkit.networks import create_resnet
-from labkit.recipe import RecipeError
-from labkit.runtime import LabkitError
+from labkit.system.errors import LabkitError
+from labkit.training import build, callbacks, evaluation, loop, recipes, runs
+from labkit.training.recipes import RecipeError
 
 SMALL = (
     "network.name=resnet8", "network.stem=cifar", "data.image_size=32", "data.resize=32",
@@ -47,7 +46,7 @@ def recipe(lab, folder):
 def trained(recipe, tmp_path_factory):
     """A complete Run of it."""
     run = runs.create(tmp_path_factory.mktemp("runs") / "trained", recipe)
-    training.train(run, progress=False)
+    loop.train(run, progress=False)
     return run
 
 
@@ -86,7 +85,7 @@ def test_fulls_schedule(lab):
     """Up to 0.256 after five epochs, then down a half cosine; nowhere zero but at the very first step."""
     full = recipes.load(lab / "recipe.yaml", "full")
     steps = 1_281_167 // 256
-    rates = training.learning_rates(full, steps)
+    rates = build.learning_rates(full, steps)
     assert rates.argmax() == 5 * steps and rates.max() == np.float32(0.256)
     middle = 5 * steps + 85 * steps // 2
     assert rates[middle] == pytest.approx(0.128, rel=1e-3)
@@ -105,7 +104,7 @@ def test_sample_is_the_real_network(lab):
 
 def test_the_sample_is_made_where_it_is_missing(lab, tmp_path, monkeypatch):
     monkeypatch.setenv("LABKIT_DATA", str(tmp_path))
-    info = training.check_data(recipes.load(lab / "recipe.yaml", "sample"))
+    info = build.check_data(recipes.load(lab / "recipe.yaml", "sample"))
     assert info.folder == tmp_path / "sample" / "imagenet"
     assert (len(info.classes), info.train_images, info.test_images) == (10, 400, 100)
     assert [path.name for path in (tmp_path / "sample").iterdir()] == ["imagenet"]
@@ -115,9 +114,9 @@ def test_the_sample_is_made_where_it_is_missing(lab, tmp_path, monkeypatch):
 def test_batches_by_the_recipe(recipe, route):
     data = recipe.data.model_copy(update={"image_size": 40, "resize": 48, "batch_size": 30, "route": route})
     chosen = recipe.model_copy(update={"data": data})
-    batches = list(training.train_dataset(chosen).create_tuple_iterator(num_epochs=1, output_numpy=True))
+    batches = list(build.train_dataset(chosen).create_tuple_iterator(num_epochs=1, output_numpy=True))
     assert [images.shape for images, _ in batches] == [(30, 3, 40, 40)] * 13  # 400 images, whole batches
-    batches = training.test_dataset(chosen).create_tuple_iterator(num_epochs=1, output_numpy=True)
+    batches = build.test_dataset(chosen).create_tuple_iterator(num_epochs=1, output_numpy=True)
     labels = np.concatenate([labels for _, labels in batches])
     np.testing.assert_array_equal(labels, np.repeat(np.arange(10), 10))  # 100 images, all of them, in order
 
@@ -133,7 +132,7 @@ def test_batches_by_the_recipe(recipe, route):
 def test_recipe_that_does_not_fit_the_data(lab, folder, setting, says):
     chosen = recipes.load(lab / "recipe.yaml", "sample", (f"data.folder={folder}", setting))
     with pytest.raises(LabkitError, match=says):
-        training.check_data(chosen)
+        build.check_data(chosen)
 
 
 def test_bad_images_as_the_recipe_says(recipe, tmp_path):
@@ -141,10 +140,10 @@ def test_bad_images_as_the_recipe_says(recipe, tmp_path):
     (tmp_path / "images/train/3/broken.JPEG").write_bytes(b"\xff\xd8 no image")
     data = recipe.data.model_copy(update={"folder": str(tmp_path / "images")})
     with pytest.raises(LabkitError, match="broken.JPEG"):
-        training.check_data(recipe.model_copy(update={"data": data}))
+        build.check_data(recipe.model_copy(update={"data": data}))
     skipping = recipe.model_copy(update={"data": data.model_copy(update={"bad_images": "skip"})})
-    assert training.check_data(skipping).train_images == 400
-    assert training.train_dataset(skipping).get_dataset_size() == STEPS
+    assert build.check_data(skipping).train_images == 400
+    assert build.train_dataset(skipping).get_dataset_size() == STEPS
 
 
 # -- Top-5 ----------------------------------------------------------------------------------------
@@ -155,25 +154,25 @@ def test_top_5_against_scikit_learn(classes):
     rng = np.random.default_rng(0)
     logits, labels = rng.normal(size=(3000, classes)).astype(np.float32), rng.integers(0, classes, 3000)
     logits[np.arange(3000), labels] += 1
-    result = training.score(logits, labels, [str(name) for name in range(classes)])
+    result = evaluation.score(logits, labels, [str(name) for name in range(classes)])
     for k, key in ((1, "accuracy"), (5, "top_5_accuracy")):
         assert result[key] == pytest.approx(top_k_accuracy_score(labels, logits, k=k, labels=range(classes)))
-    for name, metric in training.metrics(classes).items():  # what evaluation during training computes
+    for name, metric in build.metrics(classes).items():  # what evaluation during training computes
         metric.update(ms.Tensor(logits), ms.Tensor(labels, ms.int32))
         assert metric.eval() == pytest.approx(result[name])
-    assert set(training.metrics(classes)) == {"accuracy", "top_5_accuracy"}
+    assert set(build.metrics(classes)) == {"accuracy", "top_5_accuracy"}
 
 
 @pytest.mark.parametrize("classes", [2, 5])
 def test_no_top_5_of_five_classes(classes):
     """It would be 1."""
-    result = training.score(np.eye(classes, dtype=np.float32), np.arange(classes), list("abcde")[:classes])
+    result = evaluation.score(np.eye(classes, dtype=np.float32), np.arange(classes), list("abcde")[:classes])
     assert "top_5_accuracy" not in result and result["accuracy"] == 1.0
-    assert set(training.metrics(classes)) == {"accuracy"}
+    assert set(build.metrics(classes)) == {"accuracy"}
 
 
 def test_top_5_in_history_summary_and_evaluation(trained):
-    logits, labels = training.test_logits(trained)
+    logits, labels = evaluation.test_logits(trained)
     expected = {
         "accuracy": (logits.argmax(axis=1) == labels).mean(),
         "top_5_accuracy": top_k_accuracy_score(labels, logits, k=5),
@@ -181,7 +180,7 @@ def test_top_5_in_history_summary_and_evaluation(trained):
     assert 0 < expected["accuracy"] <= expected["top_5_accuracy"] <= 1
     evaluations = trained.evaluations()
     assert [list(record) for record in evaluations] == [["epoch", *expected]] * EPOCHS
-    result = training.evaluate(trained)
+    result = evaluation.evaluate(trained)
     for name, value in expected.items():
         assert evaluations[-1][name] == trained.summary[name] == pytest.approx(value)
         assert result[name] == json.loads((trained.path / "evaluation.json").read_text())[name] == pytest.approx(value)
@@ -203,9 +202,9 @@ def test_resumed_is_as_never_stopped(trained, recipe, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(callbacks, "append_line", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            training.train(run, progress=False)
+            loop.train(run, progress=False)
     assert not run.complete
-    training.train(run, progress=False)
+    loop.train(run, progress=False)
 
     def without_times(run):
         timed = ("seconds", "compiled")
@@ -218,12 +217,12 @@ def test_all_the_new_keys_at_once(recipe, lab, folder, tmp_path):
     settings = (*SMALL, f"data.folder={folder}", "network.init=guide", "optimizer.clip_norm=1", "amp_level=O2")
     chosen = recipes.load(lab / "recipe.yaml", "sample", (*settings, "loss_scale=1024", "max_steps=3"))
     run = runs.create(tmp_path / "run", chosen)
-    training.train(run, progress=False)
+    loop.train(run, progress=False)
     losses = [record["loss"] for record in run.steps()]
     assert len(losses) == 3 and np.isfinite(losses).all()
     assert losses[0] == pytest.approx(np.log(10), abs=0.05)  # the guide's dense layer begins near zero
     # Evaluated again in the same precision, from the checkpoint.
-    assert training.evaluate(run)["accuracy"] == pytest.approx(run.summary["accuracy"])
+    assert evaluation.evaluate(run)["accuracy"] == pytest.approx(run.summary["accuracy"])
 
 
 def test_the_real_network_steps(lab, folder, tmp_path):
@@ -231,7 +230,7 @@ def test_the_real_network_steps(lab, folder, tmp_path):
     settings = (f"data.folder={folder}", "max_steps=2", "data.batch_size=16")
     chosen = recipes.load(lab / "recipe.yaml", "sample", settings)
     run = runs.create(tmp_path / "run", chosen)
-    training.train(run, progress=False)
+    loop.train(run, progress=False)
     assert run.summary["steps"] == 2
     assert run.steps()[0]["loss"] == pytest.approx(np.log(10), abs=0.7)
 
@@ -242,7 +241,7 @@ def test_the_real_network_steps(lab, folder, tmp_path):
 def test_train_takes_the_seeds_arguments(start, folder, tmp_path, monkeypatch):
     """--dataset_path for --data_url; what is the job's own is ignored."""
     seen = []
-    monkeypatch.setattr(training, "train", lambda run, progress: seen.append((run, progress)))
+    monkeypatch.setattr(loop, "train", lambda run, progress: seen.append((run, progress)))
     done = start(
         "train.py", "--dataset_path", folder, "--train_url", "out", "--num_epochs", 7, "--profile", "sample",
         "--run_distribute", "False", "--device_target", "CPU", "--device_num=1", "--init_method", "tcp://127.0.0.1:1",
@@ -300,9 +299,9 @@ def test_any_checkpoint_of_the_labs_network(start, lab, folder, tmp_path):
 
 def test_whose_recipe_a_checkpoint_has(trained, lab, tmp_path):
     def found(path, data_url=None):
-        arguments = jobs.parser("", data_required=False).parse_args(["--profile", "laptop"])
+        arguments = start_files.parser("", data_required=False).parse_args(["--profile", "laptop"])
         arguments.data_url = data_url
-        return jobs.checkpoint(path, lab / "recipe.yaml", arguments)
+        return start_files.checkpoint(path, lab / "recipe.yaml", arguments)
 
     for path in (trained.path, trained.checkpoint):
         assert found(path) == (trained.recipe, trained.checkpoint)

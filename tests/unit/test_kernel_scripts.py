@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from labkit.runtime import REPO
+from labkit.system.environment import REPO
 from tests.benchmarks import fusion, onednn
 
 PARITY = REPO / "labs" / "imagenet" / "parity"

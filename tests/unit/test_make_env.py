@@ -11,7 +11,8 @@ import pytest
 REPO = Path(__file__).resolve().parents[2]
 PINNED = "mindspore==2.8.0"
 FILES = (
-    "Makefile", "requirements.txt", "requirements-dev.txt", "constraints.txt", "pyproject.toml", "labkit/versions.py",
+    "Makefile", "requirements.txt", "requirements-dev.txt", "constraints.txt", "pyproject.toml",
+    "labkit/system/versions.py",
 )  # fmt: skip
 
 

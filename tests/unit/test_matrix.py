@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from labkit.versions import MINDSPORE, MINDSPORES, PYTHONS, series_of
+from labkit.system.versions import MINDSPORE, MINDSPORES, PYTHONS, series_of
 from tests import matrix
 
 PASSED = (True, ("1,900", "0", "3", "200 s"))

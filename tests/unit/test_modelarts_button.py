@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from labkit.runtime import REPO
+from labkit.system.environment import REPO
 
 sys.path.insert(0, str(REPO / "book" / "_ext"))
 

@@ -1,15 +1,13 @@
-"""labkit.plots: what stands where on the axes."""
+"""labkit.training.plots: what stands where on the axes."""
 
 import re
 
 import numpy as np
 import pytest
 
-from labkit import plots
-from labkit import recipe as recipes
-from labkit import run as runs
-from labkit.callbacks import append_line
-from labkit.runtime import REPO
+from labkit.system.environment import REPO
+from labkit.training import plots, recipes, runs
+from labkit.training.callbacks import append_line
 
 
 @pytest.fixture

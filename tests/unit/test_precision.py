@@ -9,11 +9,10 @@ import pytest
 from mindspore import nn
 from mindspore.train import Accuracy, Model
 
-from labkit import recipe as recipes
-from labkit import training
 from labkit.losses import CrossEntropySmooth
 from labkit.networks import create_resnet, mixed_precision
 from labkit.optimizers import decay_groups
+from labkit.training import build, recipes
 
 NETWORK = "resnet8"
 LEVELS = ["O0", "O1", "O2", "O3"]
@@ -59,7 +58,7 @@ def test_every_level_trains(recipe, here, level):
     """With all that goes with it: loss scale, clipping, smoothing. The same batch again and again: the loss falls."""
     ms.set_seed(1)
     chosen = recipe(f"amp_level={level}", "loss_scale=128", "optimizer.clip_norm=1", "loss.smoothing=0.1")
-    model = training.create_model(chosen, LR)
+    model = build.create_model(chosen, LR)
     losses = steps(model, 3)
     assert np.isfinite(losses).all() and losses[2] < losses[0]
     parameters = list(model.train_network.get_parameters())
@@ -105,7 +104,7 @@ def test_o0_is_plain_mindspore_bit_by_bit(recipe):
     """What a recipe without these keys did before there were any."""
     ms.set_seed(1)
     chosen = recipe("network.fast_gradient=false")
-    model = training.create_model(chosen, LR)
+    model = build.create_model(chosen, LR)
     ms.set_seed(1)
     net = create_resnet(NETWORK)
     optimizer = nn.Momentum(decay_groups(net.trainable_params(), 1e-4), ms.Tensor(LR), 0.9)
@@ -122,7 +121,7 @@ def test_a_loss_scale_changes_no_step_in_float32(recipe):
     found = []
     for scale in (1, 1024):
         ms.set_seed(1)
-        model = training.create_model(recipe(f"loss_scale={scale}", "network.fast_gradient=false"), LR)
+        model = build.create_model(recipe(f"loss_scale={scale}", "network.fast_gradient=false"), LR)
         found.append((steps(model, 2), values(model.train_network)))
     (losses, plain), (scaled_losses, scaled) = found
     assert losses == pytest.approx(scaled_losses, rel=1e-6)

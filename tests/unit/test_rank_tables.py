@@ -5,9 +5,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from labkit import rank_tables
 from labkit.cli import main
-from labkit.rank_tables import Card, RankTableError
+from labkit.launch import rank_tables
+from labkit.launch.rank_tables import Card, RankTableError
 
 HCCN = """\
 address_0=192.168.100.101

@@ -1,11 +1,11 @@
-"""README.md and the book's first page name the versions that labkit/versions.py supports."""
+"""README.md and the book's first page name the versions that labkit/system/versions.py supports."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from labkit import versions
+from labkit.system import versions
 
 REPO = Path(__file__).resolve().parents[2]
 FIRST, LAST = (int(version.split(".")[1]) for version in (versions.PYTHONS[0], versions.PYTHONS[-1]))

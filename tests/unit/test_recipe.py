@@ -1,4 +1,4 @@
-"""labkit.recipe: what is accepted, and that every refusal is one line naming the key and the file."""
+"""labkit.training.recipes: what is accepted, and that every refusal is one line naming the key and the file."""
 
 import json
 import math
@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from labkit import recipe as recipes
-from labkit.recipe import RecipeError
-from labkit.runtime import LabkitError
+from labkit.system.errors import LabkitError
+from labkit.training import recipes
+from labkit.training.recipes import RecipeError
 
 BASE = {
     "lab": "mine",

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from labkit import recipe as recipes
-from labkit import run as runs
-from labkit import versions
+from labkit.system import versions
+from labkit.training import recipes, runs
 
 REPO = Path(__file__).resolve().parents[2]
 NAMED = {  # what the chapters read: missing is a failure

@@ -14,15 +14,14 @@ import mindspore as ms
 import numpy as np
 import pytest
 
-from labkit import run as runs
-from labkit import training
-from labkit.run import RunError
+from labkit.training import build, loop, runs
+from labkit.training.runs import RunError
 
 # Instead of a ResNet a network that compiles in a second: convolution, batch norm, a dense layer.
 SMALL_NETWORK = """
 from mindspore import nn
-from labkit import training
-training.create_network = lambda recipe: nn.SequentialCell(
+from labkit.training import build, loop
+build.create_network = lambda recipe: nn.SequentialCell(
     nn.Conv2d(3, 4, 3, stride=4), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dense(256, 10)
 )
 """
@@ -31,13 +30,13 @@ DIE = "os.kill(os.getpid(), signal.SIGKILL)"
 # What an interrupt from the keyboard does. MindData's handler answers in a thread of its own: wait for it.
 CTRL_C = """
 os.kill(os.getpid(), signal.SIGINT)
-while not runtime._stop.is_set():
+while not interrupts._stop.is_set():
     time.sleep(0.01)
 """
 # The same while MindSpore compiles: C++ then calls this.
 CTRL_C_WHILE_COMPILING = f"""
 import os, signal, time
-from labkit import runtime
+from labkit.system import interrupts, environment
 from mindspore._extends import parse
 resolve, asked = parse.resolve_symbol, []
 def interrupted(*arguments):
@@ -49,25 +48,25 @@ parse.resolve_symbol = interrupted
 """
 # A second training of the same Run, which must be refused while this one lasts.
 TRAIN_AGAIN = """
-from labkit import training
-from labkit.run import Run, RunError
+from labkit.training import build, loop
+from labkit.training.runs import Run, RunError
 try:
-    training.train(Run(file.parent))
+    loop.train(Run(file.parent))
 except RunError as error:
     print(f"refused: {error}", flush=True)
 """
 # Dies inside the checkpoint of step 8: half of the new file is written, the old one is still there.
 DIE_WHILE_CHECKPOINTING = f"""
 import os, signal
-from labkit import callbacks
-write = callbacks.ms.save_checkpoint
+from labkit.training import callbacks
+write = checkpoint.ms.save_checkpoint
 def half(network, file, **options):
     write(network, file, **options)
     if options["append_dict"]["step"] == 8:
         os.chmod(file, 0o600)
         os.truncate(file, os.path.getsize(file) // 2)
         {DIE}
-callbacks.ms.save_checkpoint = half
+checkpoint.ms.save_checkpoint = half
 """
 # Dies when the checkpoint after an evaluation is written but not yet in its place.
 DIE_BEFORE_RENAMING = f"""
@@ -93,8 +92,8 @@ def die(source, target):
 os.replace = die
 """
 ELSEWHERE = """
-from labkit import runtime
-runtime.machine = lambda: "the machine of the first start"
+from labkit.system import interrupts, environment
+environment.machine = lambda: "the machine of the first start"
 """
 STEPS, EPOCHS = 10, 3  # 200 images in batches of 20
 
@@ -104,7 +103,8 @@ def after_step(step, action):
     action = action.strip().replace("\n", "\n        ")
     return f"""
 import os, signal, time
-from labkit import callbacks, runtime
+from labkit.training import callbacks
+from labkit.system import interrupts, environment
 append = callbacks.append_line
 def append_then_act(file, record):
     append(file, record)
@@ -260,7 +260,7 @@ def test_training_that_ends_early_and_is_killed_before_its_summary(start, refere
 
 def test_history_that_lost_lines_is_refused(reference, tmp_path, monkeypatch):
     """The checkpoint knows how long the history was: what is lost cannot be made up."""
-    monkeypatch.setattr(training, "create_network", None)  # so that it is itself again afterwards
+    monkeypatch.setattr(build, "create_network", None)  # so that it is itself again afterwards
     exec(SMALL_NETWORK, {})
     run = tmp_path / "run"
     (run / "checkpoints").mkdir(parents=True)
@@ -268,11 +268,11 @@ def test_history_that_lost_lines_is_refused(reference, tmp_path, monkeypatch):
         (run / name).write_bytes((reference / name).read_bytes())
     (run / "history.jsonl").write_bytes((reference / "history.jsonl").read_bytes()[:-10])
     with pytest.raises(RunError, match=r"history\.jsonl: shorter than it was"):
-        training.train(runs.open_run(run), progress=False)
+        loop.train(runs.open_run(run), progress=False)
 
 
 def test_a_complete_run_is_never_trained_again(reference):
     before = {path: path.read_bytes() for path in reference.rglob("*") if path.is_file()}
     with pytest.raises(RunError, match="complete"):
-        training.train(runs.open_run(reference), progress=False)
+        loop.train(runs.open_run(reference), progress=False)
     assert {path: path.read_bytes() for path in reference.rglob("*") if path.is_file()} == before

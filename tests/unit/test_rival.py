@@ -9,18 +9,17 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from labkit import cli, training
-from labkit import recipe as recipes
-from labkit import run as runs
-from labkit.callbacks import append_line
-from labkit.recipe import RecipeError
+from labkit import cli
+from labkit.training import loop, recipes, runs
+from labkit.training.callbacks import append_line
+from labkit.training.recipes import RecipeError
 
 # `labkit` with a network that compiles in a second instead of a ResNet.
 SMALL = """
 from mindspore import nn
-from labkit import callbacks, training
+from labkit.training import callbacks, build, loop
 from labkit.cli import main
-training.create_network = lambda recipe: nn.SequentialCell(
+build.create_network = lambda recipe: nn.SequentialCell(
     nn.Conv2d(3, 4, 3, stride=4), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dense(256, 10)
 )
 """
@@ -113,7 +112,7 @@ def train(sample_data, tmp_path, monkeypatch):
 
     train.stops = None
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(training, "train", end)
+    monkeypatch.setattr(loop, "train", end)
     return train
 
 
@@ -198,7 +197,7 @@ def test_without_a_rival(train, tmp_path):
 
 
 def test_a_launch_says_that_it_trains_no_rival(train, monkeypatch, tmp_path):
-    monkeypatch.setattr("labkit.launch.launch", lambda command, *_, **__: training.train(runs.open_run(command[-1])))
+    monkeypatch.setattr("labkit.launch.msrun.launch", lambda command, *_, **__: loop.train(runs.open_run(command[-1])))
     done = CliRunner().invoke(cli.main, ["launch", "-n", "2", "train", "thor", "--out", "a"])
     assert done.exit_code == 0, done.output
     (line,) = [line for line in done.stdout.splitlines() if "rival" in line]

@@ -13,14 +13,14 @@ import pytest
 from mindspore import nn
 
 import labkit
-from labkit import callbacks, runtime
-from labkit import recipe as recipes
-from labkit import run as runs
 from labkit.losses import CrossEntropySmooth
 from labkit.networks import create_resnet
 from labkit.optimizers import momentum
-from labkit.run import RunError
-from labkit.runtime import LabkitError
+from labkit.system import environment
+from labkit.system.errors import LabkitError
+from labkit.system.files import atomic_write
+from labkit.training import checkpoint, recipes, runs
+from labkit.training.runs import RunError
 
 HISTORY = [
     # The first step compiles, one waits; evaluations stand between the epochs.
@@ -168,24 +168,24 @@ def test_one_training_at_a_time(run):
 
 def test_write_whole_replaces(tmp_path):
     file = tmp_path / "a.json"
-    runs.write_whole(file, "old, and longer")
-    runs.write_whole(file, "ä")
+    atomic_write(file, "old, and longer")
+    atomic_write(file, "ä")
     assert file.read_text(encoding="utf-8") == "ä"
     assert list(tmp_path.iterdir()) == [file]
 
 
 def test_write_whole_fails_without_touching_the_old(tmp_path):
     file = tmp_path / "a.json"
-    runs.write_whole(file, "old")
+    atomic_write(file, "old")
     with pytest.raises(UnicodeEncodeError):
-        runs.write_whole(file, 100_000 * "new" + "\ud800")  # a lone surrogate cannot be written, the text before can
+        atomic_write(file, 100_000 * "new" + "\ud800")  # a lone surrogate cannot be written, the text before can
     assert file.read_text() == "old"
     full = "/dev/full"  # every write to it fails, as on a full disk
     if os.path.exists(full):
         file.with_name("a.json.part").unlink()
         file.with_name("a.json.part").symlink_to(full)
         with pytest.raises(OSError, match="No space left"):
-            runs.write_whole(file, "new")
+            atomic_write(file, "new")
         assert file.read_text() == "old"
 
 
@@ -296,8 +296,8 @@ def test_provenance(repo_root):
 def test_provenance_is_that_of_the_first_start(run, monkeypatch):
     runs.keep_provenance(run, {"name": "digits", "sha256": "0" * 64})
     first = run.provenance
-    assert first["dataset"] == {"name": "digits", "sha256": "0" * 64} and first["machine"] == runtime.machine()
-    monkeypatch.setattr(runtime, "machine", lambda: "another")
+    assert first["dataset"] == {"name": "digits", "sha256": "0" * 64} and first["machine"] == environment.machine()
+    monkeypatch.setattr(environment, "machine", lambda: "another")
     runs.keep_provenance(run, {"name": "the same by another name", "sha256": "0" * 64})
     assert run.provenance == first
     runs.require_same_data(run, SimpleNamespace(name="the same by another name", sha256="0" * 64))
@@ -311,7 +311,7 @@ def test_provenance_is_that_of_the_first_start(run, monkeypatch):
 def test_commit_of_a_job(tmp_path, monkeypatch, told, expected):
     """A job has the code without its git; `labkit submit` says what it was."""
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    monkeypatch.setattr(runtime, "REPO", tmp_path)
+    monkeypatch.setattr(environment, "REPO", tmp_path)
     monkeypatch.setenv(runs.COMMIT, told)
     assert runs.commit() == expected
 
@@ -320,7 +320,7 @@ def test_dirty_is_true_for_changed_files_only(tmp_path, monkeypatch):
     """A real checkout: clean, then with an untracked file, a change, damage; and a folder that is none."""
     git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@example.org"]
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    monkeypatch.setattr(runtime, "REPO", tmp_path)
+    monkeypatch.setattr(environment, "REPO", tmp_path)
     assert (runs.provenance({})["commit"], runs.provenance({})["dirty"]) == (None, None)
     (tmp_path / "a").write_text("1")
     for command in (["init", "-q"], ["add", "a"], ["commit", "-q", "-m", "a"]):
@@ -332,7 +332,7 @@ def test_dirty_is_true_for_changed_files_only(tmp_path, monkeypatch):
     assert runs.provenance({})["dirty"] is True
     (tmp_path / ".git" / "index").write_bytes(b"damaged")
     assert (runs.provenance({})["commit"], runs.provenance({})["dirty"]) == (head, None)
-    monkeypatch.setattr(runtime, "REPO", tmp_path / "lib")  # installed inside somebody else's checkout
+    monkeypatch.setattr(environment, "REPO", tmp_path / "lib")  # installed inside somebody else's checkout
     (tmp_path / "lib").mkdir()
     assert (runs.provenance({})["commit"], runs.provenance({})["dirty"]) == (None, None)
 
@@ -355,7 +355,7 @@ def train_network():
 @pytest.fixture
 def checkpointed(run, train_network):
     write_history(run, HISTORY[:2])
-    callbacks.save_checkpoint(run, train_network, 2)
+    checkpoint.save_checkpoint(run, train_network, 2)
     return run
 
 
@@ -367,7 +367,7 @@ def test_checkpoint_brings_everything_back(checkpointed, train_network):
     kept = values(train_network)
     for parameter in train_network.get_parameters():
         parameter.set_data(ms.Tensor(np.ones(parameter.shape), parameter.dtype))
-    place = callbacks.load_checkpoint(checkpointed, train_network)
+    place = checkpoint.load_checkpoint(checkpointed, train_network)
     assert place == {"step": 2, "history_bytes": checkpointed.history_file.stat().st_size}
     loaded = values(train_network)
     assert any(name.startswith("moments.") for name in loaded)
@@ -378,22 +378,22 @@ def test_checkpoint_brings_everything_back(checkpointed, train_network):
 
 def test_checkpoint_of_a_training_fills_a_network(checkpointed, train_network):
     net = create_resnet("resnet20")
-    callbacks.load_checkpoint(checkpointed, net)
+    checkpoint.load_checkpoint(checkpointed, net)
     trained = values(train_network)
     for name, value in values(net).items():
         np.testing.assert_array_equal(trained[name], value, err_msg=name)
 
 
 def test_a_new_checkpoint_replaces_the_old_one(checkpointed, train_network):
-    callbacks.save_checkpoint(checkpointed, train_network, 3)
-    assert callbacks.load_checkpoint(checkpointed, train_network)["step"] == 3
+    checkpoint.save_checkpoint(checkpointed, train_network, 3)
+    assert checkpoint.load_checkpoint(checkpointed, train_network)["step"] == 3
     assert [path.name for path in checkpointed.checkpoint.parent.iterdir()] == ["latest.ckpt"]
     assert checkpointed.checkpoint.stat().st_mode & stat.S_IRUSR
 
 
 def test_missing_checkpoint(run, train_network):
     with pytest.raises(RunError, match=r"latest\.ckpt: missing"):
-        callbacks.load_checkpoint(run, train_network)
+        checkpoint.load_checkpoint(run, train_network)
 
 
 def damage(data):
@@ -418,22 +418,22 @@ def test_damaged_checkpoint(checkpointed, train_network, kind):
     file.chmod(0o600)
     file.write_bytes(damage(data)[kind])
     with pytest.raises(RunError, match=r"latest\.ckpt: (damaged|not of this recipe)") as caught:
-        callbacks.load_checkpoint(checkpointed, train_network)
+        checkpoint.load_checkpoint(checkpointed, train_network)
     assert len(str(caught.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize("name, num_classes", [("resnet32", 10), ("resnet20", 100), ("resnet18", 10)])
 def test_checkpoint_of_another_recipe(checkpointed, name, num_classes):
     with pytest.raises(RunError, match=r"latest\.ckpt: .*not of this recipe") as caught:
-        callbacks.load_checkpoint(checkpointed, create_resnet(name, num_classes))
+        checkpoint.load_checkpoint(checkpointed, create_resnet(name, num_classes))
     assert len(str(caught.value).splitlines()) == 1
 
 
 def test_checkpoint_of_a_larger_network(checkpointed):
     """ResNet-32's checkpoint holds every name of ResNet-20, so nothing is missing: another network all the same."""
-    callbacks.save_checkpoint(checkpointed, make_train_network("resnet32"), 2)
+    checkpoint.save_checkpoint(checkpointed, make_train_network("resnet32"), 2)
     with pytest.raises(RunError, match="not of this recipe"):
-        callbacks.load_checkpoint(checkpointed, create_resnet("resnet20"))
+        checkpoint.load_checkpoint(checkpointed, create_resnet("resnet20"))
 
 
 def test_checkpoint_without_a_place(checkpointed, train_network):
@@ -441,7 +441,7 @@ def test_checkpoint_without_a_place(checkpointed, train_network):
     checkpointed.checkpoint.unlink()
     ms.save_checkpoint(train_network, str(checkpointed.checkpoint))
     with pytest.raises(RunError, match=r"latest\.ckpt: damaged, or not of this recipe"):
-        callbacks.load_checkpoint(checkpointed, train_network)
+        checkpoint.load_checkpoint(checkpointed, train_network)
 
 
 def test_a_complete_run_cannot_be_gone_on_with(tmp_path):

@@ -8,7 +8,10 @@ import sys
 import filelock
 import pytest
 
-from labkit import doctor, runtime
+from labkit import doctor
+from labkit.system import environment, interrupts
+from labkit.system.errors import LabkitError
+from labkit.system.files import locked
 
 WIDE, NARROW = {"avx2", "avx512f"}, {"avx2"}
 
@@ -18,11 +21,11 @@ def machine(monkeypatch):
     """Function that makes labkit see another MindSpore, CPU and setting than there are."""
 
     def machine(version, flags, cap=None):
-        monkeypatch.setattr(runtime, "mindspore_version", lambda: version)
-        monkeypatch.setattr(runtime, "cpu_flags", lambda: flags)
-        monkeypatch.delenv(runtime.ONEDNN_CAP, raising=False)
+        monkeypatch.setattr(environment, "mindspore_version", lambda: version)
+        monkeypatch.setattr(environment, "cpu_flags", lambda: flags)
+        monkeypatch.delenv(environment.ONEDNN_CAP, raising=False)
         if cap:
-            monkeypatch.setenv(runtime.ONEDNN_CAP, cap)
+            monkeypatch.setenv(environment.ONEDNN_CAP, cap)
 
     return machine
 
@@ -34,15 +37,15 @@ def machine(monkeypatch):
 )  # fmt: skip
 def test_trap_is_version_and_cpu(machine, version, flags, trap):
     machine(version, flags)
-    assert runtime.onednn_trap() is trap
-    runtime.prepare_environment()
-    assert os.environ.get(runtime.ONEDNN_CAP) == ("AVX2" if trap else None)
+    assert environment.onednn_trap() is trap
+    environment.prepare_mindspore()
+    assert os.environ.get(environment.ONEDNN_CAP) == ("AVX2" if trap else None)
 
 
 def test_what_the_user_has_set_stays(machine):
     machine("2.10.0", WIDE, "AVX512_CORE")
-    runtime.prepare_environment()
-    assert os.environ[runtime.ONEDNN_CAP] == "AVX512_CORE"
+    environment.prepare_mindspore()
+    assert os.environ[environment.ONEDNN_CAP] == "AVX512_CORE"
 
 
 @pytest.mark.parametrize("imports", ["import labkit, mindspore", "import mindspore, labkit"])
@@ -69,11 +72,11 @@ def test_doctor_on_the_trap(machine, version, flags, cap, status, says):
 
 
 def test_lock_keeps_a_second_out_and_goes_with_its_block(tmp_path):
-    refusal = runtime.LabkitError("taken")
-    taken = pytest.raises(runtime.LabkitError, match="taken")
-    with runtime.locked(tmp_path, refusal), taken, runtime.locked(tmp_path, refusal):
+    refusal = LabkitError("taken")
+    taken = pytest.raises(LabkitError, match="taken")
+    with locked(tmp_path, refusal), taken, locked(tmp_path, refusal):
         pass
-    with runtime.locked(tmp_path, refusal):
+    with locked(tmp_path, refusal):
         pass
 
 
@@ -82,13 +85,13 @@ def test_a_file_system_without_locks_is_no_error(tmp_path, monkeypatch):
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(filelock, "lock_descriptor", without)
-    with runtime.locked(tmp_path, runtime.LabkitError("taken")):
+    with locked(tmp_path, LabkitError("taken")):
         pass
 
 
 def test_a_stop_behind_the_last_step_is_heard(capfd):
     done = []
-    with pytest.raises(KeyboardInterrupt), runtime.stopped_once(), runtime.stopped_at_steps():
+    with pytest.raises(KeyboardInterrupt), interrupts.stopped_once(), interrupts.stopped_at_steps():
         signal.raise_signal(signal.SIGTERM)
         done.append("the step ends")
     assert done, "the signal cut the step off"
@@ -96,6 +99,6 @@ def test_a_stop_behind_the_last_step_is_heard(capfd):
 
 
 def test_an_error_at_a_step_is_told_rather_than_the_stop(capfd):
-    with pytest.raises(ZeroDivisionError), runtime.stopped_once(), runtime.stopped_at_steps():
+    with pytest.raises(ZeroDivisionError), interrupts.stopped_once(), interrupts.stopped_at_steps():
         signal.raise_signal(signal.SIGINT)
         raise ZeroDivisionError

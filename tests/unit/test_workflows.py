@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from labkit import versions
+from labkit.system import versions
 
 REPO = Path(__file__).resolve().parents[2]
 WORKFLOWS = sorted((REPO / ".github" / "workflows").glob("*.yml"))

@@ -81,10 +81,10 @@ CHEATS = [
     Mutant("skip marker", "confused", "# NBVAL_SKIP\nmost_confused = lambda confusion: (0, 1)", "wrong", 0),
     Mutant("announced error", "steps", "# NBVAL_RAISES_EXCEPTION\nraise NotImplementedError", "error", 0),
     Mutant("master read", "normalise", """\
-text = (runtime.REPO / "labs/cifar10/lab.md").read_text()
+text = (environment.REPO / "labs/cifar10/lab.md").read_text()
 exec(text[text.index("def normalise") : text.index("return x.astype")])
 """, "error", 0),
-    Mutant("points read", "steps", 'print((runtime.REPO / "labs/cifar10/grading.yaml").read_text())', "error", 0),
+    Mutant("points read", "steps", 'print((environment.REPO / "labs/cifar10/grading.yaml").read_text())', "error", 0),
     Mutant("checks printed", "throughput", """\
 images_per_second = lambda records, batch_size, device_num: 4.0
 print("task 6: ok")

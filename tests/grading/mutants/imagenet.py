@@ -121,13 +121,13 @@ def settings_of(weights, gradients, rate):
     Mutant("skip marker", "update", "# NBVAL_SKIP\nsettings_of = lambda *given: (0.9, {})", "wrong", 0),
     Mutant("announced error", "decay", "# NBVAL_RAISES_EXCEPTION\nraise NotImplementedError", "error", 0),
     Mutant("master read", "weights", """\
-text = (runtime.REPO / "labs/imagenet/lab.md").read_text()
+text = (environment.REPO / "labs/imagenet/lab.md").read_text()
 exec(text[text.index("def convert(state):\\n") : text.index("# END SOLUTION", text.index("def convert(state):\\n"))])
 """, "error", 0),
     Mutant("points read", "batch", """\
 import yaml
 
-yaml.safe_load((runtime.REPO / "labs/imagenet/grading.yaml").read_text())
+yaml.safe_load((environment.REPO / "labs/imagenet/grading.yaml").read_text())
 """, "error", 0),
     Mutant("comparisons patched", "batch", """\
 import ast

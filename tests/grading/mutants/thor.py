@@ -113,10 +113,10 @@ CHEATS = [
     Mutant("skip marker", "updates", "# NBVAL_SKIP\ncount_updates = lambda *given: None", "wrong", 0),
     Mutant("announced error", "limit", "# NBVAL_RAISES_EXCEPTION\nraise NotImplementedError", "error", 0),
     Mutant("master read", "factor_g", """\
-text = (runtime.REPO / "labs/thor/lab.md").read_text()
+text = (environment.REPO / "labs/thor/lab.md").read_text()
 exec(text[text.index("def my_factor_g") : text.index("# END SOLUTION", text.index("def my_factor_g"))])
 """, "error", 0),
-    Mutant("points read", "direction", 'print((runtime.REPO / "labs/thor/grading.yaml").read_text())', "error", 0),
+    Mutant("points read", "direction", 'print((environment.REPO / "labs/thor/grading.yaml").read_text())', "error", 0),
     Mutant("constants", "updates", "count_updates = lambda *given: 270", "wrong", 0),
     Mutant("the same mark for all", "rule", "marks = lambda traces, w1, w2: ['new'] * len(traces)", "wrong", 0),
     Mutant("numpy's comparison replaced", "defect", """\

@@ -1,0 +1,49 @@
+"""`labkit rank-table`: the cards of an Ascend training, written or checked."""
+
+import json
+from pathlib import Path
+
+import click
+
+
+@click.command("rank-table")
+@click.argument("server", nargs=-1)
+@click.option("--devices", metavar="N,N,...", help="Device ids to use of each server. Default: all.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File. Default: print it.")
+@click.option("--check", type=click.Path(path_type=Path), help="Check a rank table instead, and list its cards.")
+def rank_table(server, devices, out, check):
+    """Write the rank table of an Ascend training: the file that lists its cards, for `labkit launch --rank-table`.
+
+    SERVER is an address, of which the devices are in this machine's /etc/hccn.conf; or ADDRESS=FILE, with a copy of
+    that server's hccn.conf; or ADDRESS=DEVICE:ADDRESS,... Ranks count through the servers as they are named.
+
+    \b
+    Example:  labkit rank-table 10.0.0.1 --out rank_table_8p.json
+              labkit rank-table 10.0.0.1=a.conf 10.0.0.2=b.conf --out rank_table_16p.json
+              labkit rank-table 10.0.0.1=0:192.168.100.101,1:192.168.101.101
+              labkit rank-table --check rank_table_8p.json
+    """
+    from labkit.launch import rank_tables
+    from labkit.system.files import atomic_write
+
+    if bool(server) == bool(check):
+        raise click.UsageError("name servers, or a file with --check")
+    if check:
+        cards = rank_tables.read_rank_table(check)
+        rows = [("rank", "server", "device"), *((str(card.rank), card.server, str(card.device)) for card in cards)]
+        widths = [max(map(len, column)) for column in zip(*rows)]
+        for row in rows:
+            click.echo("  ".join(f"{cell:{width}}" for cell, width in zip(row, widths)).rstrip())
+        return
+    chosen = ()
+    if devices is not None:
+        if not all(word.isdecimal() for word in devices.split(",")):
+            raise click.BadParameter(f"write numbers, such as 0,1, not {devices!r}", param_hint="--devices")
+        chosen = tuple(sorted({int(word) for word in devices.split(",")}))
+    table = rank_tables.build([rank_tables.parse_server(text) for text in server], chosen)
+    text = json.dumps(table, indent=2) + "\n"
+    if out:
+        atomic_write(out, text)
+        click.echo(out)
+    else:
+        click.echo(text, nl=False)

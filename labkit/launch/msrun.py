@@ -1,0 +1,247 @@
+"""Launch: the processes of one training on this machine, watched until all have ended or one has failed.
+
+MindSpore's msrun starts them: a scheduler, which only brings them together, and the workers, which train. On Ascend
+they may be started for the cards of a rank table instead. On Linux they end even where the launch itself is killed.
+MindSpore's builds for macOS and Windows have no msrun that works on a CPU; one process can be launched on macOS.
+"""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from labkit.launch import shield
+from labkit.system import environment, interrupts
+from labkit.system.device import DEVICE
+from labkit.system.errors import LabkitError
+from labkit.system.files import locked
+
+LOGS = ("worker_*.log", "worker_*.pid", "scheduler.log", "msrun.log")
+TAIL = 12  # lines of a failed worker's log to show
+POLL = 0.1  # seconds
+NOISE = ("[INFO]", "[WARNING]")  # how MindSpore's own lines begin that say nothing to a user
+OWN_ERROR = re.compile(r"(?:^|\])Error: (.*)")  # labkit's, in one line; a progress bar may stand before it
+LAUNCHED = "LABKIT_LAUNCHED"  # the folder of the logs, by which all that was started is known at the end
+HOSTS_MEET = 7200  # seconds that msrun waits for other hosts, of which each may still be copying its data
+MSRUN_FAILURE = re.compile(r"Worker process (\d+) exit with exception\. Error code: (-?\d+)")
+
+
+def require_possible(count: int) -> None:
+    """LabkitError on a system where so many processes cannot be launched."""
+    if count > 1 or sys.platform == "win32":
+        why = "MindSpore's own builds train in several processes only there"
+        environment.require_linux("labkit launch", why)
+
+
+class LaunchError(LabkitError):
+    """Processes that cannot be started, or one that failed: what happened, and the last lines of its log.
+
+    status: the failed process's, negative for a signal.
+    """
+
+    def __init__(self, message, status=1):
+        super().__init__(message)
+        self.exit_status = interrupts.shell_status(status) or 1
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """The machines of one training: how many, which of them this is (from 0), and where the first one is found."""
+
+    count: int
+    rank: int
+    master: str
+    port: int = 8118  # of msrun's scheduler, its default: all must know it, so it is not any free one
+
+
+def launch(command, count: int, log_dir: Path | None = None, *, device=None, cards=None, hosts=None) -> None:
+    """Run `python COMMAND` in `count` processes that train together; return when all have ended well.
+
+    log_dir: where each leaves a log; without one a temporary folder, kept where a process fails.
+    device: "CPU", "GPU" or "Ascend"; cards: what `local_cards` gives, to start a process for each without msrun;
+    hosts: where other machines do the same, for as many processes each.
+    What rank 0 (or the first here) writes is shown here too. However it ends, no process stays behind.
+    Raises LaunchError as soon as a process fails, LabkitError where the system cannot do it.
+    """
+    require_possible(count)
+    if log_dir is None:
+        folder = Path(tempfile.mkdtemp(prefix="labkit-launch-"))
+        try:
+            launch(command, count, folder, device=device, cards=cards, hosts=hosts)
+        except LaunchError:
+            raise  # its reader wants to see them
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        shutil.rmtree(folder)
+        return
+    log_dir = Path(log_dir).absolute()
+    log_dir.mkdir(parents=True, exist_ok=True)
+    with locked(log_dir, LaunchError(f"{log_dir}: another launch writes its logs there")), _free_port() as port:
+        for file in [file for pattern in LOGS for file in log_dir.glob(pattern)]:
+            file.unlink()
+        if count == 1 and not hosts:
+            cards = cards or [{"RANK_ID": "0", "RANK_SIZE": "1"}]
+        if cards:
+            starts = [(f"worker_{card['RANK_ID']}.log", card, [sys.executable, *command]) for card in cards]
+        else:
+            starts = [("msrun.log", {}, _msrun(command, count, port, log_dir, hosts))]
+        env, processes = _environment(log_dir, device), {}
+        try:
+            for log, own, start in starts:
+                processes[log_dir / log] = _start(start, {**env, **own}, log_dir / log)
+            first = hosts.rank * count if hosts else 0
+            _watch(processes, log_dir / starts[0][0].replace("msrun", f"worker_{first}"))
+        finally:
+            _end(processes.values(), log_dir)
+            for file in log_dir.glob("*.pid"):
+                file.unlink()
+
+
+def _environment(log_dir, device):
+    """Environment that all processes share."""
+    env = dict(os.environ)
+    env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
+    env["PYTHONUNBUFFERED"] = "1"  # so that a log holds what was printed before a process was killed
+    env["GLOG_v"] = min(env["GLOG_v"], "3")  # msrun tells of a failed worker as an error
+    env.setdefault("MS_OM_PATH", str(log_dir))  # where MindSpore leaves the graph of a failed compilation
+    env[shield.LOGS] = env[LAUNCHED] = str(log_dir)
+    if device:
+        env[DEVICE] = device
+    if sys.stdout.isatty():
+        env[environment.TERMINAL] = "1"
+        env["COLUMNS"] = str(shutil.get_terminal_size().columns)
+    return env
+
+
+def _python():
+    """This interpreter by a name that msrun takes for one; its folder is first on PATH."""
+    return "python" if (Path(sys.executable).parent / "python").exists() else "python3"
+
+
+def _msrun(command, count, port, log_dir, hosts=None):
+    """Command line of msrun. `tail_worker_log` names no worker, so that msrun starts no `tail` of its own."""
+    size = count * hosts.count if hosts else count
+    place = [f"--master_addr={hosts.master}", f"--node_rank={hosts.rank}"] if hosts else []
+    place += [f"--cluster_time_out={HOSTS_MEET}"] if hosts else []
+    return (
+        sys.executable, "-m", "mindspore.parallel.cluster.run", "--join=True", f"--worker_num={size}",
+        f"--local_worker_num={count}", *place, f"--master_port={hosts.port if hosts else port}",
+        f"--log_dir={log_dir}", f"--tail_worker_log={size}", _python(), "-m", "labkit.launch.shield", *command,
+    )  # fmt: skip
+
+
+@contextmanager
+def _free_port():
+    """A free TCP port, held until the end: no other program is given it, but the scheduler may still listen on it."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        yield holder.getsockname()[1]
+
+
+def _start(command, env, log):
+    """Start a process in a session of its own, out of reach of the terminal's Ctrl-C, which is for this process."""
+    with open(log, "w", encoding="utf-8") as output:
+        return subprocess.Popen(
+            command, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            start_new_session=True, preexec_fn=interrupts.die_with_parent,
+        )  # fmt: skip
+
+
+def _watch(processes, shown):
+    """Show one log until all processes (by their logs) have ended; raise LaunchError as soon as one fails."""
+    output, ended = _Follower(shown), False
+    while not ended:
+        time.sleep(POLL)
+        ended = all(process.poll() is not None for process in processes.values())
+        sys.stdout.write(output.read(rest=ended))
+        sys.stdout.flush()
+        for log, process in processes.items():
+            _check(log, process)
+
+
+def _check(log, process):
+    """Raise LaunchError where a process has failed: a worker, or msrun, or one that msrun started."""
+    if log.name == "msrun.log":
+        failed = MSRUN_FAILURE.search(log.read_text(encoding="utf-8", errors="replace"))
+        if failed:
+            raise _failure(_log_of(failed[1], log.parent), int(failed[2]))
+        scheduler = log.with_name("scheduler.log")  # msrun looks at its scheduler last of all
+        if any(OWN_ERROR.search(line) or line.startswith("Traceback") for line in _lines(scheduler)):
+            raise _failure(scheduler, 1)
+    if process.poll():
+        raise _failure(log, process.returncode)
+
+
+def _log_of(pid, log_dir):
+    """Log of the worker with a process id; a worker that failed before it left its id is one without."""
+    logs = {log: log.with_suffix(".pid") for log in sorted(log_dir.glob("worker_*.log"))}
+    known = [log for log, note in logs.items() if note.exists() and note.read_text() == pid]
+    return next(iter([*known, *(log for log, note in logs.items() if not note.exists())]), log_dir / "msrun.log")
+
+
+def _failure(log, status):
+    """LaunchError that says how the process of a log ended, with the last lines of the log."""
+    how = f"was killed ({interrupts.signal_name(-status)})" if status < 0 else f"ended with exit status {status}"
+    lines = _lines(log)
+    for own in filter(None, map(OWN_ERROR.search, lines[-3:])):  # it says it all
+        return LaunchError(f"{log.stem}: {own[1]}", status)
+    end = "".join(f"\n    {line}" for line in lines[-TAIL:]) or " (empty)"
+    return LaunchError(f"{log.stem} {how}; the end of {log}:{end}", status)
+
+
+def _lines(log):
+    """Lines of a log, without empty ones and MindSpore's own."""
+    if not log.exists():
+        return []
+    text = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n")
+    return [line for line in text.splitlines() if line.strip() and not line.startswith(NOISE)]
+
+
+def _end(processes, log_dir):
+    """Kill processes and all that they started, known by what is in their environment; return when they are gone."""
+    while family := [process for process in psutil.process_iter() if _belongs(process, log_dir)]:
+        for process in family:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(family, timeout=1)
+        for process in processes:
+            process.poll()  # one that nobody asks after stays, as a zombie
+
+
+def _belongs(process, log_dir):
+    try:
+        return process.environ().get(LAUNCHED) == str(log_dir)
+    except psutil.Error:  # somebody else's, or gone meanwhile
+        return False
+
+
+class _Follower:
+    """Reads what is added to a file, in whole lines; a progress bar's line ends with a carriage return."""
+
+    def __init__(self, file):
+        self.file, self.place, self.begun = file, 0, b""
+
+    def read(self, rest=False) -> str:
+        """What was added since, without MindSpore's own lines; with `rest` also the last line, if it has no end."""
+        if not self.file.exists():
+            return ""
+        with open(self.file, "rb") as file:
+            file.seek(self.place)
+            added = file.read()
+        self.place += len(added)
+        *lines, self.begun = re.split(rb"(?<=[\r\n])", self.begun + added)
+        if rest:
+            lines, self.begun = [*lines, self.begun], b""
+        texts = [line.decode("utf-8", errors="replace") for line in lines]
+        return "".join(text for text in texts if not text.startswith(NOISE))

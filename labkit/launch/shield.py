@@ -1,0 +1,84 @@
+"""Shield: what msrun starts. It runs the program in a child process, and ends as the program ended.
+
+python -m labkit.launch.shield {PROGRAM | -m MODULE} [ARGUMENT ...]
+
+MindSpore parts its processes after a program's end, and may crash there: it closes the connection to the scheduler
+while its other thread still reads the scheduler's last answer (SIGSEGV in 3 of 164 processes, MindSpore 2.8 on two
+cores). All is saved by then, but msrun would kill the other processes. So a program runs in a child process, which
+leaves word of how it ended; what happens to the child afterwards does not count.
+"""
+
+import os
+import runpy
+import signal
+import sys
+import traceback
+from pathlib import Path
+
+from labkit.system import interrupts
+
+PASSED_ON = (signal.SIGINT, signal.SIGTERM)
+LOGS = "LABKIT_LAUNCH_LOGS"  # the folder of the logs, from `labkit launch` to its shields
+
+
+def main() -> None:
+    """Run the program of the command line; end with its exit status, or by the signal that killed it."""
+    _sign_in(os.environ.pop(LOGS, None))
+    reading, writing = os.pipe()
+    child = os.fork()  # before anything starts a thread
+    if child == 0:
+        os.close(reading)
+        interrupts.die_with_parent()
+        status = run(sys.argv[1:])
+        os.write(writing, bytes([status]))
+        sys.exit(status)
+    os.close(writing)
+    for number in PASSED_ON:
+        signal.signal(number, lambda number, frame: os.kill(child, number))
+    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os.set_blocking(reading, False)  # a process that the program left behind may hold the other end
+    try:
+        left = os.read(reading, 1)
+    except BlockingIOError:
+        left = b""
+    if left and ended < 0:
+        print(f"{interrupts.signal_name(-ended)} after the program's end, which had exit status {left[0]}", flush=True)
+        sys.exit(left[0])
+    if ended < 0:
+        for number in PASSED_ON:
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), -ended)
+    sys.exit(ended)
+
+
+def _sign_in(log_dir):
+    """Leave this process's id beside its log, by which msrun names a process that failed; end with who started it."""
+    if log_dir is not None:
+        interrupts.die_with_parent()
+        if os.environ.get("MS_ROLE") != "MS_SCHED":
+            Path(log_dir, f"worker_{os.environ.get('RANK_ID', '0')}.pid").write_text(str(os.getpid()))
+
+
+def run(command: list[str]) -> int:
+    """Run a program or module with its arguments, as `python` with them would; its exit status."""
+    module = command[1] if command[0] == "-m" else None
+    sys.argv = command[1:] if module else command
+    try:
+        if module:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        else:
+            sys.path[0] = os.path.dirname(os.path.abspath(command[0]))
+            runpy.run_path(command[0], run_name="__main__")
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return (end.code or 0) & 0xFF
+        print(end.code, file=sys.stderr)
+        return 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    main()

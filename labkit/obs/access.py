@@ -1,0 +1,125 @@
+"""Access to the cloud: which servers, and by whose keys, from the environment or the file of Huawei Cloud's SDKs."""
+
+import configparser
+import re
+import ssl
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from labkit.obs.place import CloudError
+
+KEYS = (("OBS_ACCESS_KEY_ID", "OBS_SECRET_ACCESS_KEY", "OBS_SECURITY_TOKEN"),
+        ("HUAWEICLOUD_SDK_AK", "HUAWEICLOUD_SDK_SK", "HUAWEICLOUD_SDK_SECURITY_TOKEN"),
+        ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SECURITY_TOKEN"))  # in this order; the last are a job's  # fmt: skip
+FILE = "~/.huaweicloud/credentials"
+
+
+def credentials(environment) -> tuple[str, str, str | None]:
+    """Access key, secret key and token or None; raises CloudError, which quotes none of them."""
+    for names in KEYS:
+        access, secret, token = (environment.get(name) for name in names)
+        if access and secret:
+            return _fit_for_headers(zip(names, (access, secret, token or None)))
+        if access or secret:
+            there, missing = names[:2] if access else names[1::-1]
+            raise CloudError(f"{missing} is not set, but {there} is")
+    found = _file()
+    if found.get("ak") and found.get("sk"):
+        names = ("ak", "sk", "security_token")
+        return _fit_for_headers((f"{FILE}: {name}", found.get(name) or None) for name in names)
+    raise CloudError(f"no credentials: set {KEYS[0][0]} and {KEYS[0][1]}, or write ak and sk below [basic] in {FILE}")
+
+
+def project(environment) -> str:
+    """Id of ModelArts' project; raises CloudError."""
+    for name in ("MODELARTS_PROJECT_ID", "HUAWEICLOUD_SDK_PROJECT_ID"):
+        if environment.get(name):
+            return _fit_for_headers([(name, environment[name])])[0]
+    if found := _file().get("project_id"):
+        return _fit_for_headers([(f"{FILE}: project_id", found)])[0]
+    raise CloudError(f"no project: set MODELARTS_PROJECT_ID, or write project_id below [basic] in {FILE}")
+
+
+def obs_url(environment) -> str:
+    """URL of the object server: OBS_ENDPOINT, or in a job S3_ENDPOINT; raises CloudError.
+
+    http:// is taken for any host: an object server of one's own network may have no certificate, and a job asks for
+    it by S3_USE_HTTPS=0. Secret keys are never sent, but a token is.
+    """
+    url = environment.get("OBS_ENDPOINT")
+    if not url and environment.get("S3_ENDPOINT"):
+        url = environment["S3_ENDPOINT"]
+        if "://" not in url and environment.get("S3_USE_HTTPS", "1") != "1":
+            url = f"http://{url}"
+    if not url:
+        raise CloudError("no server: set OBS_ENDPOINT, for example https://obs.cn-north-4.myhuaweicloud.com")
+    return _checked(url, "OBS_ENDPOINT (in a job, S3_ENDPOINT)")
+
+
+def modelarts_url(environment) -> str:
+    """URL of ModelArts: MODELARTS_ENDPOINT, or by region (MODELARTS_REGION, or OBS_ENDPOINT's); raises CloudError."""
+    url, region = environment.get("MODELARTS_ENDPOINT"), environment.get("MODELARTS_REGION")
+    if url:
+        url = _checked(url, "MODELARTS_ENDPOINT")
+        if urlsplit(url).scheme == "http" and urlsplit(url).hostname not in ("127.0.0.1", "::1", "localhost"):
+            raise CloudError("MODELARTS_ENDPOINT: must be https://HOST (http:// only on this machine, for rehearsals)")
+        return url
+    host = environment.get("OBS_ENDPOINT", "").rpartition("://")[2]
+    known = re.fullmatch(r"obs\.([a-z0-9-]+)\.myhuaweicloud\.com/?", host)
+    region = region or (known and known[1])
+    if not region or not re.fullmatch(r"[a-z0-9-]+", region):
+        raise CloudError("no region: set MODELARTS_REGION, for example to cn-north-4, or MODELARTS_ENDPOINT")
+    return f"https://modelarts.{region}.myhuaweicloud.com"
+
+
+def tls(environment, name) -> ssl.SSLContext:
+    """A context that verifies the chain, by the CA file that the variable `name` may give, and the host's name."""
+    try:
+        return ssl.create_default_context(cafile=environment.get(name))
+    except OSError as error:
+        raise CloudError(f"{name}: {environment[name]}: {error}") from None
+
+
+def cleaned(message, keys) -> str:
+    """One line, not too long, without keys: what a server says may repeat what it was sent."""
+    for secret in filter(None, keys):
+        message = message.replace(secret, "***")
+    message = re.sub(r"(Signature=|Credential=)[^\s,&]+", r"\1***", " ".join(message.split()))
+    message = "".join(letter if letter.isprintable() else "?" for letter in message)
+    return message if len(message) < 400 else f"{message[:400]} ..."
+
+
+def _checked(url, name):
+    url = url if "://" in url else f"https://{url}"
+    try:
+        found = urlsplit(url)
+        known = found.scheme in ("http", "https") and found.port != 0 and "@" not in found.netloc
+        known = known and found.hostname and found.hostname.encode("idna")
+    except ValueError:
+        known = False
+    if not known:  # not quoted: there may be a password in it
+        raise CloudError(f"{name}: not of the form https://HOST or https://HOST:PORT")
+    return url
+
+
+def _fit_for_headers(named):
+    """The values, some None; CloudError for what would break a header: http.client's own error quotes it."""
+    named = list(named)
+    for name, value in named:
+        if value is not None and not re.fullmatch("[!-~]+", value):
+            raise CloudError(f"{name}: has a space, a line break or a character that is not ASCII")
+    return tuple(value for _, value in named)
+
+
+def _file():
+    """The section [basic] of the SDKs' file, empty where there is none."""
+    file = configparser.ConfigParser(interpolation=None)
+    try:
+        file.read_string(Path(FILE).expanduser().read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise CloudError(f"{FILE}: cannot be read ({error.strerror})") from None
+    except (configparser.Error, UnicodeDecodeError):
+        raise CloudError(f"{FILE}: not an INI file") from None  # the parser's own words would quote it
+    return dict(file["basic"]) if file.has_section("basic") else {}

@@ -1,0 +1,121 @@
+"""The commands that compare with PyTorch: parity, clinic, convert. Imports of MindSpore wait until one is called."""
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("network")
+@click.option("--data", type=click.Path(path_type=Path), help="Image folder. Default: tiles of two photographs.")
+@click.option("--image-size", type=click.IntRange(32), default=64, show_default=True, help="In pixels.")
+@click.option("--batch", type=click.IntRange(2), default=8, show_default=True, help="Images a step.")
+@click.option("--steps", type=click.IntRange(0), default=20, show_default=True, help="Steps of the short training.")
+@click.option("--weights", type=click.Path(path_type=Path), help="PyTorch file with a state dict to begin with.")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Of first weights and order.")
+@click.option("--report", type=click.Path(path_type=Path, file_okay=False), help="Folder for report.json and .html.")
+def parity(network, data, image_size, batch, steps, weights, seed, report):
+    """Compare torchvision's NETWORK (resnet18, 34, 50, 101 or 152) with labkit's, stage by stage.
+
+    Exit status 1 where they are not equal. Needs PyTorch and torchvision.
+
+    \b
+    Example:  labkit parity resnet50 --report runs/parity
+    """
+    from tqdm import tqdm
+
+    from labkit import parity as comparison
+
+    folder = data or _photographs()
+    setting = comparison.Setting(
+        network, folder, image_size=image_size, batch_size=batch, steps=steps, seed=seed, weights=weights
+    )
+    # On a terminal only. It counts what has begun: PyTorch's steps, and then MindSpore's, of which the first compiles.
+    with tqdm(total=1 + 2 * steps, unit=" steps", leave=False, disable=None) as bar:
+
+        def tell(what):
+            bar.set_description(what, refresh=False)
+            bar.update()
+
+        found = comparison.compare_resnets(setting, tell=tell)
+    versions = f"PyTorch {found.about['PyTorch']}, MindSpore {found.about['MindSpore']}"
+    click.echo(f"{network}, {batch} images of {image_size} pixels, seed {seed}; {versions}")
+    click.echo(found.table())
+    if report:
+        found.save(report)
+        click.echo(report / "report.html")
+    sys.exit(0 if found.ok else 1)
+
+
+@click.command()
+@click.argument("defect", nargs=-1)
+@click.option("--list", "listing", is_flag=True, help="Name the defects and where they come from.")
+@click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="JSON file for what was found.")
+def clinic(defect, listing, report):
+    """Plant defects of real migrations in a ResNet, one at a time, and let the comparison with PyTorch find them.
+
+    Without DEFECT, all of them, a line each; otherwise with their reports. Exit status 1 where one is not found where
+    it was planted.
+
+    \b
+    Example:  labkit clinic same_padding decay_everywhere
+    """
+    from tqdm import tqdm
+
+    from labkit.parity.clinic import DEFECTS, examine
+    from labkit.system.files import atomic_write
+
+    width = max(map(len, DEFECTS))
+    if listing:
+        for name, known in DEFECTS.items():
+            click.echo(f"{name:{width}}  {known.what} ({known.source})")
+        return
+    if report:
+        report.parent.mkdir(parents=True, exist_ok=True)  # before minutes of work
+    findings, planting = {}, defect or DEFECTS
+    examined = examine(planting, _photographs())
+    for planted, compared, found in tqdm(examined, total=len(planting), unit=" defects", leave=False, disable=None):
+        mark = "" if found["located"] else f"   EXPECTED {planted.stage}, {planted.layer or '-'}"
+        with tqdm.external_write_mode():
+            if not findings:  # not above an error
+                click.echo(f"{'defect':{width}}  {'first stage that differs':24}  first layer")
+            click.echo(f"{planted.name:{width}}  {found['stage'] or 'none':24}  {found['layer'] or '-'}{mark}")
+            if defect:
+                click.echo(f"\n{compared.table()}\n")
+        stages = [{**stage.as_dict(), "tensors": None} for stage in compared.stages]
+        findings[planted.name] = {**found, "table": compared.table(), "stages": stages, "about": compared.about}
+    if report:
+        atomic_write(report, json.dumps(findings, indent=1) + "\n")
+        click.echo(report)
+    sys.exit(0 if all(found["located"] for found in findings.values()) else 1)
+
+
+def _photographs():
+    """Folder of tiles of two photographs, made where it is missing."""
+    from labkit import parity
+    from labkit.system.environment import data_root
+
+    folder = data_root() / "sample" / "photographs"
+    if not folder.exists():
+        parity.write_photographs(folder)
+    return folder
+
+
+@click.command()
+@click.argument("network")
+@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("target", type=click.Path(path_type=Path))
+@click.option("--num-classes", type=click.IntRange(2), default=1000, show_default=True, help="Of the network.")
+@click.option("--stem", type=click.Choice(["imagenet", "cifar"]), default="imagenet", show_default=True)
+def convert(network, source, target, num_classes, stem):
+    """Convert NETWORK's weights between a PyTorch file (.pth, .pt) and a MindSpore checkpoint (.ckpt).
+
+    \b
+    Example:  labkit convert resnet50 resnet50.pth resnet50.ckpt
+    """
+    from labkit.parity import files
+
+    files.convert(network, source, target, num_classes, stem)
+    click.echo(target)

@@ -1,0 +1,143 @@
+"""The device, the processes of one training (ranks) and the random seed. MindSpore is imported where it is needed."""
+
+import os
+from contextlib import contextmanager
+
+from labkit.system import environment
+from labkit.system.errors import LabkitError
+
+DEVICE = "LABKIT_DEVICE"  # set by `labkit launch` for the processes that it starts
+
+
+def ranks() -> tuple[int, int]:
+    """Number of this process among those of a training, from 0, and how many there are, as the environment tells.
+
+    RANK_ID and RANK_SIZE come from msrun, from ModelArts and with a rank table; otherwise Open MPI's mpirun is asked.
+    """
+    mpi = "OMPI_COMM_WORLD_RANK" in os.environ and "RANK_SIZE" not in os.environ
+    names = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE") if mpi else ("RANK_ID", "RANK_SIZE")
+    found = [os.environ.get(name) for name in names]
+    if found[1] in (None, "1"):
+        return 0, 1
+    try:
+        rank, size = map(int, found)
+    except (TypeError, ValueError):
+        rank, size = -1, 0
+    if not 0 <= rank < size:
+        raise LabkitError(f"{names[1]} is {found[1]}, but {names[0]} is {found[0]}")
+    return rank, size
+
+
+def require_one_process() -> None:
+    """LabkitError in one of several processes of a job, where a command would make a Run, or a launch, in each."""
+    size = ranks()[1]
+    if "MS_ROLE" in os.environ:
+        raise LabkitError(
+            "MS_ROLE is set, so msrun has started this: have it start a lab's train.py, or use `labkit launch` alone"
+        )
+    if size > 1:
+        raise LabkitError(
+            f"RANK_SIZE is {size}, so this is one of {size} processes: start a lab's train.py in each of them, "
+            "or unset it and start them all with `labkit launch`"
+        )
+
+
+def use_device(name: str | None = None) -> None:
+    """Compute on "CPU", "GPU" or "Ascend"; without a name on $LABKIT_DEVICE, or on what MindSpore chooses.
+
+    Raises LabkitError.
+    """
+    import mindspore as ms
+
+    name = name or os.environ.get(DEVICE)
+    # msrun's processes agree on their cards themselves; others are told theirs.
+    card = None if "MS_ROLE" in os.environ else os.environ.get("DEVICE_ID", os.environ.get("ASCEND_DEVICE_ID"))
+    if not name and card and ms.get_context("device_target") != "CPU":
+        name = ms.get_context("device_target")
+    try:
+        if name and card and name != "CPU":
+            ms.set_device(name, int(card))
+        elif name and name != ms.get_context("device_target"):  # refused once something was computed
+            ms.set_device(name)
+    except (RuntimeError, ValueError) as error:
+        raise LabkitError(f"device {name}: {str(error).split('. ')[0]}") from None
+
+
+def setup(seed: int, all_reduce_fusion: list[int] | None = None) -> None:
+    """Choose graph mode and seed everything; one of several processes joins the others first.
+
+    all_reduce_fusion: numbers of the parameters after which a new AllReduce of gradients begins; all in one without.
+    Does not return in msrun's scheduler: a process of the same command, which only brings the others together.
+    """
+    import mindspore as ms
+
+    ms.set_context(mode=ms.GRAPH_MODE)
+    if ranks()[1] > 1:
+        _join_others()
+        ms.set_auto_parallel_context(parallel_mode=ms.ParallelMode.DATA_PARALLEL, gradients_mean=True)
+        if all_reduce_fusion:
+            ms.set_auto_parallel_context(all_reduce_fusion_config=list(all_reduce_fusion))
+    ms.set_seed(seed)
+
+
+@contextmanager
+def in_mode(mode):
+    """MindSpore's mode, `ms.PYNATIVE_MODE` or `ms.GRAPH_MODE`, inside a `with`; afterwards what it was before."""
+    import mindspore as ms
+
+    before = ms.get_context("mode")
+    ms.set_context(mode=mode)
+    try:
+        yield
+    finally:
+        ms.set_context(mode=before)
+
+
+def _join_others():
+    import mindspore as ms
+    from mindspore import communication
+
+    if communication.GlobalComm.INITED:
+        return
+    use_device()
+    if ms.get_context("device_target") == "CPU":  # otherwise each starts as many threads as if it were alone
+        ms.set_context(runtime_num_threads=max(1, environment.cores() // ranks()[1]))
+    # On a CPU a rank gives up after 30 seconds in which another did not come to an AllReduce, but evaluated, say.
+    os.environ.setdefault("MS_NODE_TIMEOUT", "7200")
+    try:
+        communication.init()
+    except RuntimeError as error:
+        scheduler = os.environ.get("MS_ROLE") == "MS_SCHED"  # the reason that it will have is a port in use
+        who = "msrun's scheduler" if scheduler else f"rank {ranks()[0]} of {ranks()[1]}"
+        reason = str(error).splitlines()[0].split(". ")[0]
+        raise LabkitError(f"{who} does not find the other processes: {reason}") from None
+
+
+def mean_over_ranks(value: float) -> float:
+    """Mean of a number over all processes. Every process must ask, and waits until all have."""
+    size = ranks()[1]
+    if size == 1:
+        return value
+    import numpy as np
+    from mindspore import Tensor, ops
+
+    return float(ops.AllReduce()(Tensor(np.float32(value))).asnumpy()) / size
+
+
+def wait_for_all() -> None:
+    """Go on when every process has come here."""
+    mean_over_ranks(0.0)
+
+
+def share_weights(parameters) -> None:
+    """Give every process rank 0's values: data-parallel training keeps networks equal, but does not make them so.
+
+    MindSpore's own `parameter_broadcast` will not do: it broadcasts in `Model.eval` as well, where rank 0 is alone.
+    """
+    if ranks()[1] == 1:
+        return
+    from mindspore import ops
+
+    broadcast = ops.Broadcast(0)
+    for parameter in parameters:
+        parameter.set_data(broadcast((parameter,))[0])

@@ -1,0 +1,103 @@
+"""This machine: paths, installed versions, CPU, and what MindSpore reads from the environment at its import."""
+
+import importlib.metadata
+import logging
+import os
+import platform
+import sys
+import warnings
+from pathlib import Path
+
+from labkit.system.errors import LabkitError
+
+REPO = Path(__file__).resolve().parents[2]
+ONEDNN_CAP = "ONEDNN_MAX_CPU_ISA"
+TERMINAL = "LABKIT_TERMINAL"  # set by `labkit launch` where somebody looks at what its processes print
+
+
+def require_linux(command: str, why: str) -> None:
+    """LabkitError on another system, with the reason why a command cannot work there."""
+    elsewhere = {"win32": "On Windows, use WSL2", "darwin": "On a Mac, use a Linux virtual machine or container"}
+    if sys.platform != "linux":
+        raise LabkitError(f"{command} needs Linux: {why}. {elsewhere.get(sys.platform, 'Use a Linux machine')}")
+
+
+def user_id() -> int:
+    """This user's number, as the owner of a file is given; 0 on Windows, as for every file there."""
+    return os.getuid() if hasattr(os, "getuid") else 0
+
+
+def data_root() -> Path:
+    """Folder that holds the data sets: `$LABKIT_DATA`, or `data/` beside the package."""
+    return Path(os.environ.get("LABKIT_DATA") or REPO / "data")
+
+
+def version_of(package: str) -> str | None:
+    """Installed version of a package, read from its metadata; None where it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def mindspore_version() -> str | None:
+    """Installed MindSpore version; importing it would take a second."""
+    return version_of("mindspore")
+
+
+def cpu_flags() -> set[str]:
+    """Instruction sets of this CPU, as Linux reports them for x86; empty where it does not."""
+    if platform.machine() != "x86_64":  # an emulator may show the real CPU's
+        return set()
+    return set(_cpuinfo("flags").split())
+
+
+def _cpuinfo(name):
+    """The first line of this name in Linux's description of the CPUs; "" where there is none."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")
+
+
+def onednn_trap() -> bool:
+    """True where this MindSpore's oneDNN would run convolutions on its slow reference kernel.
+
+    MindSpore 2.9 and 2.10 do so on a CPU with AVX-512, about 90 times slower than 2.8.
+    """
+    version = mindspore_version()
+    if version is None or tuple(map(int, version.split(".")[:2])) < (2, 9):
+        return False
+    return any(flag.startswith("avx512") for flag in cpu_flags())
+
+
+def prepare_mindspore() -> None:
+    """Set what MindSpore reads at its import: oneDNN's instruction set and the log level. The user's values stay."""
+    if onednn_trap():
+        os.environ.setdefault(ONEDNN_CAP, "AVX2")
+    if platform.machine() == "aarch64":  # MindSpore's build for it has tiny numbers rounded to zero; numpy notices
+        warnings.filterwarnings("ignore", "The value of the smallest subnormal", UserWarning)
+    # Errors only: its warnings are for MindSpore's own developers. Imported before, it has read its level already.
+    if os.environ.setdefault("GLOG_v", "3") == "3":
+        for name in list(logging.root.manager.loggerDict):
+            if name.startswith("ME.mindspore"):
+                logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def cores() -> int:
+    """CPU cores that this process may use (a container may grant fewer than the machine has)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def workers(wanted: int) -> int:
+    """Data workers to start: MindData refuses more than there are cores."""
+    return max(1, min(wanted, cores()))
+
+
+def machine() -> str:
+    """CPU model and architecture, for a Run's provenance."""
+    model = _cpuinfo("model name")  # not on aarch64
+    return f"{model or platform.processor() or 'unknown CPU'} ({platform.system()} {platform.machine()})"

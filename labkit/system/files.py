@@ -1,0 +1,44 @@
+"""Files: written whole or not at all, and locked against other processes."""
+
+import os
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def atomic_write(path: Path, data: str | bytes) -> None:
+    """Write a file so that it appears whole or not at all, even if the machine stops meanwhile."""
+    part = path.with_name(path.name + ".part")
+    with open(part, "wb") as file:
+        file.write(data.encode() if isinstance(data, str) else data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, path)
+
+
+def lock(handle: int) -> bool:
+    """Take the lock of an open file; False if another process holds it. Closing the file, or any end, releases it.
+
+    On a file system without locks it is always True: there, a second process goes unnoticed.
+    """
+    from filelock import lock_descriptor
+
+    try:
+        return lock_descriptor(handle, blocking=False)
+    except OSError:
+        return True
+
+
+@contextmanager
+def locked(folder: Path, refusal: Exception):
+    """Hold a folder's lock, or raise `refusal`; the lock is released when the process ends, however it ends."""
+    if sys.platform == "win32":  # it cannot open a folder
+        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT)
+    else:
+        handle = os.open(folder, os.O_RDONLY)
+    try:
+        if not lock(handle):
+            raise refusal
+        yield
+    finally:
+        os.close(handle)

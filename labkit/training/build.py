@@ -1,0 +1,129 @@
+"""Build: from a recipe to its data, network, loss, optimizer and schedule."""
+
+import mindspore as ms
+import numpy as np
+from mindspore import nn
+from mindspore.amp import FixedLossScaleManager
+from mindspore.train import Accuracy, Model, Top5CategoricalAccuracy
+
+from labkit.data import cifar10, cifar10_files, imagenet, imagenet_files
+from labkit.data.files import Info
+from labkit.losses import CrossEntropySmooth
+from labkit.networks import create_resnet, initialise_as_guide, mixed_precision, use_fast_gradients
+from labkit.optimizers import momentum
+from labkit.schedules import SCHEDULES, damping, updates
+from labkit.thor import TRACE_RULES, Thor, ThorStep
+from labkit.training.recipes import Recipe, RecipeError
+
+
+def check_data(recipe: Recipe, ranks=1) -> Info:
+    """Check what must be there before a Run is made: the data, of which the sample is made where it is missing.
+
+    Raises DataError, RecipeError, LabkitError.
+    """
+    folder, data = recipe.data_folder(), recipe.data
+    files, options = cifar10_files, {}
+    if data.format == "image_folder":
+        files, options = imagenet_files, {"bad_images": data.bad_images}
+    if data.folder.startswith("sample/") and not folder.exists():
+        files.write_sample(folder)
+    info = files.check(folder, **options)
+    if len(info.classes) != recipe.network.num_classes:
+        raise RecipeError(f"network.num_classes: {recipe.network.num_classes}, but {folder} has {len(info.classes)}")
+    shard = -(-info.train_images // ranks)  # images for each process
+    if recipe.data.batch_size > shard:
+        each = f", {shard} for each of {ranks} processes" if ranks > 1 else ""
+        raise RecipeError(
+            f"data.batch_size: {recipe.data.batch_size}, but {folder} has {info.train_images} images{each}"
+        )
+    learning_rates(recipe, shard // recipe.data.batch_size)
+    return info
+
+
+def create_network(recipe: Recipe):
+    """The recipe's network in its precision, initialised from MindSpore's global seed. Raises RecipeError."""
+    net = create_resnet(recipe.network.name, recipe.network.num_classes, recipe.network.stem)
+    last, count = (recipe.all_reduce_fusion or [0])[-1], len(net.trainable_params())
+    if last >= count:
+        raise RecipeError(f"all_reduce_fusion: {last}, but {recipe.network.name} has {count} parameters, from 0 on")
+    if recipe.network.init == "guide":
+        initialise_as_guide(net)
+    # labkit's gradient is for float32 on a CPU; elsewhere MindSpore's own gives the same values.
+    if recipe.network.fast_gradient and ms.get_context("device_target") == "CPU" and recipe.amp_level == "O0":
+        use_fast_gradients(net)
+    return mixed_precision(net, recipe.amp_level)
+
+
+def train_dataset(recipe: Recipe, rank=0, ranks=1):
+    """Batches to train on, shuffled and augmented: those of process `rank` of `ranks`."""
+    data = recipe.data
+    if data.format == "image_folder":
+        image_transforms = imagenet.train_transforms(data.image_size, data.route, data.crop_scale, data.flip)
+    else:
+        image_transforms = cifar10.train_transforms(data.image_size, data.crop_padding, data.flip)
+    return _dataset(recipe, "train", data.batch_size, image_transforms, rank, ranks)
+
+
+def test_dataset(recipe: Recipe):
+    """Every test image once, in the order of the file."""
+    data = recipe.data
+    if data.format == "image_folder":
+        image_transforms = imagenet.evaluation_transforms(data.image_size, data.resize, data.route)
+    else:
+        image_transforms = cifar10.normalize_transforms(data.image_size)
+    return _dataset(recipe, "test", data.eval_batch_size, image_transforms)
+
+
+def _dataset(recipe, split, batch_size, image_transforms, rank=0, ranks=1):
+    data = recipe.data
+    pipeline, options = cifar10, {}
+    if data.format == "image_folder":
+        pipeline, options = imagenet, {"bad_images": data.bad_images}
+    return pipeline.create_dataset(
+        recipe.data_folder(), split, batch_size, image_transforms=image_transforms, seed=recipe.seed,
+        rank=rank, ranks=ranks, num_workers=data.workers, **options,
+    )  # fmt: skip
+
+
+def learning_rates(recipe: Recipe, steps_per_epoch: int) -> np.ndarray:
+    """The recipe's schedule: a value per step. Raises RecipeError."""
+    schedule = recipe.schedule.model_dump(exclude_none=True)
+    try:
+        return SCHEDULES[schedule.pop("name")](recipe.epochs, steps_per_epoch, **schedule)
+    except ValueError as error:
+        raise RecipeError(f"schedule: {error}") from None
+
+
+def metrics(num_classes: int) -> dict:
+    """What is measured on the test images, 0 to 1: top-1 accuracy; top-5 where there are more than five classes."""
+    return {"accuracy": Accuracy()} | ({"top_5_accuracy": Top5CategoricalAccuracy()} if num_classes > 5 else {})
+
+
+def create_model(recipe: Recipe, lr: np.ndarray) -> Model:
+    """Network, loss, optimizer and metrics, put together; lr has a value per step."""
+    net = create_network(recipe)
+    loss = CrossEntropySmooth(recipe.network.num_classes, recipe.loss.smoothing)
+    measured = metrics(recipe.network.num_classes)
+    options = recipe.optimizer.model_dump(include={"momentum", "weight_decay", "clip_norm"})
+    if recipe.optimizer.name == "thor":
+        optimizer = momentum(net, lr, **options)  # over the plain network's parameters; gradients come unscaled
+        step = ThorStep(net, loss, optimizer, create_thor(recipe, net, len(lr) // recipe.epochs))
+        evaluation = nn.WithEvalCell(net, loss)
+        return Model(step, metrics=measured, eval_network=evaluation, eval_indexes=[0, 1, 2])
+    optimizer = momentum(net, lr, **options, loss_scale=recipe.loss_scale)
+    scale = FixedLossScaleManager(recipe.loss_scale, drop_overflow_update=False)
+    return Model(net, loss, optimizer, measured, loss_scale_manager=scale)
+
+
+def create_thor(recipe: Recipe, net, steps_per_epoch: int) -> Thor:
+    """THOR by the recipe's optimizer, for a training of its epochs; changes the network."""
+    thor = recipe.optimizer
+    return Thor(
+        net,
+        damping(recipe.epochs, steps_per_epoch, thor.damping, thor.damping_decay),
+        updates(recipe.epochs * steps_per_epoch, thor.update_interval, thor.final_interval),
+        block_size=thor.block_size,
+        thresholds=TRACE_RULES[thor.trace_rule],
+        factor_average=thor.factor_average,
+        loss_scale=recipe.loss_scale,
+    )

@@ -1,0 +1,151 @@
+"""Comparing Runs by what it takes to reach a target accuracy, as AlgoPerf does (Dahl et al. 2023, arXiv 2306.07179).
+
+Runs of as many processes whose recipes differ in the seed only are one setting: its median is told, with the range.
+"""
+
+import itertools
+import re
+import statistics
+from dataclasses import dataclass
+
+from labkit.training.runs import Run, RunError
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Test accuracy (0 to 1) of a Run at the end of each epoch, with the steps and seconds of training until then.
+
+    Steps that compiled a graph count as typical ones; what they took longer is compile_seconds.
+    """
+
+    steps: list[int]
+    seconds: list[float]
+    accuracies: list[float]
+    compile_seconds: float
+    step_ms: float  # mean
+
+    def reaches(self, target: float) -> tuple[int, float] | None:
+        """Steps and seconds to the first evaluation at or above a target accuracy; None where there is none."""
+        for steps, seconds, accuracy in zip(self.steps, self.seconds, self.accuracies):
+            if accuracy >= target:
+                return steps, seconds
+        return None
+
+
+def curve(run: Run) -> Curve:
+    """Read a Run's curve; raises RunError where it is not complete, or was trained in sink mode."""
+    if not run.complete:
+        again = f"labkit train {run.recipe.lab} --resume --out {run.path}"
+        raise RunError(f"{run.path}: not to be compared: it is not complete; go on with it by `{again}`")
+    records, evaluations = run.steps(), run.evaluations()
+    if not evaluations:
+        raise RunError(f"{run.path}: not to be compared: its history has no evaluation")
+    if [record["step"] for record in records] != list(range(1, len(records) + 1)):
+        raise RunError(f"{run.path}: not to be compared: its history has no line for each step (sink mode)")
+    compiled = [record.get("compiled", False) for record in records]
+    if not compiled[0]:  # an older Run, which does not say; THOR compiles two graphs
+        compiled[:2] = [True] * len(compiled[:2])
+    taken = [record["seconds"] for record in records]
+    typical = statistics.median([seconds for seconds, slow in zip(taken, compiled) if not slow] or taken)
+    warm = [min(seconds, typical) if slow else seconds for seconds, slow in zip(taken, compiled)]
+    total = list(itertools.accumulate(warm))
+    last = {record["epoch"]: record["step"] for record in records}
+    steps = [last[evaluation["epoch"]] for evaluation in evaluations]
+    return Curve(
+        steps, [total[step - 1] for step in steps], [evaluation["accuracy"] for evaluation in evaluations],
+        sum(taken) - sum(warm), 1000 * statistics.mean(warm),
+    )  # fmt: skip
+
+
+def settings(runs: list[Run]) -> dict[str, list[Curve]]:
+    """Curves by setting, in the order given, each Run once.
+
+    A repetition with a seed that a setting has already is a setting of its own. A setting's name is its first Run's,
+    without a number at the end where there are several. Raises RunError as `curve` does, and for Runs on other data.
+    """
+    found, once = [], {}
+    for run in runs:
+        once.setdefault(run.path.resolve(), run)
+    _require_same_data(list(once.values()))
+    for run in once.values():
+        one = curve(run)
+        beside = {"seed": 0, "profile": "", "rival": None, "checkpoint_steps": None}  # none decides what is compared
+        setting = run.recipe.model_copy(update=beside), run.processes
+        for kept, _, same, seeds in found:
+            if kept == setting and run.recipe.seed not in seeds:
+                same.append(one)
+                seeds.add(run.recipe.seed)
+                break
+        else:
+            found.append((setting, run.path, [one], {run.recipe.seed}))
+    named = {}
+    for _, path, same, _ in found:
+        short = re.sub(r"-(seed-?)?\d+$", "", path.name) if len(same) > 1 else path.name
+        name = next(name for name in (short, path.name, str(path), str(path.resolve())) if name and name not in named)
+        named[name] = same
+    return named
+
+
+def _require_same_data(runs):
+    """RunError where test images differ, as far as their checksums are known."""
+    known = [(run, run.summary["provenance"]["dataset"]) for run in runs if run.complete]
+    known = [(run, data) for run, data in known if data.get("sha256")]
+    for run, data in known[1:]:
+        first, other = known[0]
+        if data["sha256"] != other["sha256"]:
+            others = f"{first.path} on {other['name']}"
+            raise RunError(f"{run.path}: not to be compared: trained on {data['name']}, {others}")
+
+
+def default_target(curves: dict[str, list[Curve]]) -> float:
+    """The accuracy that the first setting, the baseline, has at the end: the median of its Runs."""
+    return statistics.median(one.accuracies[-1] for one in next(iter(curves.values())))
+
+
+def summary(curves: dict[str, list[Curve]], target: float) -> list[dict]:
+    """A row for each setting: runs, reached (how many), and [median, lowest, highest] of what was measured.
+
+    steps and seconds to the target (of the Runs that reached it, None where none did), accuracy at the end, step_ms.
+    """
+    rows = []
+    for name, ones in curves.items():
+        reached = [place for place in (one.reaches(target) for one in ones) if place]
+        rows.append({
+            "setting": name, "runs": len(ones), "reached": len(reached),
+            "steps": _spread([steps for steps, _ in reached]),
+            "seconds": _spread([seconds for _, seconds in reached]),
+            "accuracy": _spread([one.accuracies[-1] for one in ones]),
+            "step_ms": _spread([one.step_ms for one in ones]),
+            "compile_seconds": _spread([one.compile_seconds for one in ones]),
+        })  # fmt: skip
+    return rows
+
+
+def _spread(values):
+    return [statistics.median(values), min(values), max(values)] if values else None
+
+
+def table(rows: list[dict], target: float) -> str:
+    """The rows as text, each beside the first: how many times fewer steps and seconds."""
+    baseline = rows[0]
+    width = max(len("setting"), *(len(row["setting"]) for row in rows))
+    lines = [
+        f"to {target:.2%} on the test images; in brackets: times fewer than {baseline['setting']}",
+        f"{'setting':{width}}  {'there':>5}  {'steps':>14}  {'seconds':>14}  {'at the end':>10}  {'ms a step':>9}",
+    ]
+    for row in rows:
+        cells = [f"{row['reached']}/{row['runs']}"]
+        for key in ("steps", "seconds"):
+            cells.append(_against(row[key], baseline[key]))
+        lines.append(
+            f"{row['setting']:{width}}  {cells[0]:>5}  {cells[1]:>14}  {cells[2]:>14}  "
+            f"{row['accuracy'][0]:>10.2%}  {row['step_ms'][0]:>9.0f}"
+        )
+    return "\n".join(lines)
+
+
+def _against(value, baseline):
+    if value is None:
+        return "not reached"
+    ratio = f" ({baseline[0] / value[0]:.2f}x)" if baseline else ""
+    return f"{value[0]:,.0f}{ratio}"

@@ -1,0 +1,74 @@
+"""Evaluation: logits of the test images under a checkpoint, accuracy in all and by class."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from labkit.system import device
+from labkit.system.files import atomic_write
+from labkit.training import build, checkpoint, runs
+from labkit.training.recipes import Recipe
+from labkit.training.runs import Run
+
+
+def predict(net, dataset) -> tuple[np.ndarray, np.ndarray]:
+    """Logits (N, K) and labels (N,) of a data set, in its order, with the network in evaluation mode."""
+    net.set_train(False)
+    batches = [
+        (net(images).asnumpy(), labels.asnumpy()) for images, labels in dataset.create_tuple_iterator(num_epochs=1)
+    ]
+    logits, labels = zip(*batches, strict=True)
+    return np.concatenate(logits), np.concatenate(labels)
+
+
+def test_logits(run: Run) -> tuple[np.ndarray, np.ndarray]:
+    """Logits (N, K) and labels (N,) of the test images under the Run's checkpoint.
+
+    Raises RunError, RecipeError, DataError; RunError where the data is not what the Run was trained on.
+    """
+    runs.require_checkpoint(run)
+    runs.require_same_data(run, build.check_data(run.recipe))
+    return checkpoint_logits(run.recipe, run.checkpoint)
+
+
+def checkpoint_logits(recipe: Recipe, file: Path) -> tuple[np.ndarray, np.ndarray]:
+    """The same under any checkpoint file that holds the recipe's network, of data already checked."""
+    device.setup(recipe.seed)
+    net = build.create_network(recipe)
+    checkpoint.load_weights(file, net)
+    return predict(net, build.test_dataset(recipe))
+
+
+def evaluate(run: Run) -> dict:
+    """Test the Run's checkpoint and keep the result, as `score` gives it, in its evaluation.json.
+
+    Raises as `test_logits` does.
+    """
+    runs.require_checkpoint(run)
+    info = build.check_data(run.recipe)
+    runs.require_same_data(run, info)
+    result = score(*checkpoint_logits(run.recipe, run.checkpoint), info.classes)
+    atomic_write(run.path / "evaluation.json", json.dumps(result, indent=1) + "\n")
+    return result
+
+
+def score(logits, labels, names) -> dict:
+    """Top-1 and top-5 accuracy (0 to 1) of logits (N, K) for labels (N,) and the K classes' names.
+
+    {accuracy, correct, images, top_5_accuracy (more than five classes), classes: [name, accuracy, correct, images],
+    confusion: K x K counts, true class by row}.
+    """
+    confusion = np.zeros((len(names), len(names)), int)
+    np.add.at(confusion, (labels, logits.argmax(axis=1)), 1)
+
+    def share(correct, images):
+        return {"accuracy": float(correct / images) if images else None, "correct": int(correct), "images": int(images)}
+
+    in_top_5 = (np.argsort(-logits, axis=1)[:, :5] == labels[:, None]).any(axis=1)
+    return {
+        **share(confusion.trace(), confusion.sum()),
+        **({"top_5_accuracy": float(in_top_5.mean())} if len(names) > 5 else {}),
+        "classes": [{"name": n, **share(row[i], row.sum())} for i, (n, row) in enumerate(zip(names, confusion))],
+        "confusion": confusion.tolist(),
+    }

@@ -1,0 +1,210 @@
+"""Figures: one style and one colour per thing, the same in every chapter. Each function returns a matplotlib Figure."""
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+# Okabe and Ito's palette: told apart with any colour vision. Grey is what a thing is held against; the drawings in
+# book/_static have the same colours, and ink and paper.
+BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = COLOURS = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9",
+)  # fmt: skip
+REFERENCE, INK, PAPER = "#666666", "#222222", "#FFFFFF"
+# The same thing has the same colour in every figure. What is not named here takes COLOURS in turn.
+COLOUR_OF = {
+    "MindSpore": BLUE, "labkit": BLUE, "PyTorch": REFERENCE, "target": REFERENCE,
+    "momentum": BLUE, "gradient": PURPLE, "Newton": VERMILION, "natural": GREEN, "THOR": GREEN, "thor": GREEN,
+    "right": BLUE, "wrong": VERMILION,  # what should be, and the defect or the exception beside it
+}  # fmt: skip
+MARKERS = ("o", "s", "^", "D", "v", "P")  # beside the colour, for who does not see it
+STYLE = {
+    "figure.dpi": 110,
+    "savefig.dpi": 160,
+    "savefig.bbox": "tight",
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E5E5E5",
+    "axes.prop_cycle": matplotlib.cycler(color=COLOURS),
+    "legend.frameon": False,
+}
+
+
+def use_style() -> None:
+    """Set the course's style for all figures of this process."""
+    matplotlib.rcParams.update(STYLE)
+
+
+def new_figure(width=5.6, height=3.2, rows=1, columns=1, **options):
+    """Figure and axes in the course's style; width and height in inches."""
+    use_style()
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, **options)
+
+
+def colour_of(names):
+    """{name: colour}: those of COLOUR_OF, and for the others COLOURS in turn, none twice while there are enough."""
+    left = [colour for colour in COLOURS if colour not in {COLOUR_OF.get(name) for name in names}] or COLOURS
+    others = [name for name in names if name not in COLOUR_OF]
+    turn = {name: left[number % len(left)] for number, name in enumerate(others)}
+    return {name: COLOUR_OF.get(name) or turn[name] for name in names}
+
+
+def label_lines(axis, apart=0.07) -> None:
+    """Write each line's label beside its right end in its colour, in the place of a legend; after limits are set.
+
+    apart: least distance of two labels, as a share of the height.
+    """
+    axis.autoscale_view()  # or the limits would still be those of the empty axes
+    low, high = sorted(axis.get_xlim())
+    ends = []
+    for line in axis.lines:
+        x, y = (np.ma.filled(np.ma.asarray(values, float), np.nan) for values in line.get_data())
+        drawn = np.flatnonzero((low <= x) & (x <= high) & np.isfinite(y))
+        if len(drawn) and not line.get_label().startswith("_"):
+            place = axis.transData.transform((x[drawn[-1]], y[drawn[-1]]))
+            ends.append((float(np.clip(axis.transAxes.inverted().transform(place)[1], 0, 1)), line))
+    heights = []
+    for height, line in sorted(ends, key=lambda end: end[0]):
+        heights.append(max(height, heights[-1] + apart) if heights else height)
+        style = {"color": line.get_color(), "va": "center", "transform": axis.transAxes}
+        axis.text(1.02, heights[-1], line.get_label(), **style)
+
+
+def smooth(values, window):
+    """Mean over a sliding window, shorter at the start: the same length as `values`."""
+    sums = np.cumsum(np.insert(np.asarray(values, float), 0, 0.0))
+    ends = np.arange(1, len(values) + 1)
+    starts = np.maximum(ends - window, 0)
+    return (sums[ends] - sums[starts]) / (ends - starts)
+
+
+def steps_per_epoch(run, steps) -> int:
+    """Steps of a whole epoch: of the first one where a second was begun, otherwise as the data tells."""
+    if steps[-1]["epoch"] > 1:
+        return max(record["step"] for record in steps if record["epoch"] == 1)
+    images = run.provenance["dataset"].get("train_images")  # Runs of the first version do not say
+    return -(-images // run.processes) // run.recipe.data.batch_size if images else steps[-1]["step"]
+
+
+def training_curves(runs) -> Figure:
+    """Loss, learning rate and test accuracy of Runs over epochs, a colour and a marker each."""
+    figure, (loss, rate, accuracy) = new_figure(5.6, 6.4, rows=3, sharex=True, height_ratios=[3, 2, 3])
+    colours = colour_of([run.path.name for run in runs])
+    for number, run in enumerate(runs):
+        name = run.path.name
+        colour, dashes = colours[name], ("-", "--")[number % 2]
+        steps, evaluations = run.steps(), run.evaluations()
+        per_epoch = steps_per_epoch(run, steps) if steps else 1
+        epochs = [record["step"] / per_epoch for record in steps]
+        losses = [record["loss"] for record in steps]
+        loss.plot(epochs, losses, color=colour, alpha=0.2, linewidth=0.7)
+        loss.plot(epochs, smooth(losses, max(1, sum(epoch <= 1 for epoch in epochs) // 4)), color=colour, label=name)
+        rate.plot(epochs, [record["lr"] for record in steps], dashes, color=colour)
+        accuracy.plot(
+            [record["epoch"] for record in evaluations],
+            [100 * record["accuracy"] for record in evaluations],
+            color=colour, marker=MARKERS[number % len(MARKERS)], markersize=4, label=name,
+        )  # fmt: skip
+    loss.set(title="Training loss (nats)", xlim=(0, None), ylim=(0, None))
+    rate.set(title="Learning rate", ylim=(0, None))
+    accuracy.set(title="Test accuracy (%)", xlabel="epoch", ylim=(None, 102))
+    accuracy.xaxis.get_major_locator().set_params(integer=True)
+    accuracy.legend(loc="lower right")
+    return figure
+
+
+def comparison(curves, target) -> Figure:
+    """Test accuracy of settings (`compare.settings`) over steps and seconds; a line a Run, the target dashed."""
+    figure, (steps, seconds) = new_figure(5.6, 5.6, rows=2)
+    colours = colour_of(list(curves))
+    for number, (name, runs) in enumerate(curves.items()):
+        colour = colours[name]
+        for one in runs:
+            label = name if one is runs[0] else None
+            percent = [100 * accuracy for accuracy in one.accuracies]
+            marker = MARKERS[number % len(MARKERS)]
+            style = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.2, "label": label}
+            steps.plot(one.steps, percent, **style)
+            seconds.plot(one.seconds, percent, **style)
+    for axes in (steps, seconds):
+        axes.axhline(100 * target, color=REFERENCE, linestyle="--", linewidth=1, label=f"target, {target:.2%}")
+        axes.set_xlim(0, None)
+        axes.set_ylabel("test accuracy (%)")
+    steps.set(xlabel="steps")
+    seconds.set(xlabel="seconds of training")
+    steps.legend(loc="lower right")
+    return figure
+
+
+def image_grid(images, titles=(), columns=8, size=1.0) -> Figure:
+    """Images (N, H, W, 3), uint8 or 0..1 floats, in rows; titles above them; size of one in inches."""
+    rows = -(-len(images) // columns)
+    height = size * (1.25 if len(titles) else 1.05)
+    figure, axes = new_figure(columns * size, rows * height, rows, columns, squeeze=False)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    for number, image in enumerate(images):
+        axes.flat[number].imshow(image)
+        if len(titles):
+            axes.flat[number].set_title(titles[number], fontsize=9, loc="center")
+    return figure
+
+
+def confusion_matrix(counts, classes) -> Figure:
+    """Counts (K, K), true class by row, predicted by column; errors shaded, the diagonal left white."""
+    errors = np.array(counts, float)
+    np.fill_diagonal(errors, np.nan)
+    figure, axis = new_figure(5.6, 5.2)
+    darkest = max(np.nanmax(errors), 1)
+    axis.imshow(errors, cmap="Oranges", vmin=0, vmax=darkest)
+    for row, column in np.ndindex(*errors.shape):
+        if counts[row][column]:
+            weight = "bold" if row == column else "normal"
+            colour = "white" if errors[row, column] > 0.6 * darkest else "black"  # nan, the diagonal, is not
+            text = f"{counts[row][column]:,}"
+            axis.text(column, row, text, ha="center", va="center", fontsize=8, weight=weight, color=colour)
+    axis.set_xticks(range(len(classes)), classes, rotation=45, ha="right")
+    axis.set_yticks(range(len(classes)), classes)
+    axis.set(xlabel="predicted", ylabel="true")
+    axis.grid(False)
+    return figure
+
+
+# What became of a question, and the shade and the text on it: told apart by lightness too, so also in grey.
+OUTCOMES = {
+    "all points": ("#0072B2", "white"),
+    "some points": ("#56B4E9", "black"),
+    "no points": ("#D55E00", "black"),
+    "ended early or blocked": ("#F0E442", "black"),
+    "not done": ("#BFBFBF", "black"),
+    "could not be graded": ("#4D4D4D", "white"),
+}
+
+
+def class_overview(questions, shares) -> Figure:
+    """A class: learners by outcome {question: {outcome of OUTCOMES: learners}}; distribution of scores, 0 to 1 each."""
+    rows = max(len(questions), 1)
+    figure, (bars, scores) = new_figure(5.6, 3.8 + 0.3 * rows, rows=2, height_ratios=[0.8 + 0.3 * rows, 2])
+    names = list(questions)
+    left = np.zeros(len(names))
+    for outcome, (colour, text) in OUTCOMES.items():
+        counts = np.array([questions[name].get(outcome, 0) for name in names], float)
+        drawn = bars.barh(names, counts, left=left, color=colour, height=0.75, label=outcome)
+        bars.bar_label(drawn, [f"{count:g}" if count else "" for count in counts], label_type="center", color=text)
+        left += counts
+    bars.invert_yaxis()
+    bars.set_xlim(0, max(len(shares), 1))
+    bars.xaxis.get_major_locator().set_params(integer=True)
+    bars.grid(False)
+    bars.set(title="What became of each question", xlabel="learners")
+    figure.legend(*bars.get_legend_handles_labels(), loc="outside upper left", ncols=3, fontsize=9)
+    scores.hist([100 * share for share in shares], bins=np.arange(0, 101, 10), color=COLOURS[0], rwidth=0.9)
+    scores.yaxis.get_major_locator().set_params(integer=True)
+    scores.set(title="Scores", xlabel="% of all points", xlim=(0, 100), ylabel="learners")
+    scores.grid(False, axis="x")
+    return figure

@@ -1,0 +1,120 @@
+"""What looks at Runs: labkit eval, export, plot, compare. MindSpore and matplotlib wait until they are needed."""
+
+import json
+from pathlib import Path
+
+import click
+
+from labkit.system.errors import LabkitError
+
+
+@click.command("eval")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def evaluate(run, as_json):
+    """Evaluate the checkpoint of RUN on its test images, in all and by class; keeps RUN/evaluation.json.
+
+    \b
+    Example:  labkit eval runs/cifar10-sample
+    """
+    from labkit.training import runs
+
+    opened = runs.open_run(run)
+    from labkit.training import evaluation
+
+    result = evaluation.evaluate(opened)
+    if not opened.complete:
+        click.echo(f"{run}: not complete; this is its last checkpoint", err=True)
+    if as_json:
+        click.echo(json.dumps(result, indent=2))
+        return
+    rows = [*result["classes"], {"name": "all", **result}]
+    if "top_5_accuracy" in result:
+        share, images = result["top_5_accuracy"], result["images"]
+        rows.append({"name": "top 5", "accuracy": share, "correct": round(share * images), "images": images})
+    width = max(len(row["name"]) for row in rows)
+    for row in rows:
+        accuracy = "-" if row["accuracy"] is None else f"{row['accuracy']:.2%}"
+        click.echo(f"{row['name']:{width}}  {row['correct']:6,} of {row['images']:6,}  {accuracy:>7}")
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--format", "file_format", type=click.Choice(["mindir", "onnx", "air"]), default="mindir", help="Default: mindir."
+)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File. Default: NETWORK.FORMAT in RUN.")
+@click.option("--batch-size", type=click.IntRange(min=1), default=1, help="Images at a time. Default: 1.")
+@click.option("--image-size", type=click.IntRange(min=1), help="Height and width in pixels. Default: the recipe's.")
+def export(run, file_format, out, batch_size, image_size):
+    """Write the network of RUN's checkpoint as one file for other programs: MINDIR, ONNX, or AIR (on Ascend).
+
+    \b
+    Example:  labkit export runs/imagenet-sample --format onnx
+    """
+    from labkit.training import runs
+
+    opened = runs.open_run(run)
+    recipe = opened.recipe
+    from labkit.training import export
+
+    out = out or opened.path / f"{recipe.network.name}.{file_format}"
+    export.export(recipe, opened.checkpoint, out, file_format, batch_size=batch_size, image_size=image_size)
+    click.echo(out)
+
+
+@click.command()
+@click.argument("run", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), help="Image file. Default: curves.png in the first RUN."
+)
+def plot(run, out):
+    """Draw loss, learning rate and accuracy of one or more Runs.
+
+    \b
+    Example:  labkit plot runs/cifar10-sample runs/mine --out compare.png
+    """
+    from labkit.training import runs
+
+    opened = [runs.open_run(path) for path in run]
+    from labkit.training import plots
+
+    out = out or opened[0].path / "curves.png"
+    _save(plots.training_curves(opened), out)
+    click.echo(out)
+
+
+def _save(figure, out):
+    try:
+        figure.savefig(out)
+    except (OSError, ValueError) as error:
+        raise LabkitError(f"{out}: {getattr(error, 'strerror', None) or error}") from None
+
+
+@click.command()
+@click.argument("run", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--target", type=click.FloatRange(0, 1), help="Accuracy, 0 to 1. Default: the first RUN's at the end.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Image file to draw the curves into.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def compare(run, target, out, as_json):
+    """Tell how many steps and seconds each RUN took to a target accuracy, beside the first one.
+
+    Runs whose recipes differ in the seed only are put together: the median of those that got there is shown. Accuracy
+    is measured once an epoch. Seconds are of training alone, without compilation, and hold for a machine that had
+    nothing else to do. "ms a step" is the mean of its steps; what `labkit train` ends with is their median.
+
+    \b
+    Example:  labkit compare runs/thor-sample-rival runs/thor-sample
+              labkit compare runs/momentum-* runs/thor-* --target 0.7 --out compare.png
+    """
+    from labkit.training import compare, runs
+
+    curves = compare.settings([runs.open_run(path) for path in run])
+    target = compare.default_target(curves) if target is None else target
+    rows = compare.summary(curves, target)
+    click.echo(json.dumps({"target": target, "settings": rows}, indent=2) if as_json else compare.table(rows, target))
+    if out:
+        from labkit.training import plots
+
+        _save(plots.comparison(curves, target), out)
+        click.echo(out, err=as_json)

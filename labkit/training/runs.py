@@ -1,0 +1,292 @@
+"""Run: a directory that holds what came out of a training: recipe, history, checkpoint, summary.
+
+- recipe.yaml: the resolved Recipe
+- history.jsonl: a line a step, an evaluation and, with THOR, an update of its statistics
+- provenance.json: commit, versions, machine and data of the first start
+- checkpoints/latest.ckpt: weights, optimizer state and the place in the data stream
+- summary.json: results and provenance; written last, so a Run that has one is complete
+- evaluation.json: what `labkit eval` found, by class and with the confusion matrix
+"""
+
+import itertools
+import json
+import os
+import platform
+import statistics
+import subprocess
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import labkit
+from labkit.system import environment
+from labkit.system.errors import LabkitError
+from labkit.system.files import atomic_write, locked
+from labkit.training import recipes
+
+COMMIT = "LABKIT_COMMIT"  # in a job: the commit that it was submitted from, with a "+" where files differed
+
+
+class RunError(LabkitError):
+    """A Run that cannot be used: one line that names the file."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A Run on disk; every property reads it afresh."""
+
+    path: Path
+
+    @property
+    def recipe(self) -> recipes.Recipe:
+        """The resolved Recipe; raises RecipeError."""
+        return recipes.read_resolved(self.path / "recipe.yaml")
+
+    @property
+    def history_file(self) -> Path:
+        """A line for each step and each evaluation."""
+        return self.path / "history.jsonl"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The newest checkpoint."""
+        return self.path / "checkpoints" / "latest.ckpt"
+
+    @property
+    def complete(self) -> bool:
+        """True once the training has come to its end."""
+        return (self.path / "summary.json").exists()
+
+    @property
+    def summary(self) -> dict:
+        """Results and provenance of a complete Run; raises RunError."""
+        return self._json("summary.json", "this run is not complete; go on with it by --resume")
+
+    @property
+    def provenance(self) -> dict:
+        """Commit, versions, machine and data of the Run's first start; raises RunError."""
+        if self.complete:
+            return self.summary["provenance"]
+        return self._json("provenance.json", "it was never trained")
+
+    @property
+    def processes(self) -> int:
+        """Number of processes that train it, each on batches of its own; raises RunError."""
+        return self.provenance.get("processes", 1)  # Runs of the first version do not say
+
+    @property
+    def evaluation(self) -> dict:
+        """What `labkit eval` found, by class and with the confusion matrix; raises RunError."""
+        return self._json("evaluation.json", f"`labkit eval {self.path}` makes it")
+
+    def _json(self, name, missing):
+        file = self.path / name
+        try:
+            return json.loads(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise RunError(f"{file}: missing: {missing}") from None
+        except json.JSONDecodeError as error:
+            raise RunError(f"{file}, line {error.lineno}: not valid JSON") from None
+        except UnicodeDecodeError:
+            raise RunError(f"{file}: damaged: not text") from None
+
+    def history(self) -> list[dict]:
+        """All lines, of steps, evaluations and updates, in the order of training; raises RunError."""
+        try:
+            lines = self.history_file.read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            raise RunError(f"{self.history_file}: missing") from None
+        except UnicodeDecodeError:
+            raise RunError(f"{self.history_file}: damaged: not text") from None
+        records = []
+        for number, line in enumerate(lines, start=1):
+            try:
+                record = json.loads(line)
+                if not isinstance(record, dict):
+                    raise ValueError
+                records.append(record)
+            except ValueError:
+                # A killed training may leave its last line half-written; elsewhere the file is damaged.
+                if number < len(lines) or self.complete:
+                    raise RunError(f"{self.history_file}, line {number}: not a JSON object") from None
+        return records
+
+    def steps(self) -> list[dict]:
+        """History of steps: step, epoch, loss, lr, seconds (of the step), compiled (true where it compiled a graph)."""
+        return [record for record in self.history() if "step" in record]
+
+    def updates(self) -> list[dict]:
+        """History of THOR's statistics: update (the step), trace by layer, inverted (names of layers)."""
+        return [record for record in self.history() if "update" in record]
+
+    def evaluations(self) -> list[dict]:
+        """History of evaluations: epoch, accuracy (top-1, 0 to 1), top_5_accuracy where there are over five classes."""
+        return [record for record in self.history() if "accuracy" in record]
+
+
+def open_run(path: Path) -> Run:
+    """Open an existing Run; raises RunError."""
+    path = Path(path)
+    if not (path / "recipe.yaml").is_file():
+        there = ", ".join(sorted(file.parent.name for file in path.parent.glob("*/recipe.yaml")))
+        gone = "there is no such folder" + (f"; in {path.parent} there are {there}" if there else "")
+        reason = "it has no recipe.yaml" if path.exists() else gone
+        raise RunError(f"{path}: not a Run ({reason})")
+    return Run(path)
+
+
+def require_readable(run: Run) -> None:
+    """RunError or RecipeError where something of a Run cannot be read, such as a history of which a part is missing."""
+    _ = run.recipe
+    steps = run.steps() if run.complete or run.history_file.exists() else []  # none, where it failed before the first
+    last = steps[-1]["step"] if steps else 0
+    if run.complete and run.summary.get("steps") != last:
+        raise RunError(f"{run.history_file}: ends at step {last}, the summary at {run.summary.get('steps')}")
+
+
+def require_checkpoint(run: Run) -> None:
+    """RunError where a Run has no checkpoint, as the recorded ones."""
+    if not run.checkpoint.exists():
+        kept = "; what was found is in its evaluation.json" if (run.path / "evaluation.json").exists() else ""
+        raise RunError(f"{run.checkpoint}: missing (a recorded Run has none: train it again to get one{kept})")
+
+
+def require_free(path: Path) -> None:
+    """RunError where a new Run's directory is there already and not empty."""
+    # A process killed while it made one leaves no more than these two, which hold nothing.
+    leftovers = {path / "checkpoints", path / "recipe.yaml.part"}
+    if path.exists() and (not path.is_dir() or set(path.iterdir()) - leftovers or any(path.glob("checkpoints/*"))):
+        if Run(path).complete:
+            raise RunError(f"{path}: already there, and complete; choose another --out")
+        raise RunError(f"{path}: already there; choose another --out, or go on with it by --resume")
+
+
+def create(path: Path, recipe: recipes.Recipe) -> Run:
+    """Start a Run in a new or empty directory; raises RunError where something is in the way."""
+    path = Path(path)
+    require_free(path)
+    try:
+        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        atomic_write(path / "recipe.yaml", recipe.dump())
+    except OSError as error:
+        raise RunError(f"{path}: cannot be made ({error.strerror})") from None
+    return Run(path)
+
+
+def relocate(run: Run, folder: str) -> None:
+    """Have a Run's recipe name another folder of its data: where it was trained, the same data may lie elsewhere.
+
+    What is in the folder is checked by its sha256 before anything is trained or evaluated.
+    """
+    recipe = run.recipe
+    if recipe.data.folder != folder:
+        data = recipe.data.model_copy(update={"folder": folder})
+        atomic_write(run.path / "recipe.yaml", recipe.model_copy(update={"data": data}).dump())
+
+
+@contextmanager
+def alone(run: Run):
+    """Keep a second training out of a Run; the lock goes with the process, however it ends.
+
+    RunError where one is under way, or the Run is complete: a complete Run is never changed.
+    """
+    with locked(run.path, RunError(f"{run.path}: another training of this Run is under way")):
+        if run.complete:  # asked under the lock: the other training may just have ended
+            raise RunError(f"{run.path}: complete, so there is nothing left to train")
+        yield
+
+
+def keep_provenance(run: Run, dataset: dict, processes: int = 1) -> None:
+    """Note where a Run comes from at its first start."""
+    file = run.path / "provenance.json"
+    if not file.exists():
+        atomic_write(file, json.dumps(provenance(dataset, processes), indent=1) + "\n")
+
+
+def require_same_processes(run: Run, processes: int) -> None:
+    """RunError where a Run that has begun goes on with another number of processes: its steps would be others."""
+    if run.processes != processes:
+        raise RunError(f"{run.path}: number of processes: began with {run.processes}, cannot go on with {processes}")
+
+
+def require_same_data(run: Run, info) -> None:
+    """RunError where the data that there is (its name and sha256) is not what the Run began with."""
+    kept = run.provenance["dataset"]
+    if kept["sha256"] != info.sha256:
+        raise RunError(f"{run.path}: began with other data ({kept['name']}) than there is now ({info.name})")
+
+
+def free_path(parent: Path, name: str) -> Path:
+    """First of NAME, NAME-2, NAME-3, ... in `parent` that does not exist."""
+    path, number = Path(parent) / name, 1
+    while path.exists():
+        number += 1
+        path = Path(parent) / f"{name}-{number}"
+    return path
+
+
+def newest_unfinished(parent: Path, lab: str, profile: str | None = None) -> Run:
+    """Newest Run of a lab, of any profile or one, in `parent` that is not complete; raises RunError."""
+    found = [Run(path.parent) for path in Path(parent).glob("*/recipe.yaml")]
+    unfinished = [run for run in found if not run.complete]
+    unfinished = [run for run in unfinished if run.recipe.lab == lab and profile in (None, run.recipe.profile)]
+    if not unfinished:
+        of = f"{lab}, profile {profile}" if profile else lab
+        raise RunError(f"{parent}: no unfinished Run of {of} to resume; name one with --out")
+    return max(unfinished, key=lambda run: (run.path / "recipe.yaml").stat().st_mtime)
+
+
+def provenance(dataset: dict, processes: int = 1) -> dict:
+    """Where a result comes from: commit, versions, machine, processes and data set."""
+    versions = {"labkit": labkit.__version__, "python": platform.python_version()}
+    versions |= {package: environment.version_of(package) for package in ("mindspore", "numpy")}
+    sha, changed = commit()
+    return {
+        "commit": sha,
+        "dirty": changed,
+        "versions": versions,
+        "machine": environment.machine(),
+        "cores": environment.cores(),
+        "processes": processes,
+        "dataset": dataset,
+    }
+
+
+def commit() -> tuple[str | None, bool | None]:
+    """The commit of this labkit and whether files differ from it; in a job what `labkit submit` says; else None."""
+    sha, changes = git("rev-parse", "HEAD"), git("status", "--porcelain", "--untracked-files=no")
+    if sha and git("rev-parse", "--show-toplevel") == str(environment.REPO):
+        return sha, None if changes is None else bool(changes)
+    told = os.environ.get(COMMIT, "")  # not in somebody else's checkout either
+    return (told.rstrip("+"), told.endswith("+")) if told else (None, None)
+
+
+def git(*arguments: str, folder: Path | None = None) -> str | None:
+    """Output of a git command in a checkout, labkit's own by default; None where it fails (no checkout, no git)."""
+    try:
+        result = subprocess.run(
+            ["git", *arguments], cwd=folder or environment.REPO, capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return result.stdout.strip() if result.returncode == 0 else None
+
+
+def write_summary(run: Run) -> dict:
+    """Write summary.json from the history: accuracy, epochs, steps, seconds and speed, with provenance."""
+    steps, evaluations = run.steps(), run.evaluations()
+    # The first step compiles the graph. Where it is the only one, its time is all there is.
+    typical = statistics.median(record["seconds"] for record in (steps[1:] or steps))
+    # In sink mode a line stands for the steps since the line before it.
+    counts = [after - before for before, after in itertools.pairwise([0, *(record["step"] for record in steps)])]
+    summary = {
+        **{name: value for name, value in evaluations[-1].items() if name != "epoch"},  # accuracies
+        "epochs": steps[-1]["epoch"],
+        "steps": steps[-1]["step"],
+        "train_seconds": round(sum(n * record["seconds"] for n, record in zip(counts, steps, strict=True)), 3),
+        "step_ms": round(1000 * typical, 3),
+        "images_per_second": round(run.processes * run.recipe.data.batch_size / typical, 1),
+        "provenance": run.provenance,
+    }
+    atomic_write(run.path / "summary.json", json.dumps(summary, indent=2) + "\n")
+    return summary
