@@ -23,7 +23,8 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parent.parent
 FOLDER = REPO / "_build" / "matrix"
 TABLE = REPO / "book" / "appendix" / "matrix.md"
-TESTS = ("tests/unit", "tests/thor", "tests/parity", "tests/distributed")
+OTHERS = ("book", "notebooks", "grading", "obs", "modelarts")  # of no or little MindSpore, or of the built book
+TESTS = ("tests", *(f"--ignore=tests/{name}" for name in OTHERS))
 _versions = runpy.run_path(str(REPO / "labkit" / "system" / "versions.py"))
 _oldest, *_, _newest = PYTHONS = _versions["PYTHONS"]
 _default, _next, _latest = (f"{series}.0" for series in _versions["MINDSPORES"])

@@ -1,4 +1,4 @@
-"""Copying beside boto3's transfer manager and s5cmd, on one object server: OpenStack Swift, as in tests/cloud.
+"""Copying beside boto3's transfer manager and s5cmd, on one object server: OpenStack Swift, as in tests/obs.
 
     python -m tests.benchmarks.copying PEER up|down FOLDER BUCKET     one line of JSON: seconds, peak memory
 
@@ -23,7 +23,7 @@ from tests.benchmarks import rotated
 
 WORKERS, PART = 8, 8 << 20  # of every peer
 SMALL = 4 << 10
-SERVERS = Path(__file__).parents[1] / "cloud"
+SERVERS = Path(__file__).parents[1] / "obs"
 
 
 def labkit_copy(way, folder, bucket):

@@ -50,7 +50,8 @@ def public(module: str) -> dict[str, object]:
 def test_the_pages_list_what_the_course_is_made_of():
     assert len(MODULES) >= 50
     parts = {module.split(".")[1] for module in MODULES}
-    assert parts >= {"training", "networks", "data", "thor", "parity", "launch", "obs", "modelarts", "grading", "system"}
+    rooms = {"system", "networks", "data", "thor", "obs", "launch", "training", "parity", "modelarts", "grading"}
+    assert parts >= rooms
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -42,7 +42,7 @@ def test_each_has_its_time_and_ended_as_meant(rows):
 
 # Folders that a chapter names to find something in them, and the lab that a page's command is about.
 RECORDS = "labs/imagenet/parity/"
-TAKEN_FROM = {"labs", "book/4-cloud", "book/_ext", "tests/cloud", "tests/benchmarks"}
+TAKEN_FROM = {"labs", "book/4-cloud", "book/_ext", "tests/modelarts", "tests/obs", "tests/benchmarks"}
 
 
 def path_of(node) -> str | None:
@@ -87,4 +87,4 @@ def test_files_that_chapters_name_are_among_what_they_read():
             if not named & recorded["files"].keys() and not instead:
                 missing.setdefault(document, []).append(sorted(named))
     assert missing == {}
-    assert {"tests/cloud/modelarts_stub.py", "labs/imagenet/parity/fusion.json"} <= all_named
+    assert {"tests/modelarts/modelarts_stub.py", "labs/imagenet/parity/fusion.json"} <= all_named

@@ -11,7 +11,7 @@ REPO = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPO / "book"))
 
 import build  # noqa: E402
-import learners_version  # noqa: E402 (build adds its folder)
+import learners_version  # noqa: E402
 from build import kernel_environment  # noqa: E402, F401
 
 EXECUTED = REPO / "_build" / "executed"

@@ -313,7 +313,7 @@ def test_eval_of_five_classes_or_fewer_has_no_top_5(invoke, trained, evaluated, 
 
 
 def test_export_makes_a_file(invoke, trained, place, onnxruntime):
-    """In the Run unless told otherwise; what is in it, tests/unit/test_export.py looks at."""
+    """In the Run unless told otherwise; what is in it, tests/training/test_export.py looks at."""
     run, _ = trained
     done = invoke("export", run)
     assert done.stdout.strip() == str(run / "resnet8.mindir"), done.stderr

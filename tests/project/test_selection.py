@@ -28,7 +28,7 @@ def test_the_list_of_slow_tests_names_what_exists(name):
     ("tests/thor/test_ranks.py::test_x", True),
     ("tests/parity/test_parity.py::test_every_other_depth_is_equal[resnet34]", True),
     ("tests/parity/test_parity.py::test_every_other_depth_is_equal_too", False),
-    ("tests/cloud/test_many.py_other::test_x", False),
+    ("tests/obs/test_many.py_other::test_x", False),
     ("tests/parity/test_parity.py::test_nothing_in_common_is_said", False),
 ])  # fmt: skip
 def test_a_name_stands_for_all_below_it(name, slow):

@@ -1,14 +1,8 @@
-"""The servers that the tests of the cloud talk to."""
+"""Fixtures: the servers that the tests of object storage and of jobs talk to. conftest.py of both hands them on."""
 
-import shutil
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from copies import BIG, PART
 from moto_server import Moto
 from proxy import FaultProxy
@@ -17,7 +11,6 @@ from swift import Swift, environment
 from labkit.obs import store as store_module
 from labkit.obs import transfers
 from labkit.obs.store import Store
-from labkit.system.environment import REPO
 
 
 @pytest.fixture(scope="session")
@@ -84,37 +77,3 @@ def big(tmp_path):
     path = tmp_path / "big.bin"
     path.write_bytes(BIG)
     return path
-
-
-TRAIN = """
-import json, os, sys
-from pathlib import Path
-import labkit
-given = dict(word.removeprefix("--").split("=", 1) for word in sys.argv[1:])
-names = [name for name in os.environ if name.startswith(("MA_", "VC_", "RANK_", "MS_ROLE", "LABKIT_COMMIT"))]
-told = {"given": given, "cwd": os.getcwd(), "labkit": labkit.__file__, "files": sorted(os.listdir(given["data_url"]))}
-print(json.dumps({**told, "env": {name: os.environ[name] for name in names}}), flush=True)
-Path(given["train_url"], "result.txt").write_text("here")
-exec((Path(__file__).parent / "act.py").read_text())
-"""
-
-
-@pytest.fixture
-def small_lab(tmp_path, sample_data):
-    """A lab of its own repository, by the recipe of cifar10; its train.py prints where it is, then does what is asked.
-
-    small_lab(action): its folder.
-    """
-
-    def small_lab(action=""):
-        lab = tmp_path / "lab"
-        lab.mkdir()
-        for name in ("recipe.yaml", "job.yaml"):
-            shutil.copyfile(REPO / "labs" / "cifar10" / name, lab / name)
-        (lab / "train.py").write_text(TRAIN)
-        (lab / "act.py").write_text(action)
-        for command in (["init", "-q"], ["add", "-A"]):
-            subprocess.run(["git", "-C", lab, *command], check=True)
-        return lab
-
-    return small_lab

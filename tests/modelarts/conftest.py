@@ -1,0 +1,47 @@
+"""A lab to submit, and the servers that jobs talk to."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "obs")]
+
+from object_servers import account, big, bucket, direct, moto, proxy, swift, through  # noqa: E402, F401  # noqa: E402
+
+from labkit.system.environment import REPO  # noqa: E402
+
+TRAIN = """
+import json, os, sys
+from pathlib import Path
+import labkit
+given = dict(word.removeprefix("--").split("=", 1) for word in sys.argv[1:])
+names = [name for name in os.environ if name.startswith(("MA_", "VC_", "RANK_", "MS_ROLE", "LABKIT_COMMIT"))]
+told = {"given": given, "cwd": os.getcwd(), "labkit": labkit.__file__, "files": sorted(os.listdir(given["data_url"]))}
+print(json.dumps({**told, "env": {name: os.environ[name] for name in names}}), flush=True)
+Path(given["train_url"], "result.txt").write_text("here")
+exec((Path(__file__).parent / "act.py").read_text())
+"""
+
+
+@pytest.fixture
+def small_lab(tmp_path, sample_data):
+    """A lab of its own repository, by the recipe of cifar10; its train.py prints where it is, then does what is asked.
+
+    small_lab(action): its folder.
+    """
+
+    def small_lab(action=""):
+        lab = tmp_path / "lab"
+        lab.mkdir()
+        for name in ("recipe.yaml", "job.yaml"):
+            shutil.copyfile(REPO / "labs" / "cifar10" / name, lab / name)
+        (lab / "train.py").write_text(TRAIN)
+        (lab / "act.py").write_text(action)
+        for command in (["init", "-q"], ["add", "-A"]):
+            subprocess.run(["git", "-C", lab, *command], check=True)
+        return lab
+
+    return small_lab
