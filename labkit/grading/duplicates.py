@@ -31,7 +31,8 @@ def tokens(source: str) -> list[str]:
         found = [
             token for token in tokenize.generate_tokens(io.StringIO(source).readline) if token.type not in _LEFT_OUT
         ]
-    except (tokenize.TokenError, SyntaxError):  # an open bracket, an indentation that fits nowhere
+    # An open bracket, an indentation that fits nowhere, and from Python 3.12 on a lone surrogate.
+    except (tokenize.TokenError, SyntaxError, UnicodeEncodeError):
         return source.split()
     lines = [[]]
     for token in found:

@@ -212,12 +212,27 @@ def local(jobs: int, scratch: Path):
     pool.executor.shutdown()
 
 
+_working = False
+
+
 def _told_to_end(function, *arguments):
     """Call the function; a process that is told to end meanwhile does so, and takes nothing more from the queue."""
+    global _working
     try:
-        return function(*arguments)
-    except SystemExit:  # of `_prepare`; what cleans up is done
+        _working = True
+        try:
+            return function(*arguments)
+        finally:
+            _working = False
+    except SystemExit:  # of `_end`; what cleans up is done
         os._exit(143)
+
+
+def _end(*_):
+    """SIGTERM: by way of what cleans up; outside of a call at once, because the executor would swallow a SystemExit."""
+    if not _working:
+        os._exit(143)
+    sys.exit(143)
 
 
 def _prepare(parent, scratch, threads):
@@ -226,7 +241,7 @@ def _prepare(parent, scratch, threads):
     if os.getppid() != parent:
         os._exit(1)
     signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C reaches all; the first process tells this one
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of what cleans up
+    signal.signal(signal.SIGTERM, _end)
     tempfile.tempdir = scratch
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
 

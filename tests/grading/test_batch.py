@@ -219,6 +219,20 @@ def test_a_process_that_dies_costs_its_own_row_only(tmp_path):
     assert (tmp_path / "c").read_text() in ("2", "3")  # once more, where another has taken its process along
 
 
+class ToldToEnd:
+    """A result of which the process is told to end while it sends it back."""
+
+    def __reduce__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return ToldToEnd, ()
+
+
+def test_a_process_that_is_told_to_end_between_two_submissions_ends(tmp_path):
+    """Otherwise it waits for the next one for ever, and whoever told it waits for its end."""
+    with executors.local(2, tmp_path) as pool, pytest.raises(BatchError, match="has died"):
+        pool.call(ToldToEnd)
+
+
 def test_a_worker_of_dask_that_dies_costs_its_own_row_only(tmp_path, tiny, cluster):
     cluster.scheduler.allowed_failures = 1
     with executors.dask(cluster.scheduler_address, tiny, sandboxed=False) as pool:
