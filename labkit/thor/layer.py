@@ -44,7 +44,7 @@ class ThorLayer(nn.Cell):
             return self.tap_g(self.layer(self.tap_a(x, self.factor_a)), self.factor_g)
         return self.layer(x)
 
-    def averaged(self, factor_a, factor_g, factor_ema):
+    def factors_ema(self, factor_a, factor_g, factor_ema):
         """The factor EMA with a step's factors; these alone while there are no inverses, and so no factors to keep."""
         share = factor_ema * (self.trace > 0).astype(ms.float32)
         return share * self.factor_a + (1 - share) * factor_a, share * self.factor_g + (1 - share) * factor_g

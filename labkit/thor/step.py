@@ -56,7 +56,7 @@ class Statistics(_Step):
         of_weights, of_taps = gradients[: self.count], gradients[self.count :]
         factors, traces = (), ()
         for n in range(len(self.layers)):
-            factor_a, factor_g = self.layers[n].averaged(of_taps[2 * n], of_taps[2 * n + 1], factor_ema)
+            factor_a, factor_g = self.layers[n].factors_ema(of_taps[2 * n], of_taps[2 * n + 1], factor_ema)
             factors += ((factor_a, factor_g),)
             traces += (block_trace(factor_a), block_trace(factor_g))
         return loss / self.loss_scale, of_weights, factors, ops.stack(traces).reshape(-1, 2)
