@@ -63,7 +63,7 @@ def damping(epochs, steps_per_epoch, first=0.03, decay=0.87):
     return first * decay ** (e / 10)
 
 
-def updates(steps, interval, final_interval=None):
+def update_mask(steps, interval, final_interval=None):
     """Which steps compute THOR's factors: a mask with the first one set, then one after `interval` steps each.
 
     With final_interval the interval grows geometrically, from the first step to the last. Raises ValueError.

@@ -1,7 +1,8 @@
-"""THOR: a second-order optimizer with Kronecker-factored curvature, on any MindSpore device."""
+"""THOR: a second-order optimizer with Kronecker-factored curvature, written for any MindSpore device, tried on CPUs."""
 
-from labkit.thor.optimizer import TRACE_RULES, Thor, damped_inverse, precondition, trace_rule
-from labkit.thor.statistics import ThorError, ThorLayer, convert
+from labkit.thor.inverses import damped_inverse, precondition
+from labkit.thor.layer import ThorError, ThorLayer, convert
+from labkit.thor.optimizer import TRACE_RULES, Thor, trace_rule
 from labkit.thor.step import ThorStep
 
 __all__ = [

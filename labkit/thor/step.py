@@ -1,9 +1,10 @@
 """One training step of THOR, for `mindspore.train.Model`: a compiled step without statistics, and one with them."""
 
 import mindspore as ms
-from mindspore import nn, ops
+from mindspore import Tensor, nn, ops
 
-from labkit.thor.statistics import ThorError
+from labkit.thor.factors import block_trace
+from labkit.thor.layer import ThorError
 
 
 class _Step(nn.Cell):
@@ -11,7 +12,7 @@ class _Step(nn.Cell):
 
     def __init__(self, net, loss, thor, weights):
         super().__init__(auto_prefix=False)
-        self.net, self.loss, self.loss_scale = net, loss, thor.loss_scale
+        self.net, self.loss, self.thor, self.loss_scale = net, loss, thor, thor.loss_scale
         self.loss_and_gradients = ms.value_and_grad(self.scaled_loss, None, weights)
         self.average = nn.DistributedGradReducer(weights, mean=True) if thor.parallel else nn.Identity()
 
@@ -20,38 +21,49 @@ class _Step(nn.Cell):
 
 
 class Step(_Step):
-    """A step with the inverses that there are: loss, gradients, preconditioned, applied."""
+    """A step that reuses the stored inverses: loss, gradients, preconditioned, applied."""
 
     def __init__(self, net, loss, optimizer, thor):
         super().__init__(net, loss, thor, thor.weights)
-        self.update = Update(optimizer, thor)
+        self.apply_gradients = ApplyGradients(optimizer, thor)
 
     def construct(self, images, labels):
         loss, gradients = self.loss_and_gradients(images, labels)
-        return ops.depend(loss / self.loss_scale, self.update(*self.average(gradients)))
+        return ops.depend(loss / self.loss_scale, self.apply_gradients(*self.average(gradients)))
 
 
 class Statistics(_Step):
     """Loss and gradients, and every layer's factors with their traces, in one backward pass."""
 
     def __init__(self, net, loss, thor):
-        super().__init__(net, loss, thor, (*thor.weights, *thor.factors_a, *thor.factors_g))
-        self.count, self.factors = len(thor.weights), (*thor.factors_a, *thor.factors_g)
+        factors = [factor for layer in thor.layers.values() for factor in (layer.factor_a, layer.factor_g)]
+        super().__init__(net, loss, thor, (*thor.weights, *factors))
+        self.layers, self.count = thor.cell_list, len(thor.weights)
 
-    def construct(self, images, labels, shares):
-        """shares: of old factors in the new ones, by layer (L,). Returns loss, gradients, factors, traces (2 L,)."""
+    def __call__(self, images, labels):
+        """(images, labels) -> loss, gradients, factors (A, G) of each layer, their traces (L, 2). The taps are on."""
+        for layer in self.layers:
+            layer.statistics = True
+        try:
+            return super().__call__(images, labels, Tensor(self.thor.factor_ema, ms.float32))
+        finally:
+            for layer in self.layers:
+                layer.statistics = False
+
+    def construct(self, images, labels, factor_ema):
         loss, gradients = self.loss_and_gradients(images, labels)
         gradients = self.average(gradients)
+        of_weights, of_taps = gradients[: self.count], gradients[self.count :]
         factors, traces = (), ()
-        for old, new, share in zip(self.factors, gradients[self.count :], ops.unstack(ops.concat((shares, shares)))):
-            factor = share * old + (1 - share) * new
-            factors += (factor,)
-            traces += ((factor * ops.eye(factor.shape[-1])).sum(),)
-        return loss / self.loss_scale, gradients[: self.count], factors, ops.stack(traces)
+        for n in range(len(self.layers)):
+            factor_a, factor_g = self.layers[n].factors_ema(of_taps[2 * n], of_taps[2 * n + 1], factor_ema)
+            factors += ((factor_a, factor_g),)
+            traces += (block_trace(factor_a), block_trace(factor_g))
+        return loss / self.loss_scale, of_weights, factors, ops.stack(traces).reshape(-1, 2)
 
 
-class Update(nn.Cell):
-    """Unscale, precondition, then the first-order optimizer, which adds the weight decay: the seed's order."""
+class ApplyGradients(nn.Cell):
+    """Unscale, precondition, then the first-order optimizer, which adds the weight decay: the order of the original."""
 
     def __init__(self, optimizer, thor):
         super().__init__(auto_prefix=False)
@@ -65,11 +77,12 @@ class Update(nn.Cell):
 
 
 class ThorStep(nn.Cell):
-    """One training step: (images, labels) -> loss, with new factors and inverses where `thor.update` says so.
+    """One training step: (images, labels) -> loss, with new factors and inverses where `thor.update_mask` says so.
 
     optimizer: a first-order one over `thor.weights`, with loss scale 1; its `global_step` counts the steps.
     loss: a cell (logits, labels) -> mean loss of the batch. Not for sink mode, which leaves no step to the host.
-    `last_update` is what `Thor.renew` returned in this step, None in a step without statistics. Raises ThorError.
+    `last_update` is what `Thor.update_inverses` returned in this step, None in a step without statistics.
+    Raises ThorError.
     """
 
     def __init__(self, net, loss, optimizer, thor):
@@ -81,18 +94,16 @@ class ThorStep(nn.Cell):
         self.thor, self.optimizer = thor, optimizer
         self.step = Step(net, loss, optimizer, thor)
         self.statistics = Statistics(net, loss, thor)
-        self.update = self.step.update
+        self.apply_gradients = self.step.apply_gradients
         self.last_update = None
 
     def __call__(self, images, labels):
         """Not `construct`: which of the compiled steps runs is decided here, and inverses are computed in between."""
         step = int(self.optimizer.global_step.asnumpy().item())
-        updates = self.thor.updates_at(step)
-        self.thor.collect(updates)
-        if not updates:
+        if not self.thor.computes_factors(step):
             self.last_update = None
             return self.step(images, labels)
-        loss, gradients, factors, traces = self.statistics(images, labels, self.thor.shares())
-        self.last_update = self.thor.renew(step, factors, traces)
-        self.update(*gradients)
+        loss, gradients, factors, traces = self.statistics(images, labels)
+        self.last_update = self.thor.update_inverses(step, factors, traces)
+        self.apply_gradients(*gradients)
         return loss

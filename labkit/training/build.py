@@ -11,7 +11,7 @@ from labkit.data.files import Info
 from labkit.losses import CrossEntropySmooth
 from labkit.networks import create_resnet, initialise_as_guide, mixed_precision, use_fast_gradients
 from labkit.optimizers import momentum
-from labkit.schedules import SCHEDULES, damping, updates
+from labkit.schedules import SCHEDULES, damping, update_mask
 from labkit.thor import TRACE_RULES, Thor, ThorStep
 from labkit.training.recipes import Recipe, RecipeError
 
@@ -121,9 +121,9 @@ def create_thor(recipe: Recipe, net, steps_per_epoch: int) -> Thor:
     return Thor(
         net,
         damping(recipe.epochs, steps_per_epoch, thor.damping, thor.damping_decay),
-        updates(recipe.epochs * steps_per_epoch, thor.update_interval, thor.final_interval),
+        update_mask(recipe.epochs * steps_per_epoch, thor.update_interval, thor.final_interval),
         block_size=thor.block_size,
         thresholds=TRACE_RULES[thor.trace_rule],
-        factor_average=thor.factor_average,
+        factor_ema=thor.factor_average,
         loss_scale=recipe.loss_scale,
     )

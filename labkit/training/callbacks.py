@@ -25,8 +25,8 @@ def loss_of(run_context) -> float:
     return float(loss.asnumpy().mean())
 
 
-def graph_of(run_context) -> bool:
-    """Which graph the step just done has run: THOR has a second one, with statistics (True)."""
+def has_statistics(run_context) -> bool:
+    """Whether the step just done computed THOR's statistics, and so ran the second of its two graphs."""
     return bool(getattr(run_context.original_args().get("train_network"), "last_update", None))
 
 
@@ -48,7 +48,7 @@ class StepTimer(Callback):
         loss_of(run_context)
         now, step = time.perf_counter(), run_context.original_args().cur_step_num
         steps, seconds = step - self.last_step, now - self.last_time
-        graph = graph_of(run_context)
+        graph = has_statistics(run_context)
         self.compiled = graph not in self.graphs
         self.graphs.add(graph)
         self.last_step, self.last_time = step, now

@@ -77,8 +77,8 @@ def _mindspore_steps(net, classes, kind, rate, images, labels):
     if kind == "momentum":
         cell = nn.TrainOneStepCell(nn.WithLossCell(net, loss), optimizer)
     else:
-        update = np.arange(10_000) == 0 if kind == "plain" else np.ones(10_000, bool)
-        cell = ThorStep(net, loss, optimizer, Thor(net, [0.03], update, thresholds=TRACE_RULES["thor_nt"]))
+        update_mask = np.arange(10_000) == 0 if kind == "plain" else np.ones(10_000, bool)
+        cell = ThorStep(net, loss, optimizer, Thor(net, [0.03], update_mask, thresholds=TRACE_RULES["thor_nt"]))
     cell.set_train()
     images, labels = ms.Tensor(images), ms.Tensor(labels, ms.int32)
     return {"version": ms.__version__, "parameters": parameters}, steps(lambda: float(cell(images, labels).asnumpy()))
@@ -90,22 +90,22 @@ def inverses(block_size):
 
     from labkit.networks import create_resnet
     from labkit.thor import Thor
-    from labkit.thor.optimizer import invert
+    from labkit.thor.inverses import invert
 
     size = None if block_size == "none" else int(block_size)
     thor = Thor(create_resnet("resnet50", 1000, "imagenet"), [0.03], [True], block_size=size)
-    random, factors = np.random.default_rng(0), (*thor.factors_a, *thor.factors_g)
-    for factor in factors:
+    factors = [factor for layer in thor.layers.values() for factor in layer.damped_factors(0.03)]
+    random = np.random.default_rng(0)
+    for factor, _, _ in factors:
         rows = random.standard_normal((*factor.shape[:2], 64)).astype(np.float32)
         factor.set_data(ms.Tensor(rows @ rows.transpose(0, 2, 1) / 64))
-    sizes = np.concatenate((thor.sizes_a, thor.sizes_g))
 
     def turn():
         start = time.perf_counter()
-        inverses, sound = invert(factors, sizes, 0.03)
-        inverses[-1].asnumpy()  # waits for them
-        if not sound.all():
+        inverses = invert(factors)
+        if any(inverse is None for inverse in inverses):
             sys.exit("some factors have no inverse: what is measured is no inversion")
+        inverses[-1].asnumpy()  # waits for them
         return time.perf_counter() - start
 
     return {"version": ms.__version__}, turn

@@ -16,11 +16,11 @@ from small import cross_entropy, small_network, step_of, tensor
 from labkit.system import device
 from labkit.training import build, loop, runs
 
-UPDATE = [True, False, True, True, False, True]
+UPDATE_MASK = [True, False, True, True, False, True]
 # Blocks of at most 8: one of 4 rows, two of 5, four of 7, eight of 8, so that the ranks have some to fill up.
 OPTIONS = {
-    "lr": 0.05, "momentum": 0.9, "weight_decay": 0.01, "block_size": 8, "loss_scale": 16.0, "factor_average": 0.5,
-    "damping": [0.1, 0.08], "update": UPDATE, "thresholds": (0.02, 0.0),
+    "lr": 0.05, "momentum": 0.9, "weight_decay": 0.01, "block_size": 8, "loss_scale": 16.0, "factor_ema": 0.5,
+    "damping": [0.1, 0.08], "update_mask": UPDATE_MASK, "thresholds": (0.02, 0.0),
 }  # fmt: skip
 
 
@@ -32,7 +32,7 @@ def train(rank, ranks):
     )
     step = step_of(net, cross_entropy(), **OPTIONS)
     rng, found = np.random.default_rng(0), {"loss": [], "trace": [], "inverted": []}
-    for _ in UPDATE:
+    for _ in UPDATE_MASK:
         images, labels = rng.normal(size=(8, 3, 8, 8)), np.arange(8)
         found["loss"].append(float(step(tensor(images[rank::ranks]), tensor(labels[rank::ranks])).asnumpy()))
         if step.last_update:

@@ -31,10 +31,10 @@ def tensor(array):
     return Tensor(np.asarray(array), kind)
 
 
-def step_of(net, loss, *, lr=0.0, damping=(0.1,), update=(True,), block_size=None, loss_scale=1.0, momentum=0.0,
+def step_of(net, loss, *, lr=0.0, damping=(0.1,), update_mask=(True,), block_size=None, loss_scale=1.0, momentum=0.0,
             weight_decay=0.0, **options):  # fmt: skip
     """A ThorStep with stock momentum; without a learning rate it only measures."""
-    thor = Thor(net, damping, update, block_size=block_size, loss_scale=loss_scale, **options)
+    thor = Thor(net, damping, update_mask, block_size=block_size, loss_scale=loss_scale, **options)
     optimizer = nn.Momentum(thor.weights, lr, momentum, weight_decay)
     return ThorStep(net, loss, optimizer, thor)
 

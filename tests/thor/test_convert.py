@@ -107,7 +107,7 @@ def test_a_converted_network_trains(name, rng):
     create, _ = NETWORKS[name]
     net, x = create(), images(rng)
     labels = rng.normal(size=net(x).shape)
-    step = step_of(net.set_train(), KnownGradient(), lr=0.1, update=[True, False])
+    step = step_of(net.set_train(), KnownGradient(), lr=0.1, update_mask=[True, False])
     before = values(net)
     losses = [float(step(x, tensor(labels)).asnumpy()) for _ in range(2)]
     assert np.isfinite(losses).all()

@@ -9,7 +9,7 @@ from mindspore import nn, ops
 from small import KnownGradient, cross_entropy, factors, gram, measured, patches, step_of, tensor
 
 from labkit.system.device import in_mode
-from labkit.thor.statistics import Patches
+from labkit.thor.factors import Patches
 
 IMAGES, CHANNELS, HEIGHT, WIDTH = 5, 2, 7, 6
 # By name: a layer's options, of nn.Conv2d where there is a kernel, of nn.Dense otherwise.
@@ -249,7 +249,7 @@ def test_average_over_time(share, rng):
     """The first factors are those of the batch, whatever the share; then share * old + (1 - share) * new."""
     labels = rng.normal(size=(2, 4, 3))
     images = rng.normal(size=(2, 4, 5))
-    step = step_of(nn.SequentialCell(nn.Dense(5, 3)), KnownGradient(), factor_average=share)
+    step = step_of(nn.SequentialCell(nn.Dense(5, 3)), KnownGradient(), factor_ema=share)
     expected = None
     for x, y in zip(images, labels):
         step(tensor(x), tensor(y))
@@ -262,7 +262,7 @@ def test_average_over_time(share, rng):
 def test_average_begins_with_the_first_finite_factors(rng):
     """A first step that overflowed leaves nothing to average with."""
     images, labels = rng.normal(size=(2, 4, 5)), rng.normal(size=(2, 4, 3))
-    step = step_of(nn.SequentialCell(nn.Dense(5, 3)), KnownGradient(), factor_average=0.9)
+    step = step_of(nn.SequentialCell(nn.Dense(5, 3)), KnownGradient(), factor_ema=0.9)
     with pytest.warns(UserWarning, match="not finite"):
         step(tensor(np.full((4, 5), np.inf)), tensor(labels[0]))
     step.optimizer.global_step.set_data(ms.Tensor([0], ms.int32))

@@ -53,7 +53,7 @@ def test_two_with_batch_4_are_one_with_batch_8(results):
 
 
 def test_ranks_agree_bit_by_bit(results):
-    """On which inverses to renew as on all else, though each sees other images."""
+    """On which inverses to refresh as on all else, though each sees other images."""
     _, first, second = results
     assert not np.array_equal(first["loss"], second["loss"])
     for name in first.keys() - {"loss"}:
@@ -71,10 +71,10 @@ def test_a_run_of_two_processes(launched, monkeypatch):
     assert run.processes == 2 and [record["step"] for record in run.steps()] == [1, 2, 3, 4]
     assert [record["update"] for record in run.updates()] == [1, 4]
     kept = {name: p.asnumpy() for name, p in ms.load_checkpoint(str(run.checkpoint)).items()}
-    renewed = run.updates()[-1]["inverted"]
-    assert renewed == ["0", "4"]
+    refreshed = run.updates()[-1]["inverted"]
+    assert refreshed == ["0", "4"]
     damping = run.recipe.optimizer.damping * run.recipe.optimizer.damping_decay ** (4 / EPOCH_STEPS / 10)
-    for name in renewed:
+    for name in refreshed:
         for kind in ("a", "g"):
             factor, inverse = (kept[f"thor.{name}.{part}_{kind}"].astype(np.float64) for part in ("factor", "inverse"))
             identity = np.broadcast_to(np.eye(factor.shape[-1]), factor.shape)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from mindspore import nn
 from mindspore.train import Accuracy, Callback, Model
-from small import KnownGradient, cross_entropy, gram, preconditioned, step_of, tensor, values
+from small import KnownGradient, cross_entropy, factors, gram, preconditioned, step_of, tensor, values
 
 from labkit.losses import CrossEntropySmooth
 from labkit.networks import mixed_precision
@@ -15,7 +15,7 @@ from labkit.system.device import in_mode
 from labkit.thor import Thor, ThorError, ThorStep
 from labkit.training import callbacks, checkpoint
 
-UPDATE = [True, False, True, False, False, True]
+UPDATE_MASK = [True, False, True, False, False, True]
 DAMPING = [0.5, 0.4, 0.3, 0.2, 0.1, 0.05]
 
 
@@ -31,7 +31,10 @@ def batches(rng, count=6):
 
 
 def training_step(net, **options):
-    chosen = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01, "update": UPDATE, "damping": DAMPING, "block_size": 16}
+    chosen = {
+        "lr": 0.05, "momentum": 0.9, "weight_decay": 0.01, "update_mask": UPDATE_MASK, "damping": DAMPING,
+        "block_size": 16,
+    }  # fmt: skip
     return step_of(net.set_train(), CrossEntropySmooth(4, 0.1), **{**chosen, **options})
 
 
@@ -56,7 +59,7 @@ def test_steps_are_those_of_numpy(loss_scale, block_size, rng):
     images, labels = rng.normal(size=(6, 4, 5)), rng.normal(size=(6, 4, 3))
     net = nn.SequentialCell(nn.Dense(5, 3))
     step = step_of(
-        net, KnownGradient(), lr=lr, momentum=share, weight_decay=decay, update=UPDATE, damping=DAMPING,
+        net, KnownGradient(), lr=lr, momentum=share, weight_decay=decay, update_mask=UPDATE_MASK, damping=DAMPING,
         block_size=block_size, loss_scale=loss_scale,
     )  # fmt: skip
     weight, bias = (p.asnumpy().astype(np.float64) for p in net.get_parameters() if not p.name.startswith("thor."))
@@ -64,7 +67,7 @@ def test_steps_are_those_of_numpy(loss_scale, block_size, rng):
     for number, (x, y) in enumerate(zip(images, labels)):
         loss = step(tensor(x), tensor(y)).asnumpy()
         np.testing.assert_allclose(loss, ((x @ weight.T + bias) * y).sum() / 4, rtol=1e-4, atol=1e-4)
-        if UPDATE[number]:
+        if UPDATE_MASK[number]:
             in_use = gram(x[:, None]), gram(y[:, None]), DAMPING[number], block_size
         gradients = preconditioned(y.T @ x / 4, *in_use) + decay * weight, y.mean(axis=0) + decay * bias
         moments = [share * moment + gradient for moment, gradient in zip(moments, gradients)]
@@ -76,13 +79,17 @@ def test_steps_are_those_of_numpy(loss_scale, block_size, rng):
 
 def test_updates_are_told(rng):
     """Steps with statistics, what was found in them, and no statistics in others."""
-    step, told = training_step(small_net()), []
+    step, told, taps_on = training_step(small_net()), [], []
+
+    def taps(*_):
+        return {layer.statistics for layer in step.thor.layers.values()}
+
+    step.step.net.register_forward_pre_hook(lambda *_: taps_on.append(taps()))
     for images, labels in batches(rng):
         step(images, labels)
         told.append(step.last_update)
-        asked = {layer.statistics for layer in step.thor.layers.values()}
-        assert asked == {step.last_update is not None}
-    assert [found is not None for found in told] == UPDATE
+        assert taps_on.pop() == {step.last_update is not None} and taps() == {False}
+    assert [found is not None for found in told] == UPDATE_MASK
     assert told[0]["inverted"].all() and told[0]["trace"].shape == (2,) and (told[0]["trace"] > 0).all()
 
 
@@ -90,7 +97,7 @@ def test_inverses_that_are_kept(rng):
     """Under thresholds that nothing exceeds, all steps use the inverses of the first."""
     data = batches(rng)
     always_first, kept = (training_step(small_net(), **options) for options in (
-        {"update": [True, False]}, {"thresholds": (1e9, 0.0)},
+        {"update_mask": [True, False]}, {"thresholds": (1e9, 0.0)},
     ))  # fmt: skip
     assert run(kept, data) == run(always_first, data)
     assert not kept.last_update["inverted"].any()
@@ -179,7 +186,7 @@ def test_mixed_precision(level, reference):
         step = training_step(mixed_precision(Small(), chosen), loss_scale=scale)
         losses = run(step, [(images, labels)])
         assert list(step.thor.layers) == ["conv", "dense"]
-        found.append([np.array(losses), *(p.asnumpy() for p in (*step.thor.factors_a, *step.thor.factors_g))])
+        found.append([np.array(losses), *(factor for name in step.thor.names for factor in factors(step.thor, name))])
     assert all(p.dtype == ms.float32 for p in step.get_parameters() if p.ndim > 1)
     losses += run(step, [(images, labels)] * 4)
     assert np.isfinite(losses).all() and losses[-1] < losses[0]
@@ -194,7 +201,7 @@ def test_small_gradients_in_half_precision(mode, rng):
     net = mixed_precision(nn.SequentialCell(nn.Dense(6, 4)), "O3")
     step = step_of(net, KnownGradient(), loss_scale=2.0**14, damping=[1.0])
     step(tensor(images), tensor(labels))
-    (factor,) = (p.asnumpy()[0] for p in step.thor.factors_g)
+    _, factor = factors(step.thor, "0")
     expected = gram(labels[:, None])
     np.testing.assert_allclose(factor, expected, rtol=0.02, atol=0.01 * expected.max())
 
@@ -202,7 +209,7 @@ def test_small_gradients_in_half_precision(mode, rng):
 # -- Resuming, Model ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("k", range(1, len(UPDATE)))
+@pytest.mark.parametrize("k", range(1, len(UPDATE_MASK)))
 def test_resumed_at_any_step(k, reference):
     """After an update, before one, between two: the same losses and the same state, bit by bit."""
     data, losses, state, folder = reference
@@ -237,18 +244,18 @@ def test_labkits_momentum_over_the_plain_network(rng):
     """As `training.create_model` puts them together: parameters in two groups, vectors without weight decay."""
     net = small_net()
     optimizer = momentum(net, np.full(6, 0.05, np.float32), weight_decay=0.01)
-    step = ThorStep(net.set_train(), CrossEntropySmooth(4), optimizer, Thor(net, DAMPING, UPDATE))
+    step = ThorStep(net.set_train(), CrossEntropySmooth(4), optimizer, Thor(net, DAMPING, UPDATE_MASK))
     assert np.isfinite(run(step, batches(rng))).all()
 
 
 @pytest.mark.parametrize("params", [
     lambda thor: [{"params": thor.weights[1:]}, {"params": thor.weights[:1]}], lambda thor: thor.weights[:-1],
-    lambda thor: [*thor.weights, *thor.factors_a],
+    lambda thor: [*thor.weights, thor.layers["0"].factor_a],
 ])  # fmt: skip
 def test_an_optimizer_over_other_parameters(params):
     """Gradients go to it by their place: another order would give a layer the gradient of another."""
     net = small_net()
-    thor = Thor(net, DAMPING, UPDATE)
+    thor = Thor(net, DAMPING, UPDATE_MASK)
     with pytest.raises(ThorError, match="^optimizer: must be over thor.weights, in their order"):
         ThorStep(net, cross_entropy(), nn.Momentum(params(thor), 0.1, 0.9), thor)
 
@@ -256,6 +263,6 @@ def test_an_optimizer_over_other_parameters(params):
 def test_an_optimizer_that_unscales_as_well():
     """Every step would be divided twice."""
     net = small_net()
-    thor = Thor(net, DAMPING, UPDATE, loss_scale=128.0)
+    thor = Thor(net, DAMPING, UPDATE_MASK, loss_scale=128.0)
     with pytest.raises(ThorError, match="^optimizer: its loss_scale must be 1, not 128.0"):
         ThorStep(net, cross_entropy(), nn.Momentum(thor.weights, 0.1, 0.9, loss_scale=128.0), thor)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from labkit.schedules import damping, polynomial, updates
+from labkit.schedules import damping, polynomial, update_mask
 from labkit.training import recipes
 from labkit.training.recipes import RecipeError
 
@@ -68,18 +68,18 @@ def test_damping_is_the_seeds(_lr, _power, _end, first, decay, epochs):
 
 @pytest.mark.parametrize("interval", [1, 3, 10, 25])
 def test_updates_at_an_interval(interval):
-    np.testing.assert_array_equal(np.flatnonzero(updates(20, interval)), np.arange(0, 20, interval))
+    np.testing.assert_array_equal(np.flatnonzero(update_mask(20, interval)), np.arange(0, 20, interval))
 
 
 def test_update_interval_of_the_seed():
     """834 steps divide an epoch of 5,004: six updates in each."""
-    assert updates(45 * 5004, 834).reshape(45, 5004).sum(axis=1).tolist() == [6] * 45
+    assert update_mask(45 * 5004, 834).reshape(45, 5004).sum(axis=1).tolist() == [6] * 45
 
 
 @pytest.mark.parametrize("steps, first, final", [(500, 5, 50), (100, 1, 20), (30, 3, 3), (7, 2, 100)])
 def test_a_growing_interval(steps, first, final):
     """From the first to nearly the last, never shorter; equal ends are a fixed interval."""
-    gaps = np.diff(np.flatnonzero(updates(steps, first, final)))
+    gaps = np.diff(np.flatnonzero(update_mask(steps, first, final)))
     assert gaps[0] == first and (np.diff(gaps) >= 0).all() and gaps[-1] <= final
     if steps == 500:
         assert gaps[-1] > 0.7 * final
@@ -90,7 +90,7 @@ def test_a_growing_interval(steps, first, final):
 @pytest.mark.parametrize("interval, final", [(0, None), (-1, None), (5, 4), (5, 0)])
 def test_wrong_intervals(interval, final):
     with pytest.raises(ValueError, match=f"interval must be at least 1, .*{interval}, {final}"):
-        updates(10, interval, final)
+        update_mask(10, interval, final)
 
 
 # -- Keys ---------------------------------------------------------------------------------------------

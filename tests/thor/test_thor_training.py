@@ -95,7 +95,7 @@ def test_it_learns_and_keeps_its_state(reference):
     losses = [record["loss"] for record in reference.steps()]
     assert np.isfinite(losses).all() and np.mean(losses[-STEPS:]) < np.mean(losses[:STEPS])
     kept = state(reference)
-    for name in ("thor.0.factor_a", "thor.4.inverse_g", "thor.traces", "moments.0.weight"):
+    for name in ("thor.0.factor_a", "thor.4.inverse_g", "thor.4.trace", "moments.0.weight"):
         assert np.abs(kept[name]).max() > 0
     assert kept["step"] == STEPS * EPOCHS
 

@@ -96,7 +96,7 @@ def direction_of(gradient, factor_a, factor_g, damping, block_size):
 """, "partly right", 3),
     Mutant("by labkit's schedule", "updates", """\
 def count_updates(images, devices, batch_size, epochs, interval):
-    return schedules.updates(-(-images // devices) // batch_size * epochs, interval).sum()
+    return schedules.update_mask(-(-images // devices) // batch_size * epochs, interval).sum()
 """, "right", 2),
     Mutant("weighted mean of inverses", "defect", """\
 def shared_inverse(factors, images, damping):

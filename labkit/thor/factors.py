@@ -1,0 +1,118 @@
+"""THOR's factors: what a layer sees and what comes back to it, summed into A and G inside the backward pass.
+
+A convolution is a matrix product: each row of `patches(x)` is what one output position sees, a_t, and the output is
+s_t = W a_t. For one image the gradient by W is sum_t g_t a_t^T, with g_t the gradient of its loss by s_t. THOR's
+Fisher block of a layer is (KFC: Grosse and Martens 2016, arXiv 1602.01407, section 3; T positions, N images)
+
+    F = T A (x) G,    A = 1/(N T) sum a_t a_t^T,    G = 1/(N T) sum g_t g_t^T
+
+and as T only scales, labkit keeps `factor_a` = sqrt(T) A and `factor_g` = sqrt(T) G: F = factor_a (x) factor_g.
+A dense layer is the case T = 1.
+"""
+
+from math import ceil
+
+import mindspore as ms
+from mindspore import nn, ops
+
+
+def block_shape(size, block_size):
+    """(blocks, rows of a block) of a matrix of `size` rows in equal diagonal blocks of at most `block_size`."""
+    blocks = ceil(size / block_size)
+    return blocks, ceil(size / blocks)
+
+
+def in_blocks(matrices, shape):
+    """Rows of N matrices by block, (N, size, M) -> (N blocks, b, M); rows of zeros at the end where they do not fit."""
+    (blocks, b), (count, size, columns) = shape, matrices.shape
+    if blocks * b > size:
+        matrices = ops.concat((matrices, ops.zeros((count, blocks * b - size, columns), matrices.dtype)), 1)
+    return matrices.reshape(count * blocks, b, columns)
+
+
+def block_gram(matrices, shape):
+    """Diagonal blocks of sum X X^T over N matrices X, (N, size, M) -> (blocks, b, b) float32."""
+    (blocks, b), parts = shape, in_blocks(matrices.astype(ms.float32), shape)
+    return ops.BatchMatMul(transpose_b=True)(parts, parts).reshape(-1, blocks, b, b).sum(0)
+
+
+def block_trace(blocks):
+    """Trace of a matrix, from its diagonal blocks (blocks, b, b)."""
+    return (blocks * ops.eye(blocks.shape[-1])).sum()
+
+
+def features(x):
+    """Columns of a dense layer's input or output: (N, ..., C) -> (1, C, N T)."""
+    return x.reshape(-1, x.shape[-1]).T.expand_dims(0)
+
+
+def channels(y):
+    """Columns of a convolution's output: (N, C, H, W) -> (N, C, T)."""
+    return y.reshape(y.shape[0], y.shape[1], -1)
+
+
+class Patches(nn.Cell):
+    """What each output position of a convolution sees: (N, C, H, W) -> (N, C kh kw, T), rows as in the weight."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.kernel, self.stride, self.dilation = layer.kernel_size, layer.stride, layer.dilation
+        self.mode = layer.pad_mode
+        pad = layer.padding
+        self.pad = (pad,) * 4 if isinstance(pad, int) else tuple(pad)  # top, bottom, left, right
+
+    def _padding(self, size, axis):
+        """(before, after) of an axis of `size` pixels."""
+        if self.mode == "pad":
+            return self.pad[2 * axis], self.pad[2 * axis + 1]
+        if self.mode == "valid":
+            return 0, 0
+        extent = (self.kernel[axis] - 1) * self.dilation[axis] + 1
+        total = max((ceil(size / self.stride[axis]) - 1) * self.stride[axis] + extent - size, 0)
+        return total // 2, total - total // 2
+
+    def construct(self, x):
+        top, bottom = self._padding(x.shape[2], 0)
+        left, right = self._padding(x.shape[3], 1)
+        if top + bottom + left + right:
+            x = ops.pad(x, (left, right, top, bottom))
+        return ops.unfold(x, self.kernel, self.dilation, 0, self.stride)
+
+
+class Tap(nn.Cell):
+    """Identity next to a layer. The "gradient" by its second input is a factor of that layer, in blocks of `shape`."""
+
+    def __init__(self, shape, columns):
+        super().__init__()
+        self.shape, self.columns = shape, columns
+
+    def construct(self, x, factor):
+        return x
+
+    def factor(self, x):
+        """sqrt(T) times the mean of r r^T, over what N images x have at each of T positions: (blocks, b, b)."""
+        images, columns = x.shape[0], self.columns(x)
+        positions = columns.shape[0] * columns.shape[2] // images
+        return block_gram(columns, self.shape) / (images * positions**0.5)
+
+
+class TapA(Tap):
+    """In front of a layer: factor_a, of what goes into it."""
+
+    def bprop(self, x, factor, out, dout):
+        return dout, self.factor(x)
+
+
+class TapG(Tap):
+    """Behind a layer: factor_g, of each image's own gradient by what comes out of it.
+
+    What arrives is the gradient of the mean loss over N images, times the loss scale. It is multiplied by
+    N / loss_scale before it is squared: in float16, small squares would vanish and large ones overflow.
+    """
+
+    def __init__(self, shape, columns, loss_scale):
+        super().__init__(shape, columns)
+        self.loss_scale = loss_scale
+
+    def bprop(self, x, factor, out, dout):
+        return dout, self.factor(dout.astype(ms.float32) * (dout.shape[0] / self.loss_scale))

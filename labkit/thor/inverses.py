@@ -1,0 +1,71 @@
+"""THOR's inverses: damped inverses of a factor's diagonal blocks, and their product with a gradient."""
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, ops
+
+from labkit.system import device
+from labkit.thor.factors import in_blocks
+
+
+def damped_inverse(blocks, damping):
+    """(blocks + sqrt(damping) I)^-1 for (B, b, b) symmetric blocks; damping: one for all, or one each (B, 1, 1).
+
+    With factor_a = sqrt(T) A this is THOR's (A + sqrt(damping / T) I)^-1, over sqrt(T).
+    """
+    damped = blocks + damping**0.5 * ops.eye(blocks.shape[-1], dtype=blocks.dtype)
+    # The primitive of ops.inverse, documented for all devices, which ops.inverse is not. It refuses a single row.
+    return ops.MatrixInverse()(damped) if blocks.shape[-1] > 1 else 1 / damped
+
+
+def block_multiply(blocks, matrix):
+    """Block-diagonal matrix (blocks, b, b) times matrix (size, M), size <= blocks * b: (size, M)."""
+    (count, b, _), (size, columns) = blocks.shape, matrix.shape
+    product = ops.matmul(blocks, in_blocks(matrix.expand_dims(0), (count, b))).reshape(count * b, columns)
+    return product[:size] if count * b > size else product  # a slice of all rows takes ten times as long as the product
+
+
+def precondition(gradient, inverse_a, inverse_g):
+    """factor_g^-1 dW factor_a^-1 for a gradient (out, in) or (out, in, kh, kw)."""
+    matrix = gradient.reshape(gradient.shape[0], -1)
+    matrix = block_multiply(inverse_g, matrix)
+    matrix = block_multiply(inverse_a, matrix.T).T
+    return matrix.reshape(gradient.shape)
+
+
+def invert(factors, parallel=False):
+    """Damped inverses of factors [(blocks (blocks, b, b), rows of the matrix, damping)]; None where there is none.
+
+    Blocks of one size are inverted in one call; with `parallel` every process inverts a part of them.
+    """
+    inverses = [None] * len(factors)
+    for b in sorted({factor.shape[-1] for factor, _, _ in factors}):
+        chosen = [n for n, (factor, _, _) in enumerate(factors) if factor.shape[-1] == b]
+        own = [factors[n] for n in chosen]
+        padded = [np.arange(factor.shape[0] * b) >= rows for factor, rows, _ in own]  # zeros: 1 on their diagonal
+        ones = Tensor(np.concatenate(padded).reshape(-1, b, 1), ms.float32)
+        blocks = ops.concat([factor.value() for factor, _, _ in own]) + ones * ops.eye(b)
+        dampings = np.concatenate([np.full((factor.shape[0], 1, 1), damping) for factor, _, damping in own])
+        dampings = Tensor(dampings, ms.float32)
+        results = _share_out(blocks, dampings) if parallel else damped_inverse(blocks, dampings)
+        # trace(M M^-1) = b tells a true inverse: of a singular matrix the CPU's MatrixInverse gives finite numbers.
+        traces = ((blocks + dampings**0.5 * ops.eye(b)) * results).sum((1, 2)).asnumpy()
+        start = 0
+        for n in chosen:
+            place = slice(start, start + factors[n][0].shape[0])
+            if (np.abs(traces[place] / b - 1) < 0.004).all():
+                inverses[n] = results[place]
+            start = place.stop
+    return inverses
+
+
+def _share_out(blocks, dampings):
+    """damped_inverse of all blocks (B, b, b): each process inverts its part, and gets those of the others."""
+    rank, ranks = device.ranks()
+    count, b, _ = blocks.shape
+    each = -(-count // ranks)
+    own = slice(rank * each, (rank + 1) * each)
+    filler = ops.eye(b).expand_dims(0).tile((each * ranks - count + 1, 1, 1))  # one more than needed, for never none
+    blocks = ops.concat((blocks, filler))[own]
+    dampings = ops.concat((dampings, ops.ones((filler.shape[0], 1, 1), ms.float32)))[own]
+    return ops.AllGather()(damped_inverse(blocks, dampings))[:count]
