@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from labkit.data import files as _files
-from labkit.data.files import SOURCE_FILE, DataError, Info, staging, write_source
+from labkit.data.files import DataError, Info, staging, write_source
 
 FOLDER = "cifar-10-batches-bin"
 TRAIN_FILES = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
@@ -37,9 +37,7 @@ def check(folder: str | Path) -> Info:
     9; batches of which some have CIFAR-10's 10,000 images and some have not; class names that are not ten.
     """
     folder = Path(folder)
-    if not folder.is_dir():
-        problem = "is not a folder" if folder.exists() else "there is no such folder"
-        raise DataError(f"{folder}: {problem}; get the data with {GET_DATA}")
+    _files.require_folder(folder, GET_DATA)
     digest, files = hashlib.sha256(), []
     for name in (*TRAIN_FILES, TEST_FILE):
         records = _records(folder / name)
@@ -47,8 +45,7 @@ def check(folder: str | Path) -> Info:
         digest.update(records)
         files.append((name, len(records)))
     classes, note = _class_names(folder / META_FILE)
-    source = _files.lines(folder / SOURCE_FILE)
-    name = source[0] if source else UNKNOWN_SOURCE
+    name = _files.source_of(folder, UNKNOWN_SOURCE)
     # A batch that lost whole records still has a valid layout; only the count can tell.
     short = [f"{folder / file} ({count:,})" for file, count in files if count != 10_000]
     if 0 < len(short) < len(files):

@@ -5,6 +5,8 @@ import os
 import mindspore.dataset as ds
 import numpy as np
 import pytest
+import streams
+from streams import equal, images_of, labels_of, rest_of_stream, stream, stream_between
 
 from labkit.data import cifar10, cifar10_files
 from labkit.data.cifar10 import create_dataset, normalize_transforms, train_transforms
@@ -42,19 +44,6 @@ def normalized(planes):
     return (planes / 255 - MEAN[:, None, None]) / STD[:, None, None]
 
 
-def raw(images):
-    """Pixels 0..255 of a normalised batch; they must be whole numbers."""
-    values = (np.asarray(images, np.float64) * STD[:, None, None] + MEAN[:, None, None]) * 255
-    assert np.abs(values - values.round()).max() < 1e-2
-    return values.round().astype(np.uint8)
-
-
-def stream(dataset, epochs=1):
-    """Epochs of a data set: a list of (images, labels) batches for each."""
-    iterator = dataset.create_tuple_iterator(num_epochs=epochs, output_numpy=True)
-    return [list(iterator) for _ in range(epochs)]
-
-
 def training(folder, batch_size=20, *, padding=0, flip=0.0, **options):
     return create_dataset(
         folder, "train", batch_size, image_transforms=train_transforms(32, padding, flip), **options
@@ -65,12 +54,8 @@ def evaluation(folder, batch_size=10, **options):
     return create_dataset(folder, "test", batch_size, image_transforms=normalize_transforms(32), **options)
 
 
-def images_of(epoch):
-    return np.concatenate([images for images, _ in epoch])
-
-
-def labels_of(epoch):
-    return np.concatenate([labels for _, labels in epoch])
+def raw(images):
+    return streams.raw(images, MEAN, STD).astype(np.uint8)
 
 
 def which(images, records):
@@ -227,40 +212,43 @@ def test_evaluation_does_not_augment(data):
 # -- Order and repetition -------------------------------------------------------------------------
 
 
-def equal(first, second):
-    return len(first) == len(second) and all(
-        np.array_equal(a, b) and np.array_equal(k, m) for (a, k), (b, m) in zip(first, second)
-    )
-
-
 def test_every_epoch_has_an_order_of_its_own(data):
     folder, records = data
     orders = [tuple(which(images_of(epoch), records["train"])) for epoch in stream(training(folder), 3)]
     assert len({*orders, tuple(range(60))}) == 4
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
-def test_the_same_seed_repeats_the_stream_bit_by_bit(data, num_workers):
+def test_the_same_seed_repeats_the_stream_bit_by_bit_with_any_number_of_workers(data):
+    """So a Run that began on a machine with many cores is resumed exactly on one with few."""
     folder, _ = data
-    options = {"padding": 4, "flip": 0.5, "num_workers": num_workers}
-    first = stream(training(folder, seed=7, **options), 3)
-    again = stream(training(folder, seed=7, **options), 3)
-    other = stream(training(folder, seed=8, **options), 3)
+    first, again, more, other = (
+        stream(training(folder, padding=4, flip=0.5, seed=seed, num_workers=workers), 3)
+        for seed, workers in ((7, 1), (7, 1), (7, 2), (8, 2))
+    )
     assert [equal(a, b) for a, b in zip(first, again)] == [True] * 3
-    assert [equal(a, b) for a, b in zip(first, other)] == [False] * 3
+    assert [equal(a, b) for a, b in zip(first, more)] == [True] * 3
+    assert [equal(a, b) for a, b in zip(more, other)] == [False] * 3
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_no_two_ranks_augment_alike(data, num_workers, tmp_path):
+    """One image 60 times over two ranks: no worker of a rank repeats what a worker of the other draws."""
+    folder, records = data
+    for name in (*cifar10_files.TRAIN_FILES, cifar10_files.TEST_FILE):
+        (tmp_path / name).write_bytes(records["train"][:1].astype(np.uint8).tobytes() * 12)
+    options = {"padding": 4, "flip": 0.5, "seed": 3, "num_workers": num_workers}
+    drawn = [stream(training(tmp_path, 30, rank=rank, ranks=2, **options)) for rank in (0, 1)]
+    drawn = [[image.tobytes() for image in images_of(epoch)] for (epoch,) in drawn]
+    # Of two workers, each has every second image.
+    first, second = ([one[worker::num_workers] for worker in range(num_workers)] for one in drawn)
+    assert not any(mine == theirs for mine in first for theirs in second)
 
 
 def test_evaluation_between_epochs_leaves_the_stream_alone(data):
     """Making or reading the test data set, as after every epoch, changes nothing in the training's stream."""
     folder, _ = data
     alone = stream(training(folder, padding=4, flip=0.5, seed=7), 3)
-    dataset = training(folder, padding=4, flip=0.5, seed=7)
-    test = evaluation(folder)
-    iterator = dataset.create_tuple_iterator(num_epochs=3, output_numpy=True)
-    between = []
-    for _ in range(3):
-        between.append(list(iterator))
-        stream(test)
+    between = stream_between(training(folder, padding=4, flip=0.5, seed=7), evaluation(folder), 3)
     assert [equal(a, b) for a, b in zip(alone, between)] == [True] * 3
 
 
@@ -284,11 +272,7 @@ def test_init_step_gives_exactly_the_rest_of_the_stream(data, step, num_workers)
     folder, _ = data
     options = {"padding": 4, "flip": 0.5, "seed": 9, "num_workers": num_workers}
     whole = [batch for epoch in stream(training(folder, 15, **options), 3) for batch in epoch]
-    ds.config.set_fast_recovery(False)
-    dataset = training(folder, 15, **options)
-    dataset.set_init_step(step)
-    iterator = dataset.create_tuple_iterator(num_epochs=3, output_numpy=True)
-    rest = [batch for _ in range(3 - step // 4) for batch in iterator]
+    rest = rest_of_stream(training(folder, 15, **options), step, 3)
     assert len(whole) == 12
     assert equal(rest, whole[step:])
     assert not equal(rest, whole[: 12 - step])

@@ -8,7 +8,9 @@ from pathlib import Path
 import mindspore.dataset as ds
 import numpy as np
 import pytest
+import streams
 from PIL import Image
+from streams import equal, images_of, labels_of, rest_of_stream, stream, stream_between
 
 from labkit.data import imagenet, imagenet_files
 from labkit.data.files import DataError
@@ -99,12 +101,6 @@ def either(request, data, records):
     return {"files": data, "records": records}[request.param]
 
 
-def stream(dataset, epochs=1):
-    """Epochs of a data set: a list of (images, labels) batches for each."""
-    iterator = dataset.create_tuple_iterator(num_epochs=epochs, output_numpy=True)
-    return [list(iterator) for _ in range(epochs)]
-
-
 def training(folder, batch_size=20, *, route="fast", scale=(0.08, 1.0), flip=0.5, **options):
     image_transforms = train_transforms(16, route, scale, flip)
     return create_dataset(folder, "train", batch_size, image_transforms=image_transforms, **options)
@@ -115,19 +111,8 @@ def evaluation(folder, batch_size=10, *, size=16, resize=16, route="fast", **opt
     return create_dataset(folder, "test", batch_size, image_transforms=image_transforms, **options)
 
 
-def images_of(epoch):
-    return np.concatenate([images for images, _ in epoch])
-
-
-def labels_of(epoch):
-    return np.concatenate([labels for _, labels in epoch])
-
-
 def raw(images):
-    """Pixels 0..255 of a normalised batch; they must be whole numbers."""
-    values = (np.asarray(images, np.float64) * STD[:, None, None] + MEAN[:, None, None]) * 255
-    assert np.abs(values - values.round()).max() < 1e-2
-    return values.round().astype(int)
+    return streams.raw(images, MEAN, STD)
 
 
 def which(epoch):
@@ -136,12 +121,6 @@ def which(epoch):
     assert (pixels == pixels[:, :, :1, :1]).all()
     np.testing.assert_array_equal(pixels[:, 1, 0, 0], 10 * labels_of(epoch))
     return pixels[:, 0, 0, 0].tolist()
-
-
-def equal(first, second):
-    return len(first) == len(second) and all(
-        np.array_equal(a, b) and np.array_equal(k, m) for (a, k), (b, m) in zip(first, second)
-    )
 
 
 # -- Pixels: the exact route is torchvision's ------------------------------------------------------
@@ -409,12 +388,7 @@ def test_a_new_iterator_begins_anew(either):
 @pytest.mark.parametrize("route", ROUTES)
 def test_evaluation_between_epochs_leaves_the_stream_alone(photos, route):
     alone = stream(training(photos, 4, route=route, seed=7), 3)
-    dataset, test = training(photos, 4, route=route, seed=7), evaluation(photos, route=route)
-    iterator = dataset.create_tuple_iterator(num_epochs=3, output_numpy=True)
-    between = []
-    for _ in range(3):
-        between.append(list(iterator))
-        stream(test)
+    between = stream_between(training(photos, 4, route=route, seed=7), evaluation(photos, route=route), 3)
     assert [equal(a, b) for a, b in zip(alone, between)] == [True] * 3
 
 
@@ -426,11 +400,7 @@ def test_init_step_gives_exactly_the_rest_of_the_stream(either, photos, route, s
         options = {"route": route, "seed": 9, "num_workers": num_workers}
         whole = [batch for epoch in stream(training(folder, batch_size, **options), 3) for batch in epoch]
         assert len(whole) == 12
-        ds.config.set_fast_recovery(False)
-        dataset = training(folder, batch_size, **options)
-        dataset.set_init_step(step)
-        iterator = dataset.create_tuple_iterator(num_epochs=3, output_numpy=True)
-        rest = [batch for _ in range(3 - step // 4) for batch in iterator]
+        rest = rest_of_stream(training(folder, batch_size, **options), step, 3)
         assert equal(rest, whole[step:])
         assert not equal(rest, whole[: 12 - step])
 

@@ -16,10 +16,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from data_script import failed
+from image_files import change_a_byte
 from PIL import Image
 from scipy.io import savemat
 
 from labkit.data import imagenet_files as files
+from labkit.data import scan
 
 SCRIPT = Path(files.__file__).resolve().parents[2] / "data_scripts" / "imagenet.py"
 _spec = importlib.util.spec_from_file_location("imagenet_script", SCRIPT)
@@ -387,7 +389,7 @@ def test_mindrecord_holds_the_same_images(folder, tmp_path, shard_bytes):
     result = run("mindrecord", folder, "--out", tmp_path / "r", "--shard-bytes", shard_bytes)
     assert result.exit_code == 0, result.output
     info, before = files.check(tmp_path / "r"), files.check(folder)
-    assert (info.name, info.classes, info.sha256) == (before.name, before.classes, before.sha256)
+    assert (info.dataset, info.classes) == (before.dataset, before.classes)
     assert (info.train_images, info.test_images) == (9, 5)
     assert sum(count for name, count in info.files if name.startswith("train")) == 9
     assert len(info.files) == {1 << 30: 2, 1: 14}.get(shard_bytes, len(info.files))
@@ -467,6 +469,26 @@ def test_damaged_mindrecord(converted, split, change):
     failed(run("check", converted), converted / name, change, "convert the images again")
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_one_changed_byte_of_a_mindrecord(converted, large, monkeypatch):
+    if large:
+        monkeypatch.setattr(scan, "LARGE_BYTES", 1)
+        files.check(converted)
+        assert (converted / scan.STAMP_FILE).exists()
+    name = files.records(converted)["test"]["files"][0][0]
+    change_a_byte(converted / name)
+    failed(run("check", converted), converted / name, "not what the conversion wrote", "convert the images again")
+
+
+def test_mindrecord_of_an_older_labkit(converted):
+    """Without digests, and as good as before."""
+    held = json.loads((converted / files.RECORDS_FILE).read_text())
+    del held["digests"], held["contents"]
+    (converted / files.RECORDS_FILE).write_text(json.dumps(held))
+    info, result = files.check(converted), run("check", converted)
+    assert info.contents is None and result.exit_code == 0 and "None" not in result.stdout
+
+
 @pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"train": {"files": [1]}}'])
 def test_mindrecord_without_its_list(converted, content):
     if content is None:
@@ -499,7 +521,9 @@ def test_sample_then_check(tmp_path, monkeypatch):
         lines = result.stdout.splitlines()
         assert lines[0] == f"{info.folder}: {info.name}"
         assert ["train", "400", "images"] in [line.split() for line in lines]
-        assert f"  10 classes: {', '.join(info.classes)}" in lines and f"  sha256 {info.sha256}" in lines
+        assert f"  10 classes: {', '.join(info.classes)}" in lines
+        assert f"  sha256 {info.sha256} of paths and sizes" in lines
+        assert f"  sha256 {info.contents} of all contents" in lines
 
 
 def test_check_lists_every_bad_image(folder):
