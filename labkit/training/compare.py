@@ -93,6 +93,8 @@ def _require_same_data(runs):
     for (first, other), (run, data) in itertools.combinations(known, 2):
         if not same_data(data, other):
             others = f"{first.path} on {other['name']}"
+            if data["sha256"] == other["sha256"]:
+                others += ", in which an image has other contents"
             raise RunError(f"{run.path}: not to be compared: trained on {data['name']}, {others}")
 
 
