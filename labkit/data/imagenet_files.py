@@ -194,7 +194,7 @@ def _scan(folder, bad_images, decode=False, contents=False):
     if bad and bad_images == "error":
         path, what = next(iter(bad.items()))
         more = f" ({len(bad) - 1:,} more are bad)" if len(bad) > 1 else ""
-        raise DataError(f"{folder / path}: {what}{more}; mend or remove it, or skip bad images (data.bad_images=skip)")
+        raise DataError(f"{folder / path}: {what}{more}; fix or remove it, or skip bad images (data.bad_images=skip)")
     for split, name in SPLITS.items():
         images[split] = [
             (path, label, size)
