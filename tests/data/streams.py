@@ -42,7 +42,7 @@ def equal(first, second):
     )
 
 
-def raw(images, mean, std):
+def denormalized(images, mean, std):
     """Pixels 0..255 of a normalised batch; they must be whole numbers."""
     values = (np.asarray(images, np.float64) * std[:, None, None] + mean[:, None, None]) * 255
     assert np.abs(values - values.round()).max() < 1e-2
