@@ -192,7 +192,7 @@ def install(origin: Path, folder: Path, source: str, force: bool) -> None:
             # The staged file is gone when this is read: name where it came from.
             raise files.DataError(str(error).replace(f"{staged}{os.sep}", f"{origin}: ")) from None
         files.write_source(staged, source)
-        if files.publish(staged, folder, force):
+        if files.publish(staged, folder, files.check, force):
             summary("ready", files.check(folder))
             return
     known = files.check(folder).name

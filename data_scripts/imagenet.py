@@ -34,7 +34,6 @@ from data_scripts.shared import (
 )
 from labkit.data import imagenet_files as files
 from labkit.data.files import SOURCE_FILE, publish, real, staging, write_source
-from labkit.data.scan import digests
 from labkit.system.environment import data_root
 from labkit.system.files import atomic_write
 
@@ -136,12 +135,12 @@ def mindrecord(path, out, shard_bytes, bad_images, force):
             if split == "train":  # every class has an image there
                 held["classes"] = sorted({Path(image).parent.name for image in paths})
             held[split] = {"images": len(paths), "files": write_records(paths, labels, staged, name, shard_bytes)}
-        held["digests"] = digests(staged, [row[0] for split in files.SPLITS for row in held[split]["files"]])[0]
+        held["digests"], _ = files.digests(staged, [row[0] for split in files.SPLITS for row in held[split]["files"]])
         for name in (files.CLASSES_FILE, SOURCE_FILE):
             if (path / name).exists():
                 shutil.copyfile(path / name, staged / name)
         atomic_write(staged / files.RECORDS_FILE, json.dumps(held, indent=1) + "\n")
-        files.publish(staged, out, force)
+        publish(staged, out, files.check, force)
     summary("ready", files.check(out))
     if info.note:
         click.echo(f"note: {info.note}", err=True)

@@ -114,6 +114,18 @@ def publish(staged: Path, folder: str | Path, check: Callable[[Path], Info], for
     return True
 
 
+def digits(test_size: int, train_size: int | None = None):
+    """scikit-learn's handwritten digits: images (N, 8, 8) uint8, labels (N,), which ones to train and to test on."""
+    import numpy as np
+    from sklearn.datasets import load_digits  # takes a second
+    from sklearn.model_selection import train_test_split
+
+    found = load_digits()
+    grey = np.rint(found.images * (255 / 16)).astype(np.uint8)  # ink is 0 to 16
+    parts = {"test_size": test_size, "train_size": train_size, "stratify": found.target, "random_state": 0}
+    return grey, found.target, *train_test_split(np.arange(len(grey)), **parts)
+
+
 def real(folder: str | Path) -> Path:
     """The folder itself, through symbolic links: who links it to a larger disk wants the data there."""
     return Path(os.path.realpath(folder))

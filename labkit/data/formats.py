@@ -5,9 +5,8 @@ Looking at files needs no MindSpore; a pipeline's module is imported where batch
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
-
-import numpy as np
 
 from labkit.data import cifar10_files, imagenet_files
 from labkit.data.files import Info
@@ -15,96 +14,86 @@ from labkit.system import environment
 
 
 class Format:
-    """A data folder, and the keys of a recipe's `data`; without these its files can be looked at, no more."""
+    """A data folder, and the keys of a recipe's `data`; without these its files can be looked at, no more.
+
+    A format has `test_labels()`, the labels (N,) in the order of the test batches, and MindData's operations on an
+    image, `train_transforms()` with random ones and `test_transforms()`.
+    """
 
     files = None  # the module that checks, reads and writes such folders
+    pipeline = ""  # the module that makes batches of them, which imports MindSpore
 
     def __init__(self, folder: str | Path, data=None):
-        self.folder, self.data = Path(folder), data
+        self.folder, self.data, self.options = Path(folder), data, {}
+        self.batches = lambda: importlib.import_module(self.pipeline)
+
+    @property
+    def batches(self):
+        """The pipeline's module."""
+        return importlib.import_module(self.pipeline)
 
     def check(self, make_sample: bool = False) -> Info:
         """What the folder holds; make_sample: where it is missing, make the sample there first. Raises DataError."""
         if make_sample and not self.folder.exists():
             self.files.write_sample(self.folder)
-        return self.files.check(self.folder, **self._options())
-
-    def test_labels(self) -> np.ndarray:
-        """Labels (N,) of the test images, in the order of the test batches. Raises DataError."""
-        raise NotImplementedError
-
-    def train_transforms(self) -> list:
-        """MindData's operations on a training image, random ones among them."""
-        raise NotImplementedError
-
-    def test_transforms(self) -> list:
-        """MindData's operations on a test image."""
-        raise NotImplementedError
+        return self.files.check(self.folder, **self.options)
 
     def create_dataset(self, split: str, batch_size: int, *, seed=0, rank=0, ranks=1):
         """Batches of "train" or "test": (N, 3, H, W) float32 images, (N,) int32 labels. Raises DataError."""
         steps = self.train_transforms() if split == "train" else self.test_transforms()
-        return self._pipeline().create_dataset(
+        return self.batches.create_dataset(
             self.folder, split, batch_size, image_transforms=steps, seed=seed, rank=rank, ranks=ranks,
-            num_workers=self.data.workers, **self._options(),
+            num_workers=self.data.workers, **self.options,
         )  # fmt: skip
 
     def random_workers(self) -> int | None:
         """Number of workers that training batches depend on; None where they are the same for any number."""
         return None
 
-    def _options(self):
-        return {}
-
-    def _pipeline(self):
-        raise NotImplementedError
-
 
 class Cifar10(Format):
     """CIFAR-10's binary layout: six files of records of 3,073 bytes."""
 
-    files = cifar10_files
+    files, pipeline = cifar10_files, "labkit.data.cifar10"
 
     def test_labels(self):
+        """Labels of the test file. Raises DataError."""
         return cifar10_files.read(self.folder, "test")[1]
 
     def train_transforms(self):
-        return self._pipeline().train_transforms(self.data.image_size, self.data.crop_padding, self.data.flip)
+        """Crop, flip, normalise."""
+        return self.batches.train_transforms(self.data.image_size, self.data.crop_padding, self.data.flip)
 
     def test_transforms(self):
-        return self._pipeline().normalize_transforms(self.data.image_size)
-
-    def _pipeline(self):
-        from labkit.data import cifar10
-
-        return cifar10
+        """Normalise."""
+        return self.batches.normalize_transforms(self.data.image_size)
 
 
 class ImageFolder(Format):
     """train/CLASS/* and val/CLASS/*, or the same as MindRecord files."""
 
-    files = imagenet_files
+    files, pipeline = imagenet_files, "labkit.data.imagenet"
+
+    def __init__(self, folder, data=None):
+        super().__init__(folder, data)
+        self.options = {"bad_images": data.bad_images} if data else {}
 
     def test_labels(self):
-        return imagenet_files.listing(self.folder, "test", **self._options())[1]
+        """Labels of the images in val/, by their folders' names. Raises DataError."""
+        return imagenet_files.listing(self.folder, "test", **self.options)[1]
 
     def train_transforms(self):
+        """A random part of the image, flipped or not, normalised."""
         data = self.data
-        return self._pipeline().train_transforms(data.image_size, data.route, data.crop_scale, data.flip)
+        return self.batches.train_transforms(data.image_size, data.route, data.crop_scale, data.flip)
 
     def test_transforms(self):
-        data = self.data
-        return self._pipeline().evaluation_transforms(data.image_size, data.resize, data.route)
+        """The middle of the image, normalised."""
+        return self.batches.evaluation_transforms(self.data.image_size, self.data.resize, self.data.route)
 
     def random_workers(self):
+        """Those of the fast route draw numbers of their own; on the exact route each image brings its own."""
         return None if self.data.route == "exact" else environment.workers(self.data.workers)
-
-    def _options(self):
-        return {"bad_images": self.data.bad_images} if self.data else {}
-
-    def _pipeline(self):
-        from labkit.data import imagenet
-
-        return imagenet
 
 
 FORMATS = {"cifar10": Cifar10, "image_folder": ImageFolder}

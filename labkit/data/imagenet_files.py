@@ -16,7 +16,7 @@ from PIL import Image
 
 from labkit.data import files
 from labkit.data.files import DataError, Info
-from labkit.data.scan import digest_of, digests, scan
+from labkit.data.scan import digest_of, read_records, scan
 
 FOLDER = "imagenet"
 SPLITS = {"train": "train", "test": "val"}  # what the pipelines call it -> what ImageNet calls it
@@ -48,7 +48,10 @@ def check(folder: str | Path, bad_images: str = "error", decode: bool = False) -
         counts = {split: held[split]["images"] for split in SPLITS}
         classes, sha256, contents = held["classes"], held["sha256"], held.get("contents")
         parts = [(name, count) for split in SPLITS for name, count, _ in held[split]["files"]]
-        notes = _require_converted(folder, held.get("digests", {}))
+        found, notes = digests(folder, list(held.get("digests", {})))  # none, if an older labkit converted it
+        for name, digest in found.items():
+            if held["digests"][name] != digest:
+                raise DataError(f"{folder / name}: not what the conversion wrote; convert the images again")
     else:
         classes, images, bad, contents, notes = _scan(folder, bad_images, decode, contents=True)
         counts = {split: len(images[split]) for split in SPLITS}
@@ -104,7 +107,8 @@ def records(folder: str | Path) -> dict | None:
         content = json.loads(held.read_text(encoding="utf-8"))
         wanted = [(name, count, size) for split in SPLITS for name, count, size in content[split]["files"]]
         _ = content["classes"], content["sha256"], [content[split]["images"] for split in SPLITS]
-        _ = dict(content.get("digests", {}))
+        if not set(content.get("digests", {})) <= {name for name, *_ in wanted}:
+            raise ValueError("digests of other files")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{held}: cannot be read ({error}); convert the images again") from None
     for name, _, size in wanted:
@@ -116,13 +120,12 @@ def records(folder: str | Path) -> dict | None:
     return content
 
 
-def _require_converted(folder, wanted):
-    """DataError where a MindRecord file is not what the conversion wrote; notes."""
-    found, notes = digests(folder, [name for name in wanted if (folder / name).is_file()])
-    for name, digest in wanted.items():
-        if found.get(name) != digest:
-            raise DataError(f"{folder / name}: not what the conversion wrote; convert the images again")
-    return notes
+def digests(folder: Path, names: list[str]) -> tuple[dict[str, str], list[str]]:
+    """Digests of MindRecord files, by name, and notes."""
+    status = {name: (folder / name).stat() for name in names}
+    parts = {name: [(name, one.st_size, one.st_mtime_ns)] for name, one in status.items()}
+    found, notes = scan(folder, parts, read_records)
+    return {name: part["sha256"] for name, part in found.items()}, notes
 
 
 def photographs() -> tuple[Path, Path]:
@@ -139,31 +142,19 @@ def write_sample(folder: str | Path, force: bool = False) -> Info:
     The same bytes each time (with the same libjpeg). Raises DataError if `folder` already holds other or damaged data
     and not `force`.
     """
-    from sklearn.datasets import load_digits
-    from sklearn.model_selection import train_test_split
-
-    digits = load_digits()
-    grey = np.rint(digits.images * (255 / 16)).astype(np.uint8)  # (N, 8, 8); ink is 0 to 16
-    train, val = train_test_split(
-        np.arange(len(grey)), train_size=SAMPLE_TRAIN, test_size=SAMPLE_VAL, stratify=digits.target, random_state=0
-    )
+    grey, labels, train, val = files.digits(SAMPLE_VAL, SAMPLE_TRAIN)
     with files.staging(folder) as staged:
         for split, numbers in (("train", train), ("val", val)):
             for number in numbers:
-                place = staged / split / str(digits.target[number])
+                place = staged / split / str(labels[number])
                 place.mkdir(parents=True, exist_ok=True)
                 large = Image.fromarray(grey[number]).resize((64, 64), Image.Resampling.BICUBIC)
                 large.convert("RGB").save(place / f"{number:04}.JPEG", quality=90)
         names = "".join(f"{number}\t{name}\n" for number, name in enumerate(DIGITS))
         (staged / CLASSES_FILE).write_text(names, encoding="utf-8")
         files.write_source(staged, SAMPLE_SOURCE)
-        publish(staged, folder, force)
+        files.publish(staged, folder, check, force)
     return check(folder)
-
-
-def publish(staged: Path, folder: str | Path, force: bool = False) -> bool:
-    """`labkit.data.files.publish` of an image folder or of MindRecord files."""
-    return files.publish(staged, folder, check, force)
 
 
 def require_split(split: str) -> None:
@@ -190,7 +181,9 @@ def _scan(folder, bad_images, decode=False, contents=False):
         if unknown:
             raise DataError(f"{place / unknown[0]}: {folder / SPLITS['train']} has no such class")
         rows |= {f"{name}/{kind}": _files_of(place / kind, f"{name}/{kind}/") for kind in found}
-    bad, contents, notes = scan(folder, rows, decode, contents)
+    found, notes = scan(folder, rows, decode=decode, contents=contents)
+    bad = {path: what for part in found.values() for path, what in part["bad"].items()}
+    contents = digest_of((name, part["sha256"]) for name, part in found.items()) if contents else None
     if bad and bad_images == "error":
         path, what = next(iter(bad.items()))
         more = f" ({len(bad) - 1:,} more are bad)" if len(bad) > 1 else ""

@@ -61,6 +61,15 @@ def read(path: str | Path, decode: bool = False, contents: bool = False) -> tupl
     return None, digest
 
 
+def read_records(path: Path, *_) -> tuple[None, bytes]:
+    """The SHA-256 of a MindRecord file, which may be larger than memory, as `read` gives an image's."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return None, digest.digest()
+
+
 def digest_of(rows) -> str:
     """SHA-256 over rows of a path and other values."""
     digest = hashlib.sha256()
@@ -69,61 +78,38 @@ def digest_of(rows) -> str:
     return digest.hexdigest()
 
 
-def scan(folder: Path, classes: dict[str, list], decode=False, contents=False) -> tuple[dict, str | None, list[str]]:
-    """({path: what is wrong} of bad images, a digest of all others' contents or None unless `contents`, notes).
+def scan(folder: Path, parts: dict[str, list], look=None, decode=False, contents=True) -> tuple[dict, list[str]]:
+    """({part: {bad: {path: what is wrong}, sha256: over paths and contents of all others, if `contents`}}, notes).
 
-    `classes`: {"train/CLASS": [(path in the folder, bytes, mtime in ns)]}.
+    `parts`: {"train/CLASS" or another name: [(path in the folder, bytes, mtime in ns)]}. `look`: `read`, for images.
     """
-    stamp = Stamp(folder, [size for rows in classes.values() for _, size, _ in rows])
-    keys = {name: digest_of(rows) for name, rows in classes.items()}
-
-    def known(name):
-        found = stamp.found(name, keys[name])
-        return found and found.get("decoded", False) >= decode and (found.get("sha256") or not contents)
-
-    todo = [name for name in classes if not known(name)]
-    rows = list(chain.from_iterable(classes[name] for name in todo))
+    look = look or read
+    stamp = Stamp(folder, [size for rows in parts.values() for _, size, _ in rows])
+    asked = {name: (digest_of(rows), decode, contents) for name, rows in parts.items()}
+    todo = [name for name in parts if not stamp.found(name, *asked[name])]
+    rows = [row for name in todo for row in parts[name]]
     pieces = [rows[start : start + 64] for start in range(0, len(rows), 64)]
-    pool = ThreadPoolExecutor(THREADS)
+    pool, notes = ThreadPoolExecutor(THREADS), []
     results = chain.from_iterable(
-        pool.map(lambda piece: [read(folder / row[0], decode, contents) for row in piece], pieces)
+        pool.map(lambda piece: [look(folder / row[0], decode, contents) for row in piece], pieces)
     )
     try:
-        with tqdm(total=len(rows), desc=f"checking {folder}", unit=" images", delay=5, leave=False) as bar:
+        with tqdm(total=len(rows), desc=f"checking {folder}", unit=" files", delay=5, leave=False) as bar:
             for name in todo:
                 bad, good = {}, []
-                for (path, *_), (what, digest) in zip(classes[name], results):
+                for (path, *_), (what, digest) in zip(parts[name], results):
                     if what:
                         bad[path] = what
                     else:
                         good.append((path, digest.hex()))
                     bar.update()
                 sha256 = digest_of(good) if contents else None
-                stamp.keep(name, {"key": keys[name], "decoded": decode, "bad": bad, "sha256": sha256})
-    finally:  # Ctrl-C loses no more than a class
+                stamp.kept[0][name] = {"key": asked[name][0], "decoded": decode, "bad": bad, "sha256": sha256}
+    finally:  # Ctrl-C loses no more than a part
         pool.shutdown(cancel_futures=True)
-        notes = stamp.write(keys) if todo else []
-    found = {name: stamp.found(name, keys[name]) for name in classes}
-    bad = {path: what for one in found.values() for path, what in one["bad"].items()}
-    return bad, digest_of((name, one["sha256"]) for name, one in found.items()) if contents else None, notes
-
-
-def digests(folder: Path, names: list[str]) -> tuple[dict[str, str], list[str]]:
-    """SHA-256 of files of a folder, by name, and notes."""
-    sizes = {name: (folder / name).stat() for name in names}
-    stamp = Stamp(folder, [status.st_size for status in sizes.values()])
-    keys = {name: digest_of([(name, status.st_size, status.st_mtime_ns)]) for name, status in sizes.items()}
-    todo = [name for name in names if not stamp.found(name, keys[name])]
-    try:
-        for name in tqdm(todo, desc=f"checking {folder}", unit=" files", delay=5, leave=False):
-            digest = hashlib.sha256()
-            with open(folder / name, "rb") as file:
-                while block := file.read(1 << 20):
-                    digest.update(block)
-            stamp.keep(name, {"key": keys[name], "bad": {}, "sha256": digest.hexdigest()})
-    finally:
-        notes = stamp.write(keys) if todo else []
-    return {name: stamp.found(name, keys[name])["sha256"] for name in names}, notes
+        if todo:
+            notes = stamp.write(asked)
+    return {name: stamp.found(name, *asked[name]) for name in parts}, notes
 
 
 class Stamp:
@@ -133,38 +119,36 @@ class Stamp:
     """
 
     def __init__(self, folder: Path, sizes: list[int]):
-        large = len(sizes) >= LARGE_FILES or sum(sizes) >= LARGE_BYTES
         cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "labkit")
         name = hashlib.sha256(os.fsencode(os.path.realpath(folder))).hexdigest()[:16]
+        large = len(sizes) >= LARGE_FILES or sum(sizes) >= LARGE_BYTES
         self.places = [folder / STAMP_FILE, cache / f"scan-{name}.json"] if large else []
-        self.kept = [{}, *map(self._read, self.places)]
+        self.kept = [{}, *map(self._read, self.places)]  # new first
 
     def _read(self, place):
         try:
             parts = json.loads(place.read_text(encoding="utf-8"))
-            return {name: part for name, part in parts.items() if part["key"] and isinstance(part["bad"], dict)}
+            return {name: part for name, part in parts.items() if isinstance(part["bad"], dict)}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return {}
 
-    def found(self, name: str, key: str) -> dict | None:
-        """The most that was found of a part, unless it has changed since."""
-        found = [parts[name] for parts in self.kept if parts.get(name, {}).get("key") == key]
-        return max(found, key=lambda part: (bool(part.get("sha256")), part.get("decoded", False)), default=None)
+    def found(self, name: str, key: str, decode: bool = False, contents: bool = False) -> dict | None:
+        """What was found of a part, unless it has changed since or less was looked at."""
+        for part in (parts[name] for parts in self.kept if name in parts):
+            if part.get("key") == key and part.get("decoded", 0) >= decode and (part.get("sha256") or not contents):
+                return part
+        return None
 
-    def keep(self, name: str, found: dict) -> None:
-        """Note what was found of a part: {key, bad, ...}."""
-        self.kept[0][name] = found
-
-    def write(self, keys: dict[str, str]) -> list[str]:
+    def write(self, asked: dict[str, tuple]) -> list[str]:
         """Write what is known of the parts where that is possible; a note where it is not."""
-        found = {name: self.found(name, key) for name, key in keys.items()}
+        found = {name: self.found(name, key) for name, (key, *_) in asked.items()}
         text = json.dumps({name: part for name, part in found.items() if part}, indent=1) + "\n"
-        problem = None
+        notes = []
         for place in self.places:
             try:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 atomic_write(place, text)
                 return []
             except OSError as error:
-                problem = problem or f"{place}: cannot be written ({error.strerror}), so every start reads all again"
-        return [problem] if problem else []
+                notes.append(f"{place}: cannot be written ({error.strerror}), so every start reads all again")
+        return notes[:1]
