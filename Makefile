@@ -159,7 +159,7 @@ $(BENCH_STAMP): requirements-bench.txt $(TORCH_STAMP)
 	@touch $@
 
 $(SAMPLE_STAMP): data_scripts/cifar10.py data_scripts/imagenet.py data_scripts/shared.py labkit/data/files.py \
-                 labkit/data/cifar10_files.py labkit/data/imagenet_files.py | $(ENV_STAMP)
+                 labkit/data/cifar10_files.py labkit/data/imagenet_files.py labkit/data/scan.py | $(ENV_STAMP)
 	@echo "make sample: writing the sample data sets to $(DATA)/sample (no download)"
 	@$(BIN)/python data_scripts/cifar10.py sample --force
 	@$(BIN)/python data_scripts/imagenet.py sample --force

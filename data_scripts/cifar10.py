@@ -10,24 +10,20 @@ folder beside it, which is renamed at the end.
 from __future__ import annotations
 
 import filecmp
-import json
 import os
 import re
 import shutil
 import sys
 import tarfile
-import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import click
 import numpy as np
-import requests
-import urllib3
-from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # works before labkit is installed
+from data_scripts.download import ARCHIVE, OFFICIAL_MD5, URLS, discard, fetch
 from data_scripts.shared import (
     BAD_ARCHIVE,
     Commands,
@@ -44,28 +40,8 @@ from data_scripts.shared import (
 from labkit.data import cifar10_files as files
 from labkit.system.environment import data_root
 
-ARCHIVE = "cifar-10-binary.tar.gz"
-OFFICIAL_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"  # https://www.cs.toronto.edu/~kriz/cifar.html
 OFFICIAL_SOURCE = "CIFAR-10, official binary archive"
-URLS = (
-    f"https://www.cs.toronto.edu/~kriz/{ARCHIVE}",
-    # From MindSpore's documentation, and from its course material.
-    f"https://mindspore-website.obs.cn-north-4.myhuaweicloud.com/notebook/datasets/{ARCHIVE}",
-    f"https://mindspore-courses.obs.cn-north-4.myhuaweicloud.com/LLMDatasets/Parallel/{ARCHIVE}",
-    # From the data sets of Swift for TensorFlow.
-    f"https://storage.googleapis.com/s4tf-hosted-binaries/datasets/CIFAR10/{ARCHIVE}",
-)
 WANTED = (*files.TRAIN_FILES, files.TEST_FILE, files.META_FILE)
-CHUNK = 1 << 16
-UNKNOWN_HOST = "host name not found"
-
-
-class Broken(Exception):
-    """A download stopped in a way that may go better next time."""
-
-
-class Refused(Exception):
-    """This address will not give the archive."""
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -203,148 +179,6 @@ def show_table(info: files.Info) -> None:
         click.echo(f"note: {info.note}")
 
 
-# -- Download ------------------------------------------------------------------------------------
-
-
-def fetch(urls, part: Path, md5: str, retries: int, timeout: float) -> str:
-    """Bring the archive with checksum `md5` into `part`, from the first address that gives it.
-
-    A later address continues what an earlier one began: they hold the same file, and if one does
-    not, the checksum tells.
-    """
-    if part.exists() and file_md5(part) == md5:  # killed between download and unpacking
-        return noted(part).get("url", "an unknown address")
-    failures = []
-    for url in urls:
-        click.echo(f"{'continuing' if size(part) else 'downloading'} {url}", err=True)
-        try:
-            fetch_from(url, part, md5, retries, timeout)
-            return url
-        except Refused as error:
-            click.echo(f"  {error}", err=True)
-            failures.append(f"{url} ({error})")
-    raise Failure(
-        f"no address gave the archive: {'; '.join(failures)}. Try again later (it continues);"
-        " or fetch the file in a browser and `import` it; or use `sample`, which needs no network"
-    )
-
-
-def fetch_from(url: str, part: Path, md5: str, retries: int, timeout: float) -> None:
-    """Download from one address with new tries and growing pauses; Refused when it will not do."""
-    tries, most, restarted = 0, size(part), False
-    while True:
-        try:
-            continued = transfer(url, part, timeout)
-        except Broken as error:
-            if size(part) > most:  # progress: a long, shaky download may break often
-                most, tries = size(part), 0
-            tries += 1
-            if tries > retries:
-                raise Refused(str(error)) from None
-            pause = min(0.5 * 2 ** (tries - 1), 30)
-            click.echo(f"  {error}; new try {tries} of {retries} in {pause:g} s", err=True)
-            time.sleep(pause)
-            continue
-        found = file_md5(part)
-        if found == md5:
-            return
-        discard(part)
-        if restarted or not continued:
-            raise Refused(f"wrong checksum: MD5 {found}, not {md5}")
-        click.echo("  wrong checksum after a continued download; starting over", err=True)
-        restarted, most = True, 0
-
-
-def transfer(url: str, part: Path, timeout: float) -> bool:
-    """One request for what `part` lacks; True if it kept what was there. Raises Broken, Refused.
-
-    On return the file has the length that the server says; whether it is right, its checksum tells.
-    """
-    have = size(part)
-    # identity: a compressing proxy would count and cut other bytes than the file's.
-    headers = {"Accept-Encoding": "identity"}
-    if have:
-        headers["Range"] = f"bytes={have}-"
-        note = noted(part)
-        if note.get("url") == url and note.get("validator"):
-            headers["If-Range"] = note["validator"]  # the whole file instead, if it changed since
-    try:
-        with requests.get(url, headers=headers, stream=True, timeout=timeout) as answer:
-            status = answer.status_code
-            if status == 416:  # nothing after our bytes: the file is whole, or another one
-                return True
-            if status == 429 or status >= 500:
-                raise Broken(f"HTTP {status} {answer.reason}")
-            if status not in (200, 206):
-                raise Refused(f"HTTP {status} {answer.reason}")
-            if answer.headers.get("Content-Type", "").startswith("text/html"):
-                raise Refused("answered with a web page instead of the archive")
-            given = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
-            if status == 206 and (not given or int(given[1]) != have):
-                discard(part)
-                raise Broken("answered with another part of the file than the one asked for")
-            start = have if status == 206 else 0  # 200: the server sends it all again
-            length = answer.headers.get("Content-Length", "")
-            total = start + int(length) if length.isdigit() else None
-            if total:
-                # The rest of the archive, and the batches, a little larger than their archive.
-                require_space(part.parent, total - start + int(1.1 * total))
-            write_note(part, url, answer.headers)
-            bar = tqdm(
-                total=total, initial=start, unit="B", unit_scale=True, unit_divisor=1024,
-                desc="  " + ARCHIVE, mininterval=0.2 if sys.stderr.isatty() else 10,
-            )  # fmt: skip
-            with bar, part.open("ab" if start else "wb") as file:
-                for chunk in answer.raw.stream(CHUNK, decode_content=False):
-                    file.write(chunk)  # larger than its buffer: a killed process keeps what it had
-                    bar.update(len(chunk))
-    except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
-        if isinstance(error, ValueError):  # how requests classes a malformed address
-            raise Refused(f"no valid address: {error}") from None
-        reason = plain_reason(error, timeout)
-        if reason == UNKNOWN_HOST and not have:  # no network at all: do not wait for it
-            raise Refused(reason) from None
-        raise Broken(reason) from None
-    if total is not None and size(part) < total:  # urllib3 1 does not notice
-        raise Broken(f"connection closed after {size(part):,} of {total:,} bytes")
-    return start > 0
-
-
-def plain_reason(error: Exception, timeout: float) -> str:
-    """A network error in a few words; the library's own text spans lines and nests three errors."""
-    text = f"{type(error).__name__} {error}"
-    for sign, words in {
-        "timed out": f"no answer for {timeout:g} s",
-        "timeout": f"no answer for {timeout:g} s",
-        "NameResolution": UNKNOWN_HOST,
-        "certificate": "the server's certificate was not accepted",
-        "ProxyError": "the proxy did not answer",
-        "refused": "connection refused",
-        "unreachable": "network unreachable",
-        "IncompleteRead": "connection broken",
-        "reset": "connection broken",
-        "Connection aborted": "connection broken",
-    }.items():
-        if sign.lower() in text.lower():
-            return words
-    return f"connection failed ({type(error).__name__})"
-
-
-def write_note(part: Path, url: str, headers) -> None:
-    etag = headers.get("ETag", "")
-    strong = etag if etag.startswith('"') else None  # If-Range takes no weak tag (RFC 9110, 13.1.5)
-    note = {"url": url, "validator": strong or headers.get("Last-Modified")}
-    part.with_suffix(".part.json").write_text(json.dumps(note), encoding="utf-8")
-
-
-def noted(part: Path) -> dict:
-    """The address that `part` comes from and its validator; {} if the note is lost or cut off."""
-    try:
-        return dict(json.loads(part.with_suffix(".part.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return {}  # the checksum still guards the result
-
-
 # -- Unpack --------------------------------------------------------------------------------------
 
 
@@ -358,7 +192,7 @@ def install(origin: Path, folder: Path, source: str, force: bool) -> None:
             # The staged file is gone when this is read: name where it came from.
             raise files.DataError(str(error).replace(f"{staged}{os.sep}", f"{origin}: ")) from None
         files.write_source(staged, source)
-        if files.publish(staged, folder, force):
+        if files.publish(staged, folder, files.check, force):
             summary("ready", files.check(folder))
             return
     known = files.check(folder).name
@@ -425,18 +259,6 @@ def members(origin: Path) -> Iterator[tuple]:
 def tarfile_gz(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(2) == b"\x1f\x8b"
-
-
-# -- Small things --------------------------------------------------------------------------------
-
-
-def size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
-
-
-def discard(part: Path) -> None:
-    part.unlink(missing_ok=True)
-    part.with_suffix(".part.json").unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ import numpy as np
 from tqdm import tqdm
 
 from data_scripts.shared import BAD_ARCHIVE, Failure, damaged, file_md5
-from labkit.data.files import DataError, atomic_write
+from labkit.data.files import DataError
+from labkit.system.files import atomic_write
 
 DEVKIT, TRAIN, VAL = "ILSVRC2012_devkit_t12.tar.gz", "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
 MD5 = {  # torchvision.datasets.imagenet's ARCHIVE_META

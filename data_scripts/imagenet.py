@@ -33,8 +33,9 @@ from data_scripts.shared import (
     summary,
 )
 from labkit.data import imagenet_files as files
-from labkit.data.files import SOURCE_FILE, atomic_write, publish, real, staging, write_source
+from labkit.data.files import SOURCE_FILE, publish, real, staging, write_source
 from labkit.system.environment import data_root
+from labkit.system.files import atomic_write
 
 SOURCE = "ImageNet2012 (ILSVRC2012), arranged from its archives"
 SHARD_BYTES = 1 << 30  # of images in a MindRecord file, about
@@ -128,18 +129,18 @@ def mindrecord(path, out, shard_bytes, bad_images, force):
         return
     with staging(out) as staged:
         require_space(staged, sum(item.stat().st_size for item in path.rglob("*") if item.is_file()))
-        held = {"sha256": info.sha256}
+        held = {"sha256": info.sha256, "contents": info.contents}
         for split, name in files.SPLITS.items():
             paths, labels = files.listing(path, split, bad_images)
             if split == "train":  # every class has an image there
                 held["classes"] = sorted({Path(image).parent.name for image in paths})
             held[split] = {"images": len(paths), "files": write_records(paths, labels, staged, name, shard_bytes)}
-        if (path / files.CLASSES_FILE).exists():
-            shutil.copyfile(path / files.CLASSES_FILE, staged / files.CLASSES_FILE)
-        if (path / SOURCE_FILE).exists():
-            shutil.copyfile(path / SOURCE_FILE, staged / SOURCE_FILE)
+        held["digests"], _ = files.digests(staged, [row[0] for split in files.SPLITS for row in held[split]["files"]])
+        for name in (files.CLASSES_FILE, SOURCE_FILE):
+            if (path / name).exists():
+                shutil.copyfile(path / name, staged / name)
         atomic_write(staged / files.RECORDS_FILE, json.dumps(held, indent=1) + "\n")
-        files.publish(staged, out, force)
+        publish(staged, out, files.check, force)
     summary("ready", files.check(out))
     if info.note:
         click.echo(f"note: {info.note}", err=True)
@@ -166,7 +167,10 @@ def check(path, decode, bad_images):
         for name, count in info.files:
             click.echo(f"  {name:<24}{count:>10,} images")
         shown = ", ".join(info.classes[:10]) + (", ..." if len(info.classes) > 10 else "")
-        click.echo(f"  {len(info.classes):,} classes: {shown}\n  sha256 {info.sha256}")
+        click.echo(f"  {len(info.classes):,} classes: {shown}")
+        click.echo(f"  sha256 {info.sha256} of paths and sizes")
+        if info.contents:  # unless converted by an older labkit
+            click.echo(f"  sha256 {info.contents} of all contents")
         if info.note:
             click.echo(f"  note: {info.note}")
         for name, what in info.skipped:

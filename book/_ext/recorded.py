@@ -22,7 +22,7 @@ PLACES = ["labs/*/runs/*", "labs/*/parity/*.json", "labs/*/parity/*/report.json"
 UNSAID = {"labs", "runs", "tests", "results", "report"}  # parts of a path that its label leaves out
 
 NETWORK = ["labkit/networks", "labkit/losses.py", "labkit/optimizers.py"]
-CIFAR10 = ["labkit/data/cifar10.py", "labkit/data/cifar10_files.py"]
+CIFAR10 = ["labkit/data/cifar10.py", "labkit/data/cifar10_files.py", "labkit/data/formats.py"]
 TRAINING = [*NETWORK, *CIFAR10, "labkit/training", "labkit/schedules.py"]
 THOR = [*TRAINING, "labkit/thor"]
 COMPARED = ("measures", "report", "resnets", "step", "trajectory", "weights")

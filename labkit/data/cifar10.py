@@ -4,7 +4,7 @@ import mindspore as ms
 import mindspore.dataset as ds
 from mindspore.dataset import transforms, vision
 
-from labkit.data import cifar10_files
+from labkit.data import cifar10_files, rank_seed
 from labkit.data.cifar10_files import MEAN, STD
 from labkit.system.environment import workers
 
@@ -36,8 +36,8 @@ def create_dataset(
 
     Training batches are shuffled and whole: the last, short one is dropped. Test batches keep order and every image.
     With several ranks each reads its own shard; all shards are equally long, so up to ranks - 1 images repeat.
-    The stream is a function of the seed and of the workers started, which are no more than there are cores: a pipeline
-    made with the same two repeats it, bit by bit.
+    The stream is a function of seed, rank and ranks: a pipeline made with the same repeats it, bit by bit, whatever the
+    number of workers.
     MindData's seed is global: read one training pipeline before you make the next with another seed.
     """
     training = split == "train"
@@ -54,7 +54,12 @@ def create_dataset(
         num_parallel_workers=1,
     )
     if training:  # all ranks shuffle alike, which is settled now, but each crops and flips in its own way
-        ds.config.set_seed(seed + rank)
-    data = data.map(image_transforms, "image", num_parallel_workers=parallel)
+        ds.config.set_seed(rank_seed(seed, rank))
+    # Each worker draws numbers of its own, so one alone does what is random; it is the quick part.
+    chance = [number for number, step in enumerate(image_transforms) if type(step).__name__.startswith("Random")]
+    first = chance[-1] + 1 if chance else 0
+    for steps, count in ((image_transforms[:first], 1), (image_transforms[first:], parallel)):
+        if steps:
+            data = data.map(steps, "image", num_parallel_workers=count)
     data = data.map(transforms.TypeCast(ms.int32), "label", num_parallel_workers=parallel)
     return data.batch(batch_size, drop_remainder=training, num_parallel_workers=parallel)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from labkit.data import files as _files
-from labkit.data.files import SOURCE_FILE, DataError, Info, staging, write_source
+from labkit.data.files import DataError, Info, publish, staging, write_source
 
 FOLDER = "cifar-10-batches-bin"
 TRAIN_FILES = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
@@ -37,9 +37,7 @@ def check(folder: str | Path) -> Info:
     9; batches of which some have CIFAR-10's 10,000 images and some have not; class names that are not ten.
     """
     folder = Path(folder)
-    if not folder.is_dir():
-        problem = "is not a folder" if folder.exists() else "there is no such folder"
-        raise DataError(f"{folder}: {problem}; get the data with {GET_DATA}")
+    _files.require_folder(folder, GET_DATA)
     digest, files = hashlib.sha256(), []
     for name in (*TRAIN_FILES, TEST_FILE):
         records = _records(folder / name)
@@ -47,8 +45,7 @@ def check(folder: str | Path) -> Info:
         digest.update(records)
         files.append((name, len(records)))
     classes, note = _class_names(folder / META_FILE)
-    source = _files.lines(folder / SOURCE_FILE)
-    name = source[0] if source else UNKNOWN_SOURCE
+    name = _files.source_of(folder, UNKNOWN_SOURCE)
     # A batch that lost whole records still has a valid layout; only the count can tell.
     short = [f"{folder / file} ({count:,})" for file, count in files if count != 10_000]
     if 0 < len(short) < len(files):
@@ -88,33 +85,20 @@ def write_sample(folder: str | Path, force: bool = False) -> Info:
     are in both parts, so accuracy flatters: it shows that training works, not how good a network
     is. Raises DataError if `folder` already holds other or damaged data and not `force`.
     """
-    # Imported here: only this function needs them, and scikit-learn takes a second.
     from PIL import Image
-    from sklearn.datasets import load_digits
-    from sklearn.model_selection import train_test_split
 
-    digits = load_digits()
-    grey = np.rint(digits.images * (255 / 16)).astype(np.uint8)  # (N, 8, 8); ink is 0 to 16
+    grey, labels, train, test = _files.digits(test_size=360)
     large = [Image.fromarray(image).resize((32, 32), Image.Resampling.BICUBIC) for image in grey]
     pixels = np.stack([np.asarray(image).reshape(-1) for image in large])  # (N, 1024)
-    labels = digits.target.astype(np.uint8)[:, None]
-    records = np.hstack([labels, pixels, pixels, pixels])
-    train, test = train_test_split(
-        np.arange(len(records)), test_size=360, stratify=digits.target, random_state=0
-    )
+    records = np.hstack([labels.astype(np.uint8)[:, None], pixels, pixels, pixels])
     with staging(folder) as staged:
         for name, rows in zip(TRAIN_FILES, np.array_split(train, 5), strict=True):
             records[rows].tofile(staged / name)
         records[test].tofile(staged / TEST_FILE)
         (staged / META_FILE).write_text("\n".join(SAMPLE_CLASSES) + "\n", encoding="utf-8")
         write_source(staged, SAMPLE_SOURCE)
-        publish(staged, folder, force)
+        publish(staged, folder, check, force)
     return check(folder)
-
-
-def publish(staged: Path, folder: str | Path, force: bool = False) -> bool:
-    """`labkit.data.files.publish` of a folder in CIFAR-10's layout."""
-    return _files.publish(staged, folder, check, force)
 
 
 def _records(path: Path) -> np.ndarray:

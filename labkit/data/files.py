@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labkit.system.errors import LabkitError
+from labkit.system.files import atomic_write
 
 SOURCE_FILE = "SOURCE.txt"  # one line that says what the data is; written by the data scripts
 
@@ -28,22 +29,40 @@ class Info:
     classes: tuple[str, ...]
     train_images: int
     test_images: int
-    sha256: str  # of the data; what goes into it says the `check` that made it
+    sha256: str  # what goes into it says the `check` that made it
     files: tuple[tuple[str, int], ...]  # (file or folder, images)
     note: str | None = None  # what a user should know although it is no error
     skipped: tuple[tuple[str, str], ...] = ()  # (file, what is wrong with it) of images left out
+    contents: str | None = None  # SHA-256 over all bytes of the images, where `sha256` is not
+
+    @property
+    def dataset(self) -> dict:
+        """What a Run's provenance keeps: name, sha256, contents where there is one, train_images."""
+        contents = {"contents": self.contents} if self.contents else {}
+        return {"name": self.name, "sha256": self.sha256, **contents, "train_images": self.train_images}
+
+
+def same_data(first: dict, second: dict) -> bool:
+    """Whether two data sets of provenances are the same, by the checksums that both have: older Runs lack contents."""
+    both = [key for key in ("sha256", "contents") if first.get(key) and second.get(key)]
+    return all(first[key] == second[key] for key in both)
+
+
+def require_folder(folder: Path, get_data: str) -> None:
+    """DataError where there is no such folder, with what gets the data."""
+    if not folder.is_dir():
+        problem = "is not a folder" if folder.exists() else "there is no such folder"
+        raise DataError(f"{folder}: {problem}; get the data with {get_data}")
+
+
+def source_of(folder: Path, unknown: str) -> str:
+    """What the data in a folder is, by its SOURCE.txt; `unknown` where there is none."""
+    return next(iter(lines(folder / SOURCE_FILE)), unknown)
 
 
 def write_source(folder: Path, text: str) -> None:
     """Say in one line what the data in `folder` is; `check` gives it as the data's name."""
     atomic_write(folder / SOURCE_FILE, " ".join(text.split()) + "\n")
-
-
-def atomic_write(path: Path, text: str) -> None:
-    """Write a text file so that it is never seen half-written."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path)
 
 
 @contextmanager
@@ -80,7 +99,7 @@ def publish(staged: Path, folder: str | Path, check: Callable[[Path], Info], for
         if not force or not folder.is_dir():
             raise DataError(f"{error}; --force replaces the folder") from None
     else:
-        if old.sha256 == new.sha256 and not force:
+        if same_data(old.dataset, new.dataset) and not force:
             return False
         if not force:
             raise DataError(f"{shown}: holds other data ({old.name}); --force replaces it")
@@ -93,6 +112,18 @@ def publish(staged: Path, folder: str | Path, check: Callable[[Path], Info], for
         raise
     shutil.rmtree(aside, ignore_errors=True)
     return True
+
+
+def digits(test_size: int, train_size: int | None = None):
+    """scikit-learn's handwritten digits: images (N, 8, 8) uint8, labels (N,), which ones to train and to test on."""
+    import numpy as np
+    from sklearn.datasets import load_digits  # takes a second
+    from sklearn.model_selection import train_test_split
+
+    found = load_digits()
+    grey = np.rint(found.images * (255 / 16)).astype(np.uint8)  # ink is 0 to 16
+    parts = {"test_size": test_size, "train_size": train_size, "stratify": found.target, "random_state": 0}
+    return grey, found.target, *train_test_split(np.arange(len(grey)), **parts)
 
 
 def real(folder: str | Path) -> Path:

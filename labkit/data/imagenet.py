@@ -14,7 +14,7 @@ import numpy as np
 from mindspore.dataset import transforms, vision
 from PIL import Image
 
-from labkit.data import imagenet_files
+from labkit.data import imagenet_files, rank_seed
 from labkit.data.files import DataError
 from labkit.system.environment import workers
 
@@ -24,7 +24,6 @@ STD = (0.229, 0.224, 0.225)
 ROUTES = ("fast", "exact")
 BILINEAR = Image.Resampling.BILINEAR
 RATIO = (0.75, 1.333)  # width / height of a random crop (the THOR seed)
-RANK_STRIDE = 1009  # between the ranks' seeds: MindData gives worker k of a rank the seed + k
 
 
 def normalize_transforms():
@@ -172,7 +171,8 @@ def create_dataset(
     Training batches are whole, and every image is in the epoch once, over all ranks together: shuffled anew each epoch,
     shards equally long, so up to ranks - 1 images repeat. (From MindRecord a rank shuffles a part that stays its own.)
     Test batches keep order and every image; rank r has images r, r + ranks, ..., none twice: shards may differ by one.
-    The stream is a function of seed, rank, ranks and num_workers: a pipeline made with the same repeats it, bit by bit.
+    The stream is a function of seed, rank, ranks and, on the fast route, of the workers started, which are no more than
+    there are cores: a pipeline made with the same repeats it, bit by bit.
     MindData's seed is global: read one training pipeline before you make the next with another seed.
     Raises DataError for bad images unless bad_images is "skip"; ValueError.
     """
@@ -181,7 +181,7 @@ def create_dataset(
     if not 0 <= rank < ranks:
         raise ValueError(f"rank {rank} is none of {ranks} ranks")
     if training:  # for the random operations; they must not do the same on every rank
-        ds.config.set_seed((seed + RANK_STRIDE * rank) % 2**32)
+        ds.config.set_seed(rank_seed(seed, rank))
     parallel = workers(num_workers)
     folder = Path(folder)
     held = imagenet_files.records(folder)

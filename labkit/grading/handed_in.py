@@ -25,7 +25,9 @@ CHECKPOINT = "checkpoints/latest.ckpt"
 # Largest size in bytes. ResNet-152 with its optimizer's state has 482 MB, a year of steps 50 MB.
 TAKEN = {"recipe.yaml": 64_000, "summary.json": 1_000_000, "history.jsonl": 64_000_000, CHECKPOINT: 600_000_000}
 MOST_LINES = 2_000_000
-ELSEWHERE = ("data.folder",)  # where the data lies; that it is the same, its sha256 tells
+# Where the data lies; that it is the same, its sha256 tells: in an image folder over paths and sizes, as the sample's
+# bytes may differ between two versions of libjpeg.
+ELSEWHERE = ("data.folder",)
 
 
 class NotThis(Exception):
@@ -95,14 +97,11 @@ def required_of(lab) -> tuple[Recipe, str, list[int]]:
 
 @functools.lru_cache
 def _data(kind, folder, is_sample):
-    from labkit.data import cifar10_files, imagenet_files
+    from labkit.data.formats import FORMATS
 
-    files = imagenet_files if kind == "image_folder" else cifar10_files
-    if is_sample and not folder.exists():
-        files.write_sample(folder)
-    sha256 = files.check(folder).sha256
-    _, labels = files.listing(folder, "test") if kind == "image_folder" else files.read(folder, "test")
-    return sha256, tuple(map(int, labels))
+    data = FORMATS[kind](folder)
+    sha256 = data.check(make_sample=is_sample).sha256
+    return sha256, tuple(map(int, data.test_labels()))
 
 
 def is_own_file(run: Path, name: str) -> bool:

@@ -108,17 +108,6 @@ def settings(arguments) -> tuple[str, ...]:
     return tuple(f"{key}={value}" for key, value in asked.items() if value is not None)
 
 
-def require_folder(recipe: recipes.Recipe) -> None:
-    """LabkitError for the folder of one split, or of the seeds' two, where the folder with train/ and val/ is meant."""
-    folder = recipe.data_folder()
-    if recipe.data.format != "image_folder" or not folder.is_dir():
-        return
-    held = {path.name for path in folder.iterdir()}
-    if not held & {"train", "mindrecord.json"} and {folder.name, *held} & {"train", "val", "ilsvrc", "ilsvrc_eval"}:
-        hint = "train/ and val/ (the seeds' ilsvrc/ and ilsvrc_eval/ by other names; links will do)"
-        raise LabkitError(f"{folder}: must be the folder that holds {hint}")
-
-
 def train(recipe_file, description) -> None:
     """Train a lab's recipe into the Run at --train_url; an unfinished Run there is gone on with. Raises LabkitError."""
     options = parser(description)
@@ -160,7 +149,6 @@ def _start_others(arguments, here):
 
 def _train(recipe_file, arguments, here):
     recipe = recipes.load(recipe_file, arguments.profile, settings(arguments))
-    require_folder(recipe)
     if arguments.run_distribute == "True" and device.ranks()[1] == 1:
         raise LabkitError("--run_distribute True, but this is the only process: start several with `labkit launch`")
     device.use_device(arguments.device_target)
@@ -208,7 +196,6 @@ def evaluate(recipe_file, description) -> None:
     if arguments.data_url and is_url(arguments.data_url):
         arguments.data_url = data_folder(arguments.data_url)
     recipe, file = checkpoint(arguments.checkpoint_path, recipe_file, arguments)
-    require_folder(recipe)
     device.use_device(arguments.device_target)
     from labkit.training import build, evaluation
 

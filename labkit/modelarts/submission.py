@@ -120,15 +120,10 @@ def _name(folder):
 
 def check_data(recipe, folder, make_sample=False) -> None:
     """What would stop the training is told before anything is copied or paid for. Raises LabkitError."""
-    from labkit.data import cifar10_files, imagenet_files
+    from labkit.data.formats import format_of
 
-    files, options = cifar10_files, {}
-    if recipe.data.format == "image_folder":
-        files, options = imagenet_files, {"bad_images": recipe.data.bad_images}
     own = folder == recipe.data_folder() and recipe.data.folder.startswith("sample/")
-    if make_sample and own and not folder.exists():
-        files.write_sample(folder)
-    info = files.check(folder, **options)
+    info = format_of(recipe, folder).check(make_sample=make_sample and own)
     if len(info.classes) != recipe.network.num_classes:
         raise CloudError(f"network.num_classes: {recipe.network.num_classes}, but {folder} has {len(info.classes)}")
 

@@ -190,7 +190,7 @@ def compare_resnets(setting: Setting, plant=None, tell=lambda what: None) -> Rep
         "MindSpore": ms.__version__,
         "date": f"{datetime.now(timezone.utc):%Y-%m-%d}",
     }
-    report.provenance = runs.provenance({"name": data.name, "sha256": data.sha256})
+    report.provenance = runs.provenance(data.dataset)
     return report
 
 

@@ -6,14 +6,16 @@ from mindspore import nn
 from mindspore.amp import FixedLossScaleManager
 from mindspore.train import Accuracy, Model, Top5CategoricalAccuracy
 
-from labkit.data import cifar10, cifar10_files, imagenet, imagenet_files
 from labkit.data.files import Info
+from labkit.data.formats import format_of
 from labkit.losses import CrossEntropySmooth
 from labkit.networks import create_resnet, initialise_as_guide, mixed_precision, use_fast_gradients
 from labkit.optimizers import momentum
 from labkit.schedules import SCHEDULES, damping, update_mask
+from labkit.system import device, environment
 from labkit.thor import TRACE_RULES, Thor, ThorStep
 from labkit.training.recipes import Recipe, RecipeError
+from labkit.training.runs import Run, RunError
 
 
 def check_data(recipe: Recipe, ranks=1) -> Info:
@@ -21,13 +23,8 @@ def check_data(recipe: Recipe, ranks=1) -> Info:
 
     Raises DataError, RecipeError, LabkitError.
     """
-    folder, data = recipe.data_folder(), recipe.data
-    files, options = cifar10_files, {}
-    if data.format == "image_folder":
-        files, options = imagenet_files, {"bad_images": data.bad_images}
-    if data.folder.startswith("sample/") and not folder.exists():
-        files.write_sample(folder)
-    info = files.check(folder, **options)
+    folder = recipe.data_folder()
+    info = format_of(recipe).check(make_sample=recipe.data.folder.startswith("sample/"))
     if len(info.classes) != recipe.network.num_classes:
         raise RecipeError(f"network.num_classes: {recipe.network.num_classes}, but {folder} has {len(info.classes)}")
     shard = -(-info.train_images // ranks)  # images for each process
@@ -56,33 +53,34 @@ def create_network(recipe: Recipe):
 
 def train_dataset(recipe: Recipe, rank=0, ranks=1):
     """Batches to train on, shuffled and augmented: those of process `rank` of `ranks`."""
-    data = recipe.data
-    if data.format == "image_folder":
-        image_transforms = imagenet.train_transforms(data.image_size, data.route, data.crop_scale, data.flip)
-    else:
-        image_transforms = cifar10.train_transforms(data.image_size, data.crop_padding, data.flip)
-    return _dataset(recipe, "train", data.batch_size, image_transforms, rank, ranks)
+    return _dataset(recipe, "train", recipe.data.batch_size, rank, ranks)
 
 
 def test_dataset(recipe: Recipe):
     """Every test image once, in the order of the file."""
-    data = recipe.data
-    if data.format == "image_folder":
-        image_transforms = imagenet.evaluation_transforms(data.image_size, data.resize, data.route)
-    else:
-        image_transforms = cifar10.normalize_transforms(data.image_size)
-    return _dataset(recipe, "test", data.eval_batch_size, image_transforms)
+    return _dataset(recipe, "test", recipe.data.eval_batch_size)
 
 
-def _dataset(recipe, split, batch_size, image_transforms, rank=0, ranks=1):
-    data = recipe.data
-    pipeline, options = cifar10, {}
-    if data.format == "image_folder":
-        pipeline, options = imagenet, {"bad_images": data.bad_images}
-    return pipeline.create_dataset(
-        recipe.data_folder(), split, batch_size, image_transforms=image_transforms, seed=recipe.seed,
-        rank=rank, ranks=ranks, num_workers=data.workers, **options,
-    )  # fmt: skip
+def with_same_workers(run: Run) -> Recipe:
+    """The Run's recipe, with as many data workers as it began with where its batches depend on their number.
+
+    RunError where there are too few cores for them: MindData starts no more.
+    """
+    recipe = run.recipe
+    # Only rank 0's machine has provenance, where machines share no folder.
+    workers = run.provenance.get("workers") if (run.path / "provenance.json").exists() else None
+    if workers is None:
+        return recipe
+    if workers > environment.cores() and device.ranks()[0] == 0:
+        raise RunError(
+            f"{run.path}: began with {workers} data workers, which decide its random crops; MindData starts no more "
+            f"than there are cores, {environment.cores()}: resume it where there are {workers}"
+        )
+    return recipe.model_copy(update={"data": recipe.data.model_copy(update={"workers": workers})})
+
+
+def _dataset(recipe, split, batch_size, rank=0, ranks=1):
+    return format_of(recipe).create_dataset(split, batch_size, seed=recipe.seed, rank=rank, ranks=ranks)
 
 
 def learning_rates(recipe: Recipe, steps_per_epoch: int) -> np.ndarray:

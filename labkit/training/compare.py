@@ -8,6 +8,7 @@ import re
 import statistics
 from dataclasses import dataclass
 
+from labkit.data.files import same_data
 from labkit.training.runs import Run, RunError
 
 
@@ -89,11 +90,11 @@ def settings(runs: list[Run]) -> dict[str, list[Curve]]:
 def _require_same_data(runs):
     """RunError where test images differ, as far as their checksums are known."""
     known = [(run, run.summary["provenance"]["dataset"]) for run in runs if run.complete]
-    known = [(run, data) for run, data in known if data.get("sha256")]
-    for run, data in known[1:]:
-        first, other = known[0]
-        if data["sha256"] != other["sha256"]:
+    for (first, other), (run, data) in itertools.combinations(known, 2):
+        if not same_data(data, other):
             others = f"{first.path} on {other['name']}"
+            if data["sha256"] == other["sha256"]:
+                others += ", in which an image has other contents"
             raise RunError(f"{run.path}: not to be compared: trained on {data['name']}, {others}")
 
 

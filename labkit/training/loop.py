@@ -7,6 +7,7 @@ from pathlib import Path
 import mindspore.dataset as ds
 from tqdm import tqdm
 
+from labkit.data.formats import format_of
 from labkit.system import device, interrupts
 from labkit.training import build, callbacks, checkpoint, runs
 from labkit.training.recipes import Recipe, require_same
@@ -48,13 +49,13 @@ def train(run: Run, *, progress=True) -> None:
     with runs.alone(run) if rank == 0 else nullcontext():
         if rank == 0:
             info = build.check_data(recipe, ranks)
-            dataset = {"name": info.name, "sha256": info.sha256, "train_images": info.train_images}
-            runs.keep_provenance(run, dataset, ranks)
+            runs.keep_provenance(run, info.dataset, ranks, format_of(recipe).random_workers())
             runs.require_same_data(run, info)
             runs.require_same_processes(run, ranks)
             (run.path / "evaluation.json").unlink(missing_ok=True)  # of a checkpoint that will be written over
         device.wait_for_all()
 
+        recipe = build.with_same_workers(run)
         dataset = build.train_dataset(recipe, rank, ranks)
         steps_per_epoch = dataset.get_dataset_size()
         lr = build.learning_rates(recipe, steps_per_epoch)

@@ -83,7 +83,7 @@ class Data(Part):
     eval_batch_size: Count = 250
     image_size: Count
     flip: Probability = 0.5
-    workers: Count = 1  # part of the recipe: the stream depends on it; no more start than there are cores
+    workers: Count = 1  # no more start than there are cores; on the fast route of image_folder the stream depends on it
 
 
 class Cifar10(Data):

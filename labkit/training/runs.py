@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import labkit
+from labkit.data.files import same_data
 from labkit.system import environment
 from labkit.system.errors import LabkitError
 from labkit.system.files import atomic_write, locked
@@ -176,7 +177,7 @@ def create(path: Path, recipe: recipes.Recipe) -> Run:
 def relocate(run: Run, folder: str) -> None:
     """Have a Run's recipe name another folder of its data: where it was trained, the same data may lie elsewhere.
 
-    What is in the folder is checked by its sha256 before anything is trained or evaluated.
+    What is in the folder is compared with what the Run began with before anything is trained or evaluated.
     """
     recipe = run.recipe
     if recipe.data.folder != folder:
@@ -196,11 +197,12 @@ def alone(run: Run):
         yield
 
 
-def keep_provenance(run: Run, dataset: dict, processes: int = 1) -> None:
-    """Note where a Run comes from at its first start."""
+def keep_provenance(run: Run, dataset: dict, processes: int = 1, workers: int | None = None) -> None:
+    """Note where a Run comes from at its first start; workers: number of data workers that its batches depend on."""
     file = run.path / "provenance.json"
     if not file.exists():
-        atomic_write(file, json.dumps(provenance(dataset, processes), indent=1) + "\n")
+        found = provenance(dataset, processes) | ({"workers": workers} if workers else {})
+        atomic_write(file, json.dumps(found, indent=1) + "\n")
 
 
 def require_same_processes(run: Run, processes: int) -> None:
@@ -210,9 +212,11 @@ def require_same_processes(run: Run, processes: int) -> None:
 
 
 def require_same_data(run: Run, info) -> None:
-    """RunError where the data that there is (its name and sha256) is not what the Run began with."""
+    """RunError where the data that there is, a labkit.data.files.Info, is not what the Run began with."""
     kept = run.provenance["dataset"]
-    if kept["sha256"] != info.sha256:
+    if kept["sha256"] == info.sha256 and not same_data(kept, info.dataset):
+        raise RunError(f"{run.path}: began with other data: an image in {info.folder} has changed since")
+    if not same_data(kept, info.dataset):
         raise RunError(f"{run.path}: began with other data ({kept['name']}) than there is now ({info.name})")
 
 

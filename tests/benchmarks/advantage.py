@@ -177,7 +177,7 @@ def in_pairs(trials):
 def main(out, names, seeds):
     """Train what is missing under OUT, print the comparisons and write them to results/advantage.json."""
     data = cifar10_files.check(environment.data_root() / "cifar-10-batches-bin")
-    provenance = runs.provenance({"name": data.name, "sha256": data.sha256})
+    provenance = runs.provenance(data.dataset)
     result = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     for name in names or CONTESTS:
         (out / name).mkdir(parents=True, exist_ok=True)

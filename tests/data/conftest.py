@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest.register_assert_rewrite("data_script")
+pytest.register_assert_rewrite("data_script", "streams", "cifar10_archive", "imagenet_archives", "imagenet_streams")
 
 
 @pytest.fixture(scope="module")

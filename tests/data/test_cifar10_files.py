@@ -239,7 +239,7 @@ def test_publish_refuses_what_is_not_whole(data, tmp_path):
     before = files.check(data)
     with pytest.raises(files.DataError, match="data_batch_1.bin"), files.staging(data) as staged:
         (staged / "test_batch.bin").write_bytes(b"x")
-        files.publish(staged, data, force=True)
+        files.publish(staged, data, files.check, force=True)
     assert files.check(data) == before
     assert [path.name for path in tmp_path.iterdir()] == [data.name]
 

@@ -5,6 +5,8 @@ import os
 import mindspore.dataset as ds
 import numpy as np
 import pytest
+from cifar10_streams import MEAN, STD, evaluation, normalized, pixels, random_data, raw, training, which
+from streams import equal, images_of, labels_of, rest_of_stream, stream, stream_between
 
 from labkit.data import cifar10, cifar10_files
 from labkit.data.cifar10 import create_dataset, normalize_transforms, train_transforms
@@ -12,71 +14,12 @@ from labkit.training import recipes
 from labkit.training.build import test_dataset as evaluation_dataset
 from labkit.training.build import train_dataset
 
-MEAN = np.array([0.4914, 0.4822, 0.4465])  # the CIFAR-10 seed
-STD = np.array([0.2023, 0.1994, 0.2010])
-
-
 pytestmark = pytest.mark.usefixtures("settings_of_mindspore")
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """Random images in CIFAR-10's layout: 5 x 12 to train, 25 to test. Returns (folder, records by split)."""
-    folder = tmp_path_factory.mktemp("data")
-    rng = np.random.default_rng(0)
-    records = {"train": rng.integers(1, 256, (60, 3073)), "test": rng.integers(1, 256, (25, 3073))}
-    for split in records.values():
-        split[:, 0] = rng.integers(0, 10, len(split))
-    for number, name in enumerate(cifar10_files.TRAIN_FILES):
-        (folder / name).write_bytes(records["train"][12 * number : 12 * number + 12].astype(np.uint8).tobytes())
-    (folder / cifar10_files.TEST_FILE).write_bytes(records["test"].astype(np.uint8).tobytes())
-    return folder, records
-
-
-def pixels(records):
-    """(N, 3, 32, 32) as the files have it: three planes, row by row."""
-    return records[:, 1:].reshape(-1, 3, 32, 32)
-
-
-def normalized(planes):
-    return (planes / 255 - MEAN[:, None, None]) / STD[:, None, None]
-
-
-def raw(images):
-    """Pixels 0..255 of a normalised batch; they must be whole numbers."""
-    values = (np.asarray(images, np.float64) * STD[:, None, None] + MEAN[:, None, None]) * 255
-    assert np.abs(values - values.round()).max() < 1e-2
-    return values.round().astype(np.uint8)
-
-
-def stream(dataset, epochs=1):
-    """Epochs of a data set: a list of (images, labels) batches for each."""
-    iterator = dataset.create_tuple_iterator(num_epochs=epochs, output_numpy=True)
-    return [list(iterator) for _ in range(epochs)]
-
-
-def training(folder, batch_size=20, *, padding=0, flip=0.0, **options):
-    return create_dataset(
-        folder, "train", batch_size, image_transforms=train_transforms(32, padding, flip), **options
-    )  # fmt: skip
-
-
-def evaluation(folder, batch_size=10, **options):
-    return create_dataset(folder, "test", batch_size, image_transforms=normalize_transforms(32), **options)
-
-
-def images_of(epoch):
-    return np.concatenate([images for images, _ in epoch])
-
-
-def labels_of(epoch):
-    return np.concatenate([labels for _, labels in epoch])
-
-
-def which(images, records):
-    """Numbers of the records that the unaugmented images are."""
-    numbers = {image.astype(np.uint8).tobytes(): number for number, image in enumerate(pixels(records))}
-    return [numbers[image.tobytes()] for image in raw(images)]
+    return random_data(tmp_path_factory.mktemp("data"))
 
 
 # -- Values and order -----------------------------------------------------------------------------
@@ -157,80 +100,7 @@ def test_resize(data, size):
         np.testing.assert_allclose(values[0, 0], np.interp(centres, np.arange(32), image[0, :, 0]), atol=1.01)
 
 
-# -- Augmentation ---------------------------------------------------------------------------------
-
-
-def windows(records, padding):
-    """{window: (image, row, column)} of every 32x32 window of every image padded with zeros."""
-    found = {}
-    for number, image in enumerate(pixels(records).astype(np.uint8)):
-        padded = np.pad(image, ((0, 0), (padding, padding), (padding, padding)))
-        for row in range(2 * padding + 1):
-            for column in range(2 * padding + 1):
-                found[padded[:, row : row + 32, column : column + 32].tobytes()] = (number, row, column)
-    return found
-
-
-def test_crops_are_windows_of_the_image_padded_with_zeros(data):
-    """81 windows with padding 4: every output is one, and ten epochs of 60 images meet nearly all."""
-    folder, records = data
-    known, met = windows(records["train"], 4), set()
-    for epoch in stream(training(folder, padding=4, seed=5), 10):
-        places = [known[image.tobytes()] for image in raw(images_of(epoch))]
-        assert sorted(number for number, _, _ in places) == list(range(60))
-        met |= {place[1:] for place in places}
-    assert len(met) > 75
-
-
-@pytest.mark.parametrize("padding", [1, 2])
-def test_crop_padding_is_obeyed(data, padding):
-    folder, records = data
-    known = windows(records["train"], padding)
-    met = {
-        known[image.tobytes()][1:] for e in stream(training(folder, padding=padding), 4) for image in raw(images_of(e))
-    }
-    assert len(met) == (2 * padding + 1) ** 2
-
-
-@pytest.mark.parametrize("flip, low, high", [(0.0, 0, 0), (0.5, 240, 360), (0.25, 100, 200), (1.0, 600, 600)])
-def test_share_of_flipped_images(data, flip, low, high):
-    """Of 600 on a single device: the seed's device_id / (device_id + 1) never flipped there."""
-    folder, records = data
-    upright = {image.astype(np.uint8).tobytes() for image in pixels(records["train"])}
-    mirrored = {image[:, :, ::-1].astype(np.uint8).tobytes() for image in pixels(records["train"])}
-    flipped = 0
-    for epoch in stream(training(folder, flip=flip, seed=2), 10):
-        for image in raw(images_of(epoch)):
-            assert image.tobytes() in upright | mirrored
-            flipped += image.tobytes() in mirrored
-    assert low <= flipped <= high
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_crop_and_flip_draw_independently(seed):
-    """All 9 x 9 windows, plain and mirrored: MindData seeds its random operations alike, and in step they reach 90."""
-    image = np.zeros((32, 32, 3), np.uint8)
-    image[..., 0], image[..., 1] = np.arange(1, 33)[:, None], np.arange(1, 33)
-    ds.config.set_seed(seed)
-    data = ds.NumpySlicesDataset(([image] * 4000,), ["image"], shuffle=False, num_parallel_workers=1)
-    data = data.map(train_transforms(crop_padding=4, flip=0.5)[:2], "image", num_parallel_workers=1)
-    seen = [row[0].tobytes() for row in data.create_tuple_iterator(num_epochs=1, output_numpy=True)]
-    assert len(set(seen)) == 162
-
-
-def test_evaluation_does_not_augment(data):
-    folder, _ = data
-    first, second = stream(evaluation(folder), 2)
-    np.testing.assert_array_equal(images_of(first), images_of(second))
-
-
 # -- Order and repetition -------------------------------------------------------------------------
-
-
-def equal(first, second):
-    return len(first) == len(second) and all(
-        np.array_equal(a, b) and np.array_equal(k, m) for (a, k), (b, m) in zip(first, second)
-    )
 
 
 def test_every_epoch_has_an_order_of_its_own(data):
@@ -239,28 +109,37 @@ def test_every_epoch_has_an_order_of_its_own(data):
     assert len({*orders, tuple(range(60))}) == 4
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
-def test_the_same_seed_repeats_the_stream_bit_by_bit(data, num_workers):
+def test_the_same_seed_repeats_the_stream_bit_by_bit_with_any_number_of_workers(data):
+    """So a Run that began on a machine with many cores is resumed exactly on one with few."""
     folder, _ = data
-    options = {"padding": 4, "flip": 0.5, "num_workers": num_workers}
-    first = stream(training(folder, seed=7, **options), 3)
-    again = stream(training(folder, seed=7, **options), 3)
-    other = stream(training(folder, seed=8, **options), 3)
+    first, again, more, other = (
+        stream(training(folder, padding=4, flip=0.5, seed=seed, num_workers=workers), 3)
+        for seed, workers in ((7, 1), (7, 1), (7, 2), (8, 2))
+    )
     assert [equal(a, b) for a, b in zip(first, again)] == [True] * 3
-    assert [equal(a, b) for a, b in zip(first, other)] == [False] * 3
+    assert [equal(a, b) for a, b in zip(first, more)] == [True] * 3
+    assert [equal(a, b) for a, b in zip(more, other)] == [False] * 3
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_no_two_ranks_augment_alike(data, num_workers, tmp_path):
+    """One image 60 times over two ranks: no worker of a rank repeats what a worker of the other draws."""
+    folder, records = data
+    for name in (*cifar10_files.TRAIN_FILES, cifar10_files.TEST_FILE):
+        (tmp_path / name).write_bytes(records["train"][:1].astype(np.uint8).tobytes() * 12)
+    options = {"padding": 4, "flip": 0.5, "seed": 3, "num_workers": num_workers}
+    drawn = [stream(training(tmp_path, 30, rank=rank, ranks=2, **options)) for rank in (0, 1)]
+    drawn = [[image.tobytes() for image in images_of(epoch)] for (epoch,) in drawn]
+    # Of two workers, each has every second image.
+    first, second = ([one[worker::num_workers] for worker in range(num_workers)] for one in drawn)
+    assert not any(mine == theirs for mine in first for theirs in second)
 
 
 def test_evaluation_between_epochs_leaves_the_stream_alone(data):
     """Making or reading the test data set, as after every epoch, changes nothing in the training's stream."""
     folder, _ = data
     alone = stream(training(folder, padding=4, flip=0.5, seed=7), 3)
-    dataset = training(folder, padding=4, flip=0.5, seed=7)
-    test = evaluation(folder)
-    iterator = dataset.create_tuple_iterator(num_epochs=3, output_numpy=True)
-    between = []
-    for _ in range(3):
-        between.append(list(iterator))
-        stream(test)
+    between = stream_between(training(folder, padding=4, flip=0.5, seed=7), evaluation(folder), 3)
     assert [equal(a, b) for a, b in zip(alone, between)] == [True] * 3
 
 
@@ -284,11 +163,7 @@ def test_init_step_gives_exactly_the_rest_of_the_stream(data, step, num_workers)
     folder, _ = data
     options = {"padding": 4, "flip": 0.5, "seed": 9, "num_workers": num_workers}
     whole = [batch for epoch in stream(training(folder, 15, **options), 3) for batch in epoch]
-    ds.config.set_fast_recovery(False)
-    dataset = training(folder, 15, **options)
-    dataset.set_init_step(step)
-    iterator = dataset.create_tuple_iterator(num_epochs=3, output_numpy=True)
-    rest = [batch for _ in range(3 - step // 4) for batch in iterator]
+    rest = rest_of_stream(training(folder, 15, **options), step, 3)
     assert len(whole) == 12
     assert equal(rest, whole[step:])
     assert not equal(rest, whole[: 12 - step])

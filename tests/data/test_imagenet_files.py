@@ -1,6 +1,5 @@
-"""labkit.data.imagenet_files: what is a good image folder, what is a bad image, and the offline sample."""
+"""labkit.data.imagenet_files: what is a good image folder, and the offline sample."""
 
-import io
 import os
 import subprocess
 import sys
@@ -8,52 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from image_files import BAD, JPEG, change_a_byte, small_folder, write
 from PIL import Image
 
 from labkit.data import imagenet_files as files
-from labkit.data.files import DataError
-
-RNG = np.random.default_rng(0)
-
-
-def encoded(image=None, form="JPEG", **options):
-    """An image file's bytes; without an image 40x30 random colours."""
-    image = image or Image.fromarray(RNG.integers(0, 256, (30, 40, 3), np.uint8))
-    raw = io.BytesIO()
-    image.save(raw, form, **options)
-    return raw.getvalue()
-
-
-JPEG, PNG = encoded(), encoded(form="PNG")
-GREY, CMYK = Image.open(io.BytesIO(PNG)).convert("L"), Image.open(io.BytesIO(PNG)).convert("CMYK")
-WORDS = {  # a bad file's content -> what is said of it
-    "empty": (b"", "empty"),
-    "text": (b"not an image, but long enough to be one", "not a JPEG or PNG image"),
-    "gif": (encoded(form="GIF"), "not a JPEG or PNG image"),
-    "half a jpeg": (JPEG[: len(JPEG) // 2], "truncated"),
-    "jpeg without its last bytes": (JPEG[:-20], "truncated"),
-    "jpeg without its end marker": (JPEG[:-2], "truncated"),
-    "jpeg header alone": (JPEG[:100], "Truncated"),
-    "half a png": (PNG[: len(PNG) // 2], "truncated"),
-    "16 bits": (encoded(Image.fromarray(np.arange(1200, dtype=np.uint16).reshape(30, 40)), "PNG"), "16 bits"),
-}
-
-
-def write(folder, contents):
-    for name, content in contents.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    return folder
+from labkit.data import scan
+from labkit.data.files import DataError, same_data
 
 
 @pytest.fixture
 def data(tmp_path):
-    """Two classes; b's name sorts before a's in train, as written, and JPEG and PNG are mixed."""
-    return write(tmp_path / "d", {
-        "train/b/2.JPEG": JPEG, "train/b/1.png": PNG, "train/a/x.jpg": encoded(), "train/a/10.jpg": encoded(),
-        "train/a/9.jpg": encoded(), "val/b/v.JPEG": JPEG, "val/a/v.JPEG": encoded(),
-    })  # fmt: skip
+    return small_folder(tmp_path / "d")
 
 
 @pytest.fixture(scope="module")
@@ -107,13 +71,32 @@ def test_class_without_validation_images_keeps_the_numbers(data):
 
 
 def test_checksum_is_over_paths_and_sizes(data):
-    first = files.check(data).sha256
+    first = files.check(data)
     os.utime(data / "train/a/9.jpg", (0, 0))
-    assert files.check(data).sha256 == first
+    assert files.check(data) == first
     (data / "train/a/9.jpg").rename(data / "train/a/8.jpg")
-    second = files.check(data).sha256
+    second = files.check(data)
     write(data, {"train/a/8.jpg": JPEG + b"\0"})
-    assert len({first, second, files.check(data).sha256}) == 3
+    three = [first, second, files.check(data)]
+    assert len({info.sha256 for info in three}) == len({info.contents for info in three}) == 3
+
+
+@pytest.mark.parametrize("name", ["val/a/v.JPEG", "train/b/1.png"])
+def test_one_changed_byte_changes_the_digest_of_contents(data, name):
+    before = files.check(data)
+    change_a_byte(data / name)
+    after = files.check(data)
+    assert after.sha256 == before.sha256 and after.contents != before.contents
+    assert not same_data(before.dataset, after.dataset)
+
+
+def test_same_data_by_the_checksums_that_both_have(data):
+    """Runs recorded before there was a digest of contents are of the same data as ever."""
+    now = files.check(data).dataset
+    older = {key: now[key] for key in ("name", "sha256", "train_images")}
+    assert same_data(now, now) and same_data(now, older) and same_data(older, now)
+    for key in ("sha256", "contents"):
+        assert not same_data(now, now | {key: "0" * 64})
 
 
 def test_links_to_images_are_followed(data, tmp_path):
@@ -157,7 +140,7 @@ def test_no_classes(tmp_path):
         files.check(tmp_path)
 
 
-@pytest.mark.parametrize("content, words", WORDS.values(), ids=WORDS)
+@pytest.mark.parametrize("content, words", BAD.values(), ids=BAD)
 def test_bad_image_is_named_or_skipped(data, content, words):
     before = files.check(data)
     write(data, {"train/b/3.JPEG": content})
@@ -171,7 +154,7 @@ def test_bad_image_is_named_or_skipped(data, content, words):
     ((path, what),) = info.skipped
     assert path == "train/b/3.JPEG" and words in what
     assert "train/b/3.JPEG" not in "".join(files.listing(data, "train", "skip")[0])
-    assert files.examine(data / path) == what
+    assert scan.examine(data / path) == what
 
 
 def test_first_bad_image_is_named_and_the_rest_counted(data):
@@ -189,100 +172,10 @@ def test_a_class_of_bad_images_names_the_image_or_the_class(data):
         files.check(data, "skip")
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        encoded(GREY), encoded(CMYK), encoded(progressive=True), encoded(quality=1), encoded(GREY, "PNG"),
-        encoded(GREY.convert("1"), "PNG"), encoded(GREY.convert("P"), "PNG"), encoded(GREY.convert("RGBA"), "PNG"),
-        JPEG + bytes(5000),
-    ],
-    ids=["grey", "cmyk", "progressive", "coarse", "grey png", "1 bit png", "palette png", "png with alpha", "rest"],
-)  # fmt: skip
-def test_unusual_images_are_good(tmp_path, content):
-    (tmp_path / "x").write_bytes(content)
-    assert files.examine(tmp_path / "x") is None
-    assert files.examine(tmp_path / "x", decode=True) is None
-
-
-def test_damage_in_the_middle_is_found_by_decoding(data):
-    hurt = bytearray(PNG)
-    hurt[len(PNG) // 2] ^= 1
-    write(data, {"train/b/1.png": bytes(hurt)})
-    assert files.check(data).skipped == ()
-    with pytest.raises(DataError, match="train/b/1.png: "):
-        files.check(data, decode=True)
-
-
-def test_photographs_are_good():
-    for path in files.photographs():
-        assert files.examine(path, decode=True) is None
-
-
 def test_unknown_choice(data):
     for call in (lambda: files.check(data, "ignore"), lambda: files.listing(data, "train", "ignore")):
         with pytest.raises(ValueError, match="'ignore'"):
             call()
-
-
-# -- The stamp of a large folder ------------------------------------------------------------------
-
-
-@pytest.fixture
-def large(data, monkeypatch):
-    """A folder that counts as large, with a bad image, checked once."""
-    monkeypatch.setattr(files, "STAMP_FROM", 3)
-    write(data, {"val/a/w.JPEG": b""})
-    files.check(data, "skip")
-    return data
-
-
-@pytest.fixture
-def looked_at(monkeypatch):
-    """The files that have been examined since."""
-    seen, examine = [], files.examine
-    monkeypatch.setattr(files, "examine", lambda path, decode: (seen.append(path.name), examine(path, decode))[1])
-    return seen
-
-
-def test_large_folder_is_scanned_once(large, looked_at):
-    assert files.check(large, "skip").skipped == (("val/a/w.JPEG", "empty"),)
-    assert len(files.listing(large, "test", "skip")[0]) == 2
-    with pytest.raises(DataError, match="w.JPEG: empty"):
-        files.check(large)
-    assert looked_at == []
-    files.check(large, "skip", decode=True)
-    assert len(looked_at) == 8
-    files.check(large, "skip", decode=True)
-    files.check(large, "skip")
-    assert len(looked_at) == 8
-
-
-@pytest.mark.parametrize("change", ["added", "removed", "mended"])
-def test_change_in_a_large_folder_is_noticed(large, change, looked_at):
-    if change == "added":
-        write(large, {"train/a/new.jpg": b"x"})
-    elif change == "removed":
-        (large / "train/a/9.jpg").unlink()
-    else:
-        write(large, {"val/a/w.JPEG": JPEG})
-    assert len(files.check(large, "skip").skipped) == {"added": 2, "removed": 1, "mended": 0}[change]
-    assert looked_at
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"key": 1}'])
-def test_damaged_stamp_is_made_anew(large, content, looked_at):
-    (large / files.STAMP_FILE).write_text(content)
-    assert files.check(large, "skip").skipped == (("val/a/w.JPEG", "empty"),)
-    assert len(looked_at) == 8
-    files.check(large, "skip")
-    assert len(looked_at) == 8
-
-
-def test_stamp_that_cannot_be_written_is_noted(large):
-    (large / files.STAMP_FILE).unlink()
-    (large / files.STAMP_FILE).mkdir()  # as root every folder is writable, so stand in its way
-    note = files.check(large, "skip").note
-    assert files.STAMP_FILE in note and "1 of 8" in note
 
 
 # -- The sample -----------------------------------------------------------------------------------

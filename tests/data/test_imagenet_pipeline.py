@@ -1,82 +1,28 @@
-"""labkit.data.imagenet: batches against torchvision on the same files, and the stream of a training."""
+"""labkit.data.imagenet: the stream of a training, its order and its shards."""
 
 import importlib.util
-import io
 import os
 from pathlib import Path
 
-import mindspore.dataset as ds
-import numpy as np
 import pytest
-from PIL import Image
+from imagenet_streams import evaluation, numbered, training, which, write_photographs
+from streams import equal, rest_of_stream, stream, stream_between
 
-from labkit.data import imagenet, imagenet_files
+from labkit.data import imagenet
 from labkit.data.files import DataError
 from labkit.data.imagenet import ROUTES, create_dataset, evaluation_transforms, train_transforms
 
-MEAN = np.array([0.485, 0.456, 0.406])  # both seeds, and torchvision's
-STD = np.array([0.229, 0.224, 0.225])
 SCRIPT = Path(imagenet.__file__).resolve().parents[2] / "data_scripts" / "imagenet.py"
 _spec = importlib.util.spec_from_file_location("imagenet_script", SCRIPT)
 script = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(script)
 
-
 pytestmark = pytest.mark.usefixtures("settings_of_mindspore")
-
-
-def encoded(image, form="JPEG", **options):
-    raw = io.BytesIO()
-    image.save(raw, form, **options)
-    return np.frombuffer(raw.getvalue(), np.uint8)
-
-
-def photographs():
-    """The two photographs in landscape and portrait, and the files that are not plain RGB JPEG, by name."""
-    made = {}
-    for path in imagenet_files.photographs():
-        made[path.stem] = np.fromfile(path, np.uint8)
-        made[f"{path.stem} upright"] = encoded(Image.open(path).transpose(Image.Transpose.ROTATE_90))
-    flower = Image.open(imagenet_files.photographs()[1])
-    made["grey"] = encoded(flower.convert("L"))
-    made["cmyk"] = encoded(flower.convert("CMYK"))
-    made["progressive"] = encoded(flower, progressive=True)
-    made["png"] = encoded(flower, "PNG")
-    made["grey png"] = encoded(flower.convert("L"), "PNG")
-    made["palette png"] = encoded(flower.convert("P"), "PNG")
-    alpha = flower.convert("RGBA")
-    alpha.putalpha(flower.convert("L"))
-    made["png with alpha"] = encoded(alpha, "PNG")
-    turned = Image.Exif()
-    turned[274] = 6  # to be shown turned by 90 degrees; neither torchvision nor MindData does
-    made["turned by exif"] = encoded(flower, exif=turned)
-    return made
-
-
-PHOTOGRAPHS = photographs()
 
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
-    """An image folder of the photographs, all of them in both splits."""
-    folder = tmp_path_factory.mktemp("photos")
-    for split in ("train", "val"):
-        for number, content in enumerate(PHOTOGRAPHS.values()):
-            place = folder / split / "ab"[number % 2]
-            place.mkdir(parents=True, exist_ok=True)
-            content.tofile(place / f"{number:02}.JPEG")
-    return folder
-
-
-def numbered(folder, train, val):
-    """A folder of 32x32 PNG images, each of one colour that is its number: red, and 10 * class in green."""
-    for split, count in (("train", train), ("val", val)):
-        for number in range(count):
-            label = number * 3 // count
-            place = folder / split / "abc"[label]
-            place.mkdir(parents=True, exist_ok=True)
-            Image.new("RGB", (32, 32), (number, 10 * label, 0)).save(place / f"{number:03}.png")
-    return folder
+    return write_photographs(tmp_path_factory.mktemp("photos"))
 
 
 @pytest.fixture(scope="module")
@@ -97,265 +43,6 @@ def records(data):
 @pytest.fixture(params=["files", "records"])
 def either(request, data, records):
     return {"files": data, "records": records}[request.param]
-
-
-def stream(dataset, epochs=1):
-    """Epochs of a data set: a list of (images, labels) batches for each."""
-    iterator = dataset.create_tuple_iterator(num_epochs=epochs, output_numpy=True)
-    return [list(iterator) for _ in range(epochs)]
-
-
-def training(folder, batch_size=20, *, route="fast", scale=(0.08, 1.0), flip=0.5, **options):
-    image_transforms = train_transforms(16, route, scale, flip)
-    return create_dataset(folder, "train", batch_size, image_transforms=image_transforms, **options)
-
-
-def evaluation(folder, batch_size=10, *, size=16, resize=16, route="fast", **options):
-    image_transforms = evaluation_transforms(size, resize, route)
-    return create_dataset(folder, "test", batch_size, image_transforms=image_transforms, **options)
-
-
-def images_of(epoch):
-    return np.concatenate([images for images, _ in epoch])
-
-
-def labels_of(epoch):
-    return np.concatenate([labels for _, labels in epoch])
-
-
-def raw(images):
-    """Pixels 0..255 of a normalised batch; they must be whole numbers."""
-    values = (np.asarray(images, np.float64) * STD[:, None, None] + MEAN[:, None, None]) * 255
-    assert np.abs(values - values.round()).max() < 1e-2
-    return values.round().astype(int)
-
-
-def which(epoch):
-    """Numbers of the images of one colour, whose labels must fit."""
-    pixels = raw(images_of(epoch))
-    assert (pixels == pixels[:, :, :1, :1]).all()
-    np.testing.assert_array_equal(pixels[:, 1, 0, 0], 10 * labels_of(epoch))
-    return pixels[:, 0, 0, 0].tolist()
-
-
-def equal(first, second):
-    return len(first) == len(second) and all(
-        np.array_equal(a, b) and np.array_equal(k, m) for (a, k), (b, m) in zip(first, second)
-    )
-
-
-# -- Pixels: the exact route is torchvision's ------------------------------------------------------
-
-
-def by_torchvision(torchvision, folder, split, size, resize):
-    """Images (N, 3, size, size) and labels of torchvision's own data set with the guide's transforms."""
-    steps = torchvision.transforms
-    preprocess = steps.Compose(
-        [steps.Resize(resize), steps.CenterCrop(size), steps.ToTensor(), steps.Normalize(MEAN.tolist(), STD.tolist())]
-    )
-    rows = list(torchvision.datasets.ImageFolder(folder / split, preprocess))
-    return np.stack([image.numpy() for image, _ in rows]), [label for _, label in rows]
-
-
-@pytest.mark.parametrize("size, resize", [(224, 256), (64, 73), (65, 65)])
-def test_exact_evaluation_is_torchvisions(photos, torchvision, size, resize):
-    theirs, labels = by_torchvision(torchvision, photos, "val", size, resize)
-    (epoch,) = stream(evaluation(photos, 5, size=size, resize=resize, route="exact", num_workers=2))
-    np.testing.assert_allclose(images_of(epoch), theirs, rtol=0, atol=2e-6)
-    assert labels_of(epoch).tolist() == labels
-
-
-def test_exact_resize_and_crop_are_torchvisions_for_any_size(torchvision):
-    """Sizes at random; 128x186 and its like are one pixel shorter in MindData's Resize of Pillow images."""
-    random = np.random.default_rng(1)
-    resize, crop = torchvision.transforms.Resize(64), torchvision.transforms.CenterCrop(33)
-    for width, height in [(128, 186), (100, 64), (64, 100), (64, 64), *random.integers(20, 300, (200, 2)).tolist()]:
-        image = Image.fromarray(random.integers(0, 256, (height, width), np.uint8))
-        ours, theirs = imagenet.resize_short(image, 64), resize(image)
-        assert ours.size == theirs.size
-        assert np.array_equal(ours, theirs)
-        assert np.array_equal(imagenet.center_crop(ours, 33), crop(theirs))
-
-
-def test_exact_training_is_torchvisions_crop_resize_and_flip(torchvision):
-    """The same draw gives torchvision's functions the box and the side; 40 draws of each photograph."""
-    functional = torchvision.transforms.functional
-    step, flips = imagenet.RandomCropResizeFlip(48, (0.08, 1.0), 0.5), 0
-    for content in PHOTOGRAPHS.values():
-        image = Image.open(io.BytesIO(content)).convert("RGB")
-        for draw in range(40):
-            random = np.random.default_rng(draw)
-            left, top, width, height = imagenet.random_box(*image.size, (0.08, 1.0), imagenet.RATIO, random)
-            wanted = functional.resized_crop(image, top, left, height, width, [48, 48])
-            if random.random() < 0.5:
-                wanted, flips = functional.hflip(wanted), flips + 1
-            assert np.array_equal(step(content, draw), wanted)
-    assert 0.4 < flips / (40 * len(PHOTOGRAPHS)) < 0.6
-
-
-@pytest.mark.parametrize("width, height", [(640, 427), (50, 200), (200, 50), (7, 5)])
-def test_random_box_has_torchvisions_distribution(torchvision, width, height):
-    """Mean of place, share and shape over 4,000 boxes; (50, 200) and (200, 50) often fall back to the middle."""
-    import torch
-
-    torch.manual_seed(0)
-    random, image = np.random.default_rng(0), Image.new("L", (width, height))
-    ours = [imagenet.random_box(width, height, (0.08, 1.0), imagenet.RATIO, random) for _ in range(4000)]
-    get_params = torchvision.transforms.RandomResizedCrop.get_params
-    theirs = [get_params(image, [0.08, 1.0], list(imagenet.RATIO)) for _ in range(4000)]
-    ours = np.array(ours)
-    theirs = np.array(theirs)[:, [1, 0, 3, 2]]  # top, left, height, width there
-    assert (ours >= 0).all() and (ours[:, 2] >= 1).all() and (ours[:, 3] >= 1).all()
-    assert (ours[:, 0] + ours[:, 2] <= width).all() and (ours[:, 1] + ours[:, 3] <= height).all()
-    spread = np.concatenate([ours, theirs]).std(0) + 0.02
-    assert (np.abs(ours.mean(0) - theirs.mean(0)) < 0.1 * spread).all()
-    assert (np.abs(ours.std(0) - theirs.std(0)) < 0.1 * spread).all()
-
-
-def test_normalisation_is_the_seeds():
-    np.testing.assert_array_equal([imagenet.MEAN, imagenet.STD], [MEAN, STD])
-    image = np.arange(2 * 4 * 3, dtype=np.uint8).reshape(2, 4, 3) * 10
-    for transform in imagenet.normalize_transforms():
-        image = transform(image)
-    wanted = (np.arange(24).reshape(2, 4, 3) * 10 / 255 - MEAN) / STD
-    np.testing.assert_allclose(image, wanted.transpose(2, 0, 1), rtol=1e-5, atol=1e-6)
-    assert image.dtype == np.float32
-
-
-# -- Pixels: how far the fast route is -------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", PHOTOGRAPHS)
-def test_both_decoders_give_the_same_pixels(name):
-    """Grey, CMYK and palette too: so they are good images in both routes."""
-    ours = ds.vision.Decode()(PHOTOGRAPHS[name])
-    np.testing.assert_array_equal(ours, np.asarray(imagenet.decode(PHOTOGRAPHS[name])))
-
-
-def test_where_the_routes_part():
-    """The decoders agree, Resize's filter and CenterCrop's rounding do not; PILCUBIC is Pillow's bicubic."""
-    for path, least in zip(imagenet_files.photographs(), (3, 0.5)):
-        apart = imagenet.compare_routes(np.fromfile(path, np.uint8))
-        assert apart["decode"] == (0, 0)
-        assert apart["resize, PILCUBIC and Pillow's bicubic"] == (0, 0)
-        assert least < apart["resize, LINEAR"][0] < 5
-        assert apart["resize, AREA"][0] < 0.6 * apart["resize, LINEAR"][0]
-        assert apart["center crop"][0] > 1  # 383 - 224 is 159: left 79 there, 80 here
-        assert apart["all"][0] > apart["resize, LINEAR"][0]
-        assert apart["all"][1] > 100
-
-
-def test_center_crop_differs_by_a_pixel_for_every_second_odd_margin():
-    """C++ rounds half a pixel down, torchvision to the even number."""
-    for width in range(224, 240):
-        image = np.tile(np.arange(width, dtype=np.uint8)[None, :, None], (224, 1, 3))
-        fast = ds.vision.CenterCrop(224)(image)[0, 0, 0]
-        exact = np.asarray(imagenet.center_crop(Image.fromarray(image), 224))[0, 0, 0]
-        assert int(exact) - int(fast) == ((width - 224) % 4 == 3)
-
-
-def test_fast_evaluation_is_the_seeds_operations(photos):
-    (epoch,) = stream(evaluation(photos, 4, size=224, resize=256))
-    vision = ds.vision
-    paths, labels = imagenet_files.listing(photos, "test")
-    for path, image in zip(paths, images_of(epoch)):
-        wanted = np.fromfile(path, np.uint8)
-        for step in (vision.Decode(), vision.Resize(256), vision.CenterCrop(224)):
-            wanted = step(wanted)
-        np.testing.assert_array_equal(raw(image), wanted.transpose(2, 0, 1))
-    np.testing.assert_array_equal(labels_of(epoch), labels)
-
-
-@pytest.mark.parametrize("route", ROUTES)
-def test_shapes_and_types(photos, route):
-    for dataset in (training(photos, 4, route=route), evaluation(photos, 4, route=route)):
-        images, labels = stream(dataset)[0][0]
-        assert (images.shape, images.dtype, labels.dtype) == ((4, 3, 16, 16), np.float32, np.int32)
-
-
-# -- Augmentation ---------------------------------------------------------------------------------
-
-
-def boxes(route, scale=(0.08, 1.0), flip=0.5, seed=1, count=3000, **options):
-    """(left, top, right, bottom, flipped) in shares of the image, of `count` random parts of one 96x64 image.
-
-    Red rises from left to right and green from top to bottom, so the corners of a part tell where it was.
-    """
-    image = np.zeros((64, 96, 3), np.uint8)
-    image[..., 0], image[..., 1] = np.arange(96) * 2, np.arange(64)[:, None] * 3
-    ds.config.set_seed(seed)
-    content = np.tile(encoded(Image.fromarray(image), "PNG"), (count, 1))
-    data = ds.NumpySlicesDataset((content,), ["image"], shuffle=False, num_parallel_workers=1)
-    columns, steps = ["image"], train_transforms(16, route, scale, flip)[:-2]  # without normalisation
-    if route == "exact":
-        numbers = ds.RandomSampler(replacement=True, num_samples=count)
-        draws = ds.GeneratorDataset(range(2**31), ["draw"], sampler=numbers, num_parallel_workers=1)
-        data, columns = ds.zip((data, draws)), ["image", "draw"]
-    data = data.map(steps, columns, ["image"], num_parallel_workers=1)
-    made = np.stack([row[0] for row in data.create_tuple_iterator(num_epochs=1, output_numpy=True)]).astype(float)
-    # The middle of the outer pixels: half a pixel of the 16 within the part's edge.
-    left, right = made[:, 8, 0, 0] / 2, made[:, 8, -1, 0] / 2
-    top, bottom = made[:, 0, 8, 1] / 3, made[:, -1, 8, 1] / 3
-    flipped = left > right
-    left, right = np.minimum(left, right), np.maximum(left, right)
-    across, down = (right - left) / 15 * 16, (bottom - top) / 15 * 16
-    return left, top, across, down, flipped
-
-
-@pytest.mark.parametrize("route", ROUTES)
-def test_random_parts_have_the_seeds_shares_and_shapes(route):
-    """As the boxes of `random_box`, which are torchvision's: uniform in 0.08..1.0, but the largest seldom fit."""
-    _, _, across, down, flipped = boxes(route)
-    share, shape = across * down / (96 * 64), across / down
-    random = np.random.default_rng(0)
-    wanted = np.array([imagenet.random_box(96, 64, (0.08, 1.0), (0.75, 1.333), random)[2:] for _ in range(3000)])
-    shares, shapes = wanted.prod(1) / (96 * 64), wanted[:, 0] / wanted[:, 1]
-    for percent in (1, 25, 50, 75, 99):
-        assert abs(np.percentile(share, percent) - np.percentile(shares, percent)) < 0.05
-        assert abs(np.percentile(shape, percent) - np.percentile(shapes, percent)) < 0.08
-    assert 0.46 < flipped.mean() < 0.54
-
-
-@pytest.mark.parametrize("route", ROUTES)
-def test_crop_scale_and_flip_are_obeyed(route):
-    _, _, across, down, flipped = boxes(route, (0.25, 0.35), 0.0, count=300)
-    assert 0.2 < (across * down / (96 * 64)).min() < (across * down / (96 * 64)).max() < 0.4
-    assert not flipped.any()
-    assert boxes(route, flip=1.0, count=100)[-1].all()
-    assert 0.15 < boxes(route, flip=0.25, count=1000)[-1].mean() < 0.35
-
-
-@pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize("seed", [1, 2])
-def test_crop_and_flip_draw_independently(route, seed):
-    """MindData seeds its random operations alike; CIFAR-10's crop and flip drew in step for it, these do not.
-
-    Correlation of 3,000 independent pairs: deviation 0.018.
-    """
-    *box, flipped = boxes(route, seed=seed)
-    for place in box:
-        assert abs(np.corrcoef(place, flipped)[0, 1]) < 0.08
-        assert abs(np.corrcoef(place[:-1], flipped[1:])[0, 1]) < 0.08
-
-
-@pytest.mark.parametrize("route", ROUTES)
-def test_ranks_and_epochs_augment_differently(tmp_path, route):
-    """One image 40 times over two ranks, twice: with one seed for both ranks, their batches would be equal."""
-    image = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
-    for split in ("train", "val"):
-        (tmp_path / split / "a").mkdir(parents=True)
-        for number in range(40):
-            Image.fromarray(image).save(tmp_path / split / "a" / f"{number}.png")
-    for options in ({}, {"num_workers": 2}):
-        ranks = [stream(training(tmp_path, route=route, rank=rank, ranks=2, **options), 2) for rank in (0, 1)]
-        every = {image.tobytes() for epochs in ranks for epoch in epochs for image in images_of(epoch)}
-        assert len(every) == 80
-
-
-@pytest.mark.parametrize("route", ROUTES)
-def test_evaluation_does_not_augment(photos, route):
-    first, second = stream(evaluation(photos, route=route), 2)
-    assert equal(first, second)
 
 
 # -- Order and repetition -------------------------------------------------------------------------
@@ -409,12 +96,7 @@ def test_a_new_iterator_begins_anew(either):
 @pytest.mark.parametrize("route", ROUTES)
 def test_evaluation_between_epochs_leaves_the_stream_alone(photos, route):
     alone = stream(training(photos, 4, route=route, seed=7), 3)
-    dataset, test = training(photos, 4, route=route, seed=7), evaluation(photos, route=route)
-    iterator = dataset.create_tuple_iterator(num_epochs=3, output_numpy=True)
-    between = []
-    for _ in range(3):
-        between.append(list(iterator))
-        stream(test)
+    between = stream_between(training(photos, 4, route=route, seed=7), evaluation(photos, route=route), 3)
     assert [equal(a, b) for a, b in zip(alone, between)] == [True] * 3
 
 
@@ -426,11 +108,7 @@ def test_init_step_gives_exactly_the_rest_of_the_stream(either, photos, route, s
         options = {"route": route, "seed": 9, "num_workers": num_workers}
         whole = [batch for epoch in stream(training(folder, batch_size, **options), 3) for batch in epoch]
         assert len(whole) == 12
-        ds.config.set_fast_recovery(False)
-        dataset = training(folder, batch_size, **options)
-        dataset.set_init_step(step)
-        iterator = dataset.create_tuple_iterator(num_epochs=3, output_numpy=True)
-        rest = [batch for _ in range(3 - step // 4) for batch in iterator]
+        rest = rest_of_stream(training(folder, batch_size, **options), step, 3)
         assert equal(rest, whole[step:])
         assert not equal(rest, whole[: 12 - step])
 

@@ -89,6 +89,18 @@ def test_other_data_is_not_compared(make):
         compare.settings([one, other])
 
 
+def test_contents_are_compared_where_both_runs_have_a_digest_of_them(make):
+    """Which a Run of an older labkit has not; it makes no pair of two that differ."""
+    older, one, other = make("older", [0.5]), make("one", [0.6]), make("other", [0.7])
+    for run in (one, other):
+        for file in (run.path / "provenance.json", run.path / "summary.json"):
+            file.write_text(file.read_text().replace('"name"', f'"contents": "{run.path.name}", "name"'))
+    assert len(compare.settings([older, one])) == len(compare.settings([other, older])) == 2
+    for pair in ([one, other], [older, one, other]):
+        with pytest.raises(RunError, match="other: not to be compared: .*one on none, in which an image has other"):
+            compare.settings(pair)
+
+
 @pytest.mark.parametrize("changed", [
     {"settings": ("rival=null", "seed=7")}, {"settings": ("checkpoint_steps=5", "seed=7")}, {"settings": ("seed=7",)},
 ])  # fmt: skip

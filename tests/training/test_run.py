@@ -1,11 +1,11 @@
 """labkit.run and checkpoints: what a Run keeps, and what it refuses."""
 
+import dataclasses
 import json
 import os
 import platform
 import stat
 import subprocess
-from types import SimpleNamespace
 
 import mindspore as ms
 import numpy as np
@@ -13,6 +13,7 @@ import pytest
 from mindspore import nn
 
 import labkit
+from labkit.data import files
 from labkit.losses import CrossEntropySmooth
 from labkit.networks import create_resnet
 from labkit.optimizers import momentum
@@ -300,9 +301,10 @@ def test_provenance_is_that_of_the_first_start(run, monkeypatch):
     monkeypatch.setattr(environment, "machine", lambda: "another")
     runs.keep_provenance(run, {"name": "the same by another name", "sha256": "0" * 64})
     assert run.provenance == first
-    runs.require_same_data(run, SimpleNamespace(name="the same by another name", sha256="0" * 64))
+    info = files.Info(run.path, "the same by another name", (), 1, 1, "0" * 64, (), contents="2" * 64)
+    runs.require_same_data(run, info)
     with pytest.raises(RunError, match=rf"{run.path}: .*other data \(digits\) .*\(letters\)"):
-        runs.require_same_data(run, SimpleNamespace(name="letters", sha256="1" * 64))
+        runs.require_same_data(run, dataclasses.replace(info, name="letters", sha256="1" * 64))
 
 
 @pytest.mark.parametrize("told, expected", [

@@ -1,0 +1,106 @@
+"""ImageNet2012's archives, tiny ones in their true layout, and the data script that arranges them."""
+
+import importlib.util
+import io
+import tarfile
+from pathlib import Path
+
+import numpy as np
+from click.testing import CliRunner
+from PIL import Image
+from scipy.io import savemat
+
+from labkit.data import imagenet_files as files
+
+SCRIPT = Path(files.__file__).resolve().parents[2] / "data_scripts" / "imagenet.py"
+_spec = importlib.util.spec_from_file_location("imagenet_script", SCRIPT)
+script = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(script)
+archives_module = script.ilsvrc2012
+
+DEVKIT, TRAIN, VAL = archives_module.DEVKIT, archives_module.TRAIN, archives_module.VAL
+# ILSVRC2012_ID, WNID, words: not in the order of the WNIDs, as in ImageNet. The fourth groups the others.
+SYNSETS = [
+    (1, "n02119789", "kit fox, Vulpes macrotis", 0),
+    (2, "n01440764", "tench, Tinca tinca", 0),
+    (3, "n02100735", "English setter", 0),
+    (4, "n00001740", "entity", 3),
+]
+WNIDS = [row[1] for row in SYNSETS[:3]]
+TRUTH = [2, 3, 1, 1, 2]  # class of validation images 1 to 5
+RNG = np.random.default_rng(0)
+
+
+def jpeg():
+    raw = io.BytesIO()
+    Image.fromarray(RNG.integers(0, 256, (24, 32, 3), np.uint8)).save(raw, "JPEG")
+    return raw.getvalue()
+
+
+IMAGES = {wnid: {f"{wnid}_{number}.JPEG": jpeg() for number in (18, 7, 10026)} for wnid in WNIDS}
+VALIDATION = {f"ILSVRC2012_val_{number:08}.JPEG": jpeg() for number in range(1, 6)}
+
+
+def tar(contents, mode="w"):
+    """A tar of {name: bytes}; a TarInfo instead of a name goes in as it is."""
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode=mode) as archive:
+        for name, content in contents.items():
+            entry = name if isinstance(name, tarfile.TarInfo) else tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return raw.getvalue()
+
+
+def link(name, target):
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname = tarfile.SYMTYPE, str(target)
+    return entry
+
+
+def devkit(synsets=SYNSETS, truth=TRUTH, **replaced):
+    kinds = [("ILSVRC2012_ID", "O"), ("WNID", "O"), ("words", "O"), ("gloss", "O"), ("num_children", "O")]
+    rows = np.array([(number, wnid, words, "a gloss", n) for number, wnid, words, n in synsets], dtype=kinds)
+    meta = io.BytesIO()
+    savemat(meta, {"synsets": rows.reshape(-1, 1)})
+    contents = {
+        "readme.txt": b"read me",
+        "data/meta.mat": meta.getvalue(),
+        "data/ILSVRC2012_validation_ground_truth.txt": "".join(f"{number}\n" for number in truth).encode(),
+        **replaced,
+    }
+    contents = {f"ILSVRC2012_devkit_t12/{name}": content for name, content in contents.items() if content is not None}
+    return tar(contents, "w:gz")
+
+
+def train_tar(images=IMAGES):
+    return tar({f"{wnid}.tar": tar(content) for wnid, content in images.items()})
+
+
+def write_archives(folder):
+    folder.mkdir()
+    for name, content in ((DEVKIT, devkit()), (TRAIN, train_tar()), (VAL, tar(VALIDATION))):
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def run(*args):
+    """Run the command in this process; returns its result (exit_code, stdout, stderr)."""
+    return CliRunner().invoke(script.main, [str(arg) for arg in args])
+
+
+def arrange(archives, out, *options):
+    return run("arrange", archives, "--out", out, "--no-verify", *options)
+
+
+def good(out, images=IMAGES):
+    """The folder holds exactly the archives' images, each in its class, and nothing is left beside it."""
+    folder = out / files.FOLDER
+    wanted = {f"train/{wnid}/{name}": content for wnid in WNIDS for name, content in images[wnid].items()}
+    for (name, content), number in zip(VALIDATION.items(), TRUTH):
+        wanted[f"val/{WNIDS[number - 1]}/{name}"] = content
+    found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.JPEG")}
+    assert found == wanted
+    assert sorted(path.name for path in folder.iterdir()) == ["SOURCE.txt", "classes.txt", "train", "val"]
+    assert [path.name for path in out.iterdir()] == [files.FOLDER]
+    return files.check(folder)

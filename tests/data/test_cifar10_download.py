@@ -1,0 +1,261 @@
+"""data_scripts/cifar10.py download, from a real HTTP server on loopback, with real kills."""
+
+import hashlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from cifar10_archive import ARCHIVE, CONTENTS, MD5, SCRIPT, batches, files, good, nothing, run, script, tar_bytes
+from data_script import failed
+from http_site import Site
+from waiting import wait_until
+
+
+@pytest.fixture
+def site():
+    site = Site(ARCHIVE)
+    yield site
+    site.server.shutdown()
+    site.server.server_close()
+
+
+def download(out, *urls, md5=MD5, retries=1, **options):
+    args = ["download", "--out", out, "--md5", md5, "--retries", retries]
+    for url in urls:
+        args += ["--url", url]
+    for name, value in options.items():
+        args += [f"--{name}", value]
+    return run(*args)
+
+
+def test_download(site, tmp_path):
+    url = site.page("/a.tar.gz")
+    result = download(tmp_path, url)
+    assert result.exit_code == 0, result.output
+    assert good(tmp_path).name == f"downloaded from {url}"
+    assert "ready: " in result.stdout and "150 + 30 images" in result.stdout
+    assert "100%" in result.stderr  # the bar
+
+    result = download(tmp_path, url)
+    assert result.exit_code == 0 and "already there" in result.stdout
+    assert len(site.requests) == 1
+
+
+def test_official_checksum_names_the_official_archive(site, tmp_path, monkeypatch):
+    monkeypatch.setattr(script, "OFFICIAL_MD5", MD5)
+    assert download(tmp_path, site.page("/a")).exit_code == 0
+    assert good(tmp_path).name == "CIFAR-10, official binary archive"
+
+
+def test_dropped_connection_is_continued(site, tmp_path):
+    result = download(tmp_path, site.page("/a", drop=[200_000]))
+    assert result.exit_code == 0, result.output
+    good(tmp_path)
+    (_, range1, _, sent1), (_, range2, condition, sent2) = site.requests
+    assert range1 is None and range2.startswith("bytes=") and condition == '"v1"'
+    assert sent1 + sent2 < len(ARCHIVE) + 2 * (1 << 16)  # not all of it twice
+
+
+def test_progress_renews_the_tries(site, tmp_path):
+    result = download(tmp_path, site.page("/a", drop=[150_000, 150_000, 150_000]), retries=1)
+    assert result.exit_code == 0, result.output
+    assert len(site.requests) == 4
+
+
+def test_server_without_ranges_starts_over(site, tmp_path):
+    result = download(tmp_path, site.page("/a", drop=[200_000], ranges=False, etag=None))
+    assert result.exit_code == 0, result.output
+    good(tmp_path)
+    assert site.requests[1][1] is not None and site.requests[1][3] == len(ARCHIVE)
+
+
+def test_file_changed_on_the_server_is_fetched_whole(site, tmp_path):
+    url = site.page("/a", content=b"old" * 200_000, drop=[300_000], etag='"old"')
+    failed(download(tmp_path, url, retries=0), "connection")
+    assert (tmp_path / "cifar-10-binary.tar.gz.part").stat().st_size > 100_000
+    site.page("/a", etag='"new"')
+    assert download(tmp_path, url, retries=0).exit_code == 0
+    good(tmp_path)
+    assert site.requests[1][2] == '"old"' and site.requests[1][3] == len(ARCHIVE)
+
+
+def test_wrong_rest_is_found_by_the_checksum_and_fetched_again(site, tmp_path):
+    url = site.page("/a", content=b"old" * 200_000, drop=[300_000], etag=None)
+    failed(download(tmp_path, url, retries=0))
+    site.page("/a", etag=None)
+    result = download(tmp_path, url, retries=0)
+    assert result.exit_code == 0, result.output
+    assert "starting over" in result.stderr
+    good(tmp_path)
+
+
+def test_mirror_continues_what_the_first_address_began(site, tmp_path):
+    first = site.page("/first", drop=[300_000, 0])
+    second = site.page("/second", etag='"other"')
+    assert download(tmp_path, first, second, retries=0).exit_code == 0
+    good(tmp_path)
+    path, wanted, condition, sent = site.requests[-1]
+    assert path == "/second" and wanted and condition is None and sent < 400_000
+
+
+def test_wrong_checksum_then_a_good_mirror(site, tmp_path):
+    other = tar_bytes(batches(seed=1))
+    result = download(tmp_path, site.page("/bad", content=other), site.page("/good"))
+    assert result.exit_code == 0, result.output
+    assert "wrong checksum" in result.stderr
+    good(tmp_path)
+
+
+def test_wrong_checksum_everywhere(site, tmp_path):
+    other = tar_bytes(batches(seed=1))
+    result = download(tmp_path, site.page("/bad", content=other))
+    failed(result, "/bad (wrong checksum: MD5", hashlib.md5(other).hexdigest(), MD5)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_mirrors_fail(site, tmp_path):
+    urls = [
+        site.page("/gone", status=404),
+        site.page("/busy", status=503),
+        site.page("/cut", drop=[9, 0]),
+        "http://127.0.0.1:9/closed",
+        "gopher:nonsense",
+    ]
+    result = download(tmp_path, *urls, retries=1)
+    line = failed(result, *urls, "HTTP 404 Not Found", "HTTP 503", "connection", "refused", "valid")
+    assert len(line.splitlines()) == 1
+    assert [entry[0] for entry in site.requests].count("/gone") == 1  # 404 stays: no new try
+    assert [entry[0] for entry in site.requests].count("/busy") == 2
+    nothing(tmp_path)
+
+
+def test_without_a_network_it_ends_at_once(tmp_path, monkeypatch):
+    # RFC 6761: names under .invalid are never found.
+    monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail(f"it waits {seconds} s for another try"))
+    result = download(tmp_path, "http://one.invalid/a", "http://two.invalid/a", retries=9)
+    failed(result, "one.invalid", "two.invalid", "host name not found", "sample")
+
+
+def test_silent_server_times_out(site, tmp_path):
+    result = download(tmp_path, site.page("/a", stall=100_000), retries=0, timeout=0.3)
+    failed(result, "no answer for 0.3 s")
+    nothing(tmp_path)
+
+
+def test_login_page_is_no_archive(site, tmp_path):
+    url = site.page("/a", content=b"<html>log in</html>", type="text/html; charset=utf-8")
+    failed(download(tmp_path, url), "web page")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_disk_too_small(site, tmp_path):
+    result = download(tmp_path, site.page("/a", claim=10**17), site.page("/b"))
+    failed(result, tmp_path, "GiB free", "--out")
+    assert len(site.requests) == 1  # no mirror makes the disk larger
+    nothing(tmp_path)
+
+
+def test_whole_part_file_needs_no_network(tmp_path):
+    (tmp_path / "cifar-10-binary.tar.gz.part").write_bytes(ARCHIVE)
+    assert download(tmp_path, "http://127.0.0.1:9/closed").exit_code == 0
+    good(tmp_path)
+
+
+def test_part_file_longer_than_the_archive(site, tmp_path):
+    (tmp_path / "cifar-10-binary.tar.gz.part").write_bytes(ARCHIVE + b"x")
+    result = download(tmp_path, site.page("/a"))
+    assert result.exit_code == 0, result.output
+    good(tmp_path)
+    assert [entry[1] for entry in site.requests] == [f"bytes={len(ARCHIVE) + 1}-", None]
+
+
+def test_right_checksum_of_a_bad_archive(site, tmp_path):
+    contents = {**CONTENTS, "data_batch_2.bin": CONTENTS["data_batch_2.bin"][:-1]}
+    archive = tar_bytes(contents)
+    result = download(tmp_path, site.page("/a", archive), md5=hashlib.md5(archive).hexdigest())
+    failed(result, "data_batch_2.bin: record 29 is cut short")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_damaged_data_is_replaced_only_with_force(site, tmp_path):
+    url = site.page("/a")
+    download(tmp_path, url)
+    (tmp_path / files.FOLDER / "test_batch.bin").unlink()
+    failed(download(tmp_path, url), "test_batch.bin: this batch is missing", "--force")
+    args = ["download", "--out", tmp_path, "--md5", MD5, "--url", url, "--force"]
+    assert run(*args).exit_code == 0
+    good(tmp_path)
+
+
+def test_md5_must_be_one(tmp_path):
+    result = download(tmp_path, "http://127.0.0.1:9/", md5="12")
+    assert result.exit_code == 2 and "32 hexadecimal digits" in result.stderr
+
+
+def start(*args):
+    command = [sys.executable, str(SCRIPT), *map(str, args)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_killed_download_continues(site, tmp_path):
+    url = site.page("/a", rate=100_000)
+    part = tmp_path / "cifar-10-binary.tar.gz.part"
+    args = ["download", "--out", tmp_path, "--md5", MD5, "--url", url]
+    process = start(*args)
+    wait_until(lambda: part.exists() and part.stat().st_size > 100_000, seconds=300)
+
+    # A second one into the same folder keeps its hands off.
+    failed(run(*args), tmp_path, "another download")
+
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    nothing(tmp_path)
+    kept = part.stat().st_size
+    assert kept < len(ARCHIVE)
+
+    site.page("/a")
+    process = start(*args)
+    stdout, stderr = process.communicate(timeout=300)
+    assert process.returncode == 0, stderr
+    assert "continuing" in stderr and "ready: " in stdout
+    good(tmp_path)
+    assert site.requests[-1][1] == f"bytes={kept}-"
+    assert site.requests[-1][3] == len(ARCHIVE) - kept
+
+
+DIE_WHILE_UNPACKING = f"""
+import os, shutil, signal, sys
+sys.path.insert(0, {str(SCRIPT.parents[1])!r})
+from data_scripts import cifar10
+
+def half(source, target, *size, copy=shutil.copyfileobj):
+    if str(target.name).endswith("data_batch_3.bin"):
+        target.write(source.read(1000))
+        target.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+    copy(source, target, *size)
+
+shutil.copyfileobj = half
+cifar10.main()
+"""
+
+
+def test_killed_while_unpacking_leaves_no_data(tmp_path):
+    source = tmp_path / "mine.tar.gz"
+    source.write_bytes(ARCHIVE)
+    out = tmp_path / "out"
+    done = subprocess.run([sys.executable, "-c", DIE_WHILE_UNPACKING, "import", source, "--out", out])
+    assert done.returncode == -signal.SIGKILL and list(out.glob(".*.unfinished/data_batch_3.bin"))
+    assert not (out / files.FOLDER).exists()
+    result = run("import", source, "--out", out)
+    assert result.exit_code == 0, result.output
+    assert files.check(out / files.FOLDER).train_images == 150
+
+
+def test_built_in_addresses_are_the_archive_on_four_hosts():
+    assert script.URLS[0] == "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+    assert len({url.split("/")[2] for url in script.URLS}) == 4
+    assert all(url.startswith("https://") and url.endswith(script.ARCHIVE) for url in script.URLS)

@@ -1,0 +1,90 @@
+"""A Run and its data: what is trained on, evaluated and compared is what the Run began with, down to the byte."""
+
+import json
+
+import mindspore as ms
+import pytest
+
+from labkit.data import imagenet_files
+from labkit.system import environment
+from labkit.training import build, callbacks, evaluation, loop, recipes, runs
+from labkit.training.runs import RunError
+
+SMALL = (
+    "network.name=resnet8", "network.stem=cifar", "data.image_size=32", "data.resize=32", "data.batch_size=100",
+    "data.flip=0.5", "epochs=2", "schedule.warmup_epochs=0", "data.workers=2",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def graph_mode():
+    ms.set_context(mode=ms.GRAPH_MODE)
+
+
+@pytest.fixture
+def recipe(repo_root, tmp_path):
+    """A small network on a copy of the sample that a test may change."""
+    imagenet_files.write_sample(tmp_path / "images")
+    settings = (f"data.folder={tmp_path / 'images'}", *SMALL)
+    return recipes.load(repo_root / "labs" / "imagenet" / "recipe.yaml", "sample", settings)
+
+
+def interrupted(path, recipe, monkeypatch):
+    """A Run that was stopped in its second epoch."""
+    write = callbacks.append_line
+
+    def interrupt(file, record):
+        if record.get("step") == 6:
+            raise KeyboardInterrupt
+        write(file, record)
+
+    run = runs.create(path, recipe)
+    with monkeypatch.context() as patch:
+        patch.setattr(callbacks, "append_line", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            loop.train(run, progress=False)
+    return run
+
+
+def test_one_changed_byte_of_a_validation_image_is_other_data(recipe, tmp_path, monkeypatch):
+    """It keeps the image's size, and the image is read without an error."""
+    run = interrupted(tmp_path / "run", recipe, monkeypatch)
+    evaluation.evaluate(run)
+    file = min((recipe.data_folder() / "val" / "3").iterdir())
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    for refused in (evaluation.evaluate, evaluation.test_logits, loop.train):
+        with pytest.raises(RunError, match="other data: an image in .*images has changed"):
+            refused(run)
+    older = run.provenance  # an older labkit kept paths and sizes alone
+    del older["dataset"]["contents"]
+    (run.path / "provenance.json").write_text(json.dumps(older))
+    evaluation.evaluate(run)
+
+
+@pytest.mark.parametrize(
+    "began, resumed",
+    [(1, 2), pytest.param(2, 1, marks=pytest.mark.skipif(environment.cores() < 2, reason="needs two cores"))],
+)
+def test_a_resumed_run_keeps_its_number_of_workers(recipe, tmp_path, monkeypatch, began, resumed):
+    """On the fast route each worker draws its own crops; a machine with fewer cores would go on with others."""
+    monkeypatch.setattr(environment, "cores", lambda: began)
+    run = interrupted(tmp_path / "run", recipe, monkeypatch)
+    assert run.provenance["workers"] == began
+    monkeypatch.setattr(environment, "cores", lambda: resumed)
+    if resumed < began:
+        with pytest.raises(RunError, match="began with 2 data workers.* cores, 1: resume it where there are 2"):
+            loop.train(run, progress=False)
+        return
+    loop.train(run, progress=False)
+    monkeypatch.setattr(environment, "cores", lambda: began)
+    whole = runs.create(tmp_path / "whole", recipe)
+    loop.train(whole, progress=False)
+    assert [record["loss"] for record in run.steps()] == [record["loss"] for record in whole.steps()]
+
+
+def test_the_number_of_workers_is_nothing_to_the_other_pipelines(recipe, repo_root):
+    exact = recipe.model_copy(update={"data": recipe.data.model_copy(update={"route": "exact"})})
+    cifar10 = recipes.load(repo_root / "labs" / "cifar10" / "recipe.yaml", "sample", ("data.workers=2",))
+    assert [build.format_of(one).random_workers() for one in (exact, cifar10)] == [None, None]
