@@ -23,7 +23,7 @@ try:
 
     from labkit.system.environment import version_of
     from labkit.training import recipes
-    from labkit.training.runs import git
+    from labkit.training.provenance import git
 except ImportError as missing:
     print(f"environment: incomplete ({missing}); run `make env`")
     sys.exit(0)

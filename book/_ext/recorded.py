@@ -15,7 +15,7 @@ from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
 
 from labkit.training import recipes
-from labkit.training.runs import git
+from labkit.training.provenance import git
 
 REPO = Path(__file__).resolve().parents[2]
 PLACES = ["labs/*/runs/*", "labs/*/parity/*.json", "labs/*/parity/*/report.json", "tests/benchmarks/results/*.json"]

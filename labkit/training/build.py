@@ -124,6 +124,6 @@ def create_thor(recipe: Recipe, net, steps_per_epoch: int) -> Thor:
         updates(recipe.epochs * steps_per_epoch, thor.update_interval, thor.final_interval),
         block_size=thor.block_size,
         thresholds=TRACE_RULES[thor.trace_rule],
-        factor_average=thor.factor_average,
+        factor_average=thor.factor_ema,
         loss_scale=recipe.loss_scale,
     )

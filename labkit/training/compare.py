@@ -36,7 +36,7 @@ def curve(run: Run) -> Curve:
     """Read a Run's curve; raises RunError where it is not complete, or was trained in sink mode."""
     if not run.complete:
         again = f"labkit train {run.recipe.lab} --resume --out {run.path}"
-        raise RunError(f"{run.path}: not to be compared: it is not complete; go on with it by `{again}`")
+        raise RunError(f"{run.path}: not to be compared: it is not complete; resume it with `{again}`")
     records, evaluations = run.steps(), run.evaluations()
     if not evaluations:
         raise RunError(f"{run.path}: not to be compared: its history has no evaluation")
@@ -69,7 +69,7 @@ def settings(runs: list[Run]) -> dict[str, list[Curve]]:
     _require_same_data(list(once.values()))
     for run in once.values():
         one = curve(run)
-        beside = {"seed": 0, "profile": "", "rival": None, "checkpoint_steps": None}  # none decides what is compared
+        beside = {"seed": 0, "profile": "", "baseline": None, "checkpoint_steps": None}  # none decides what is compared
         setting = run.recipe.model_copy(update=beside), run.processes
         for kept, _, same, seeds in found:
             if kept == setting and run.recipe.seed not in seeds:

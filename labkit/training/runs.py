@@ -11,20 +11,15 @@
 import itertools
 import json
 import os
-import platform
 import statistics
-import subprocess
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import labkit
-from labkit.system import environment
 from labkit.system.errors import LabkitError
 from labkit.system.files import atomic_write, locked
-from labkit.training import recipes
-
-COMMIT = "LABKIT_COMMIT"  # in a job: the commit that it was submitted from, with a "+" where files differed
+from labkit.training import provenance, recipes
 
 
 class RunError(LabkitError):
@@ -60,7 +55,7 @@ class Run:
     @property
     def summary(self) -> dict:
         """Results and provenance of a complete Run; raises RunError."""
-        return self._json("summary.json", "this run is not complete; go on with it by --resume")
+        return self._json("summary.json", "this run is not complete; resume it with --resume")
 
     @property
     def provenance(self) -> dict:
@@ -121,7 +116,16 @@ class Run:
 
     def evaluations(self) -> list[dict]:
         """History of evaluations: epoch, accuracy (top-1, 0 to 1), top_5_accuracy where there are over five classes."""
-        return [record for record in self.history() if "accuracy" in record]
+        return [record for record in self.history() if is_evaluation(record)]
+
+    def evaluated(self, epoch: int) -> bool:
+        """Whether the history has the evaluation of an epoch."""
+        return any(record["epoch"] == epoch for record in self.evaluations())
+
+
+def is_evaluation(record: dict) -> bool:
+    """Whether a line of a history is that of an evaluation; otherwise it is of a step or an update."""
+    return "accuracy" in record
 
 
 def open_run(path: Path) -> Run:
@@ -158,7 +162,7 @@ def require_free(path: Path) -> None:
     if path.exists() and (not path.is_dir() or set(path.iterdir()) - leftovers or any(path.glob("checkpoints/*"))):
         if Run(path).complete:
             raise RunError(f"{path}: already there, and complete; choose another --out")
-        raise RunError(f"{path}: already there; choose another --out, or go on with it by --resume")
+        raise RunError(f"{path}: already there; choose another --out, or resume it with --resume")
 
 
 def create(path: Path, recipe: recipes.Recipe) -> Run:
@@ -200,13 +204,14 @@ def keep_provenance(run: Run, dataset: dict, processes: int = 1) -> None:
     """Note where a Run comes from at its first start."""
     file = run.path / "provenance.json"
     if not file.exists():
-        atomic_write(file, json.dumps(provenance(dataset, processes), indent=1) + "\n")
+        atomic_write(file, json.dumps(provenance.collect(dataset, processes), indent=1) + "\n")
 
 
 def require_same_processes(run: Run, processes: int) -> None:
-    """RunError where a Run that has begun goes on with another number of processes: its steps would be others."""
+    """RunError where a Run that has begun is resumed with another number of processes: its steps would be others."""
     if run.processes != processes:
-        raise RunError(f"{run.path}: number of processes: began with {run.processes}, cannot go on with {processes}")
+        began = f"{run.path}: number of processes: began with {run.processes}"
+        raise RunError(f"{began}, cannot be resumed with {processes}")
 
 
 def require_same_data(run: Run, info) -> None:
@@ -226,50 +231,30 @@ def free_path(parent: Path, name: str) -> Path:
 
 
 def newest_unfinished(parent: Path, lab: str, profile: str | None = None) -> Run:
-    """Newest Run of a lab, of any profile or one, in `parent` that is not complete; raises RunError."""
-    found = [Run(path.parent) for path in Path(parent).glob("*/recipe.yaml")]
-    unfinished = [run for run in found if not run.complete]
-    unfinished = [run for run in unfinished if run.recipe.lab == lab and profile in (None, run.recipe.profile)]
+    """Newest Run of a lab, of any profile or one, in `parent` that is not complete; raises RunError.
+
+    Other folders do not matter; one whose recipe is damaged, or names the lab, is reported on stderr.
+    """
+    unfinished = []
+    for run in [Run(path.parent) for path in Path(parent).glob("*/recipe.yaml")]:
+        try:
+            if not run.complete and run.recipe.lab == lab and profile in (None, run.recipe.profile):
+                unfinished.append(run)
+        except recipes.RecipeError as error:
+            if _may_be_of(lab, run):
+                print(f"{error}; {run.path} is skipped", file=sys.stderr)
     if not unfinished:
         of = f"{lab}, profile {profile}" if profile else lab
         raise RunError(f"{parent}: no unfinished Run of {of} to resume; name one with --out")
     return max(unfinished, key=lambda run: (run.path / "recipe.yaml").stat().st_mtime)
 
 
-def provenance(dataset: dict, processes: int = 1) -> dict:
-    """Where a result comes from: commit, versions, machine, processes and data set."""
-    versions = {"labkit": labkit.__version__, "python": platform.python_version()}
-    versions |= {package: environment.version_of(package) for package in ("mindspore", "numpy")}
-    sha, changed = commit()
-    return {
-        "commit": sha,
-        "dirty": changed,
-        "versions": versions,
-        "machine": environment.machine(),
-        "cores": environment.cores(),
-        "processes": processes,
-        "dataset": dataset,
-    }
-
-
-def commit() -> tuple[str | None, bool | None]:
-    """The commit of this labkit and whether files differ from it; in a job what `labkit submit` says; else None."""
-    sha, changes = git("rev-parse", "HEAD"), git("status", "--porcelain", "--untracked-files=no")
-    if sha and git("rev-parse", "--show-toplevel") == str(environment.REPO):
-        return sha, None if changes is None else bool(changes)
-    told = os.environ.get(COMMIT, "")  # not in somebody else's checkout either
-    return (told.rstrip("+"), told.endswith("+")) if told else (None, None)
-
-
-def git(*arguments: str, folder: Path | None = None) -> str | None:
-    """Output of a git command in a checkout, labkit's own by default; None where it fails (no checkout, no git)."""
+def _may_be_of(lab, run):
+    """Whether somebody could have meant a Run whose recipe cannot be used: it names the lab, or cannot be read."""
     try:
-        result = subprocess.run(
-            ["git", *arguments], cwd=folder or environment.REPO, capture_output=True, text=True, timeout=10
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return result.stdout.strip() if result.returncode == 0 else None
+        return recipes.lab_of(run.path / "recipe.yaml") == lab
+    except recipes.RecipeError:
+        return True
 
 
 def write_summary(run: Run) -> dict:
@@ -288,5 +273,7 @@ def write_summary(run: Run) -> dict:
         "images_per_second": round(run.processes * run.recipe.data.batch_size / typical, 1),
         "provenance": run.provenance,
     }
+    with open(run.history_file, "rb") as history:
+        os.fsync(history.fileno())  # a complete Run has all of its history
     atomic_write(run.path / "summary.json", json.dumps(summary, indent=2) + "\n")
     return summary

@@ -38,7 +38,7 @@ def act(rank, step, action):
 
 
 def train(out, data):
-    """Train the small network into a Run, or go on with it."""
+    """Train the small network into a Run, or resume it."""
     build.create_network = small_network
     asked = recipes.load(recipes.find("cifar10"), "sample", (f"data.folder={data}", *SETTINGS))
     run = loop.start(Path(out), asked, ("lab", "profile", "data.folder"))

@@ -73,7 +73,7 @@ def test_evaluation_is_that_of_the_checkpoint(trained):
 
 
 def test_other_number_of_processes(trained, labkit, place):
-    """A Run of two goes on in two."""
+    """A Run of two is resumed with two."""
     half = place / "half"
     half.mkdir()
     run, _ = trained
@@ -82,12 +82,12 @@ def test_other_number_of_processes(trained, labkit, place):
     for count, command in ((1, ("train",)), (3, ("launch", "-n", 3, "train"))):
         done = labkit.run(*command, "cifar10", "--resume", "--out", "half")
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr == f"Error: half: number of processes: began with 2, cannot go on with {count}\n"
+        assert done.stderr == f"Error: half: number of processes: began with 2, cannot be resumed with {count}\n"
     assert not (half / "logs").exists()
     assert json.loads((half / "provenance.json").read_text())["processes"] == 2
 
 
-def test_worker_that_raises(job, labkit, place):
+def test_a_process_that_raises(job, labkit, place):
     done = job("raised", 1, 2, "raise")
     assert done.returncode == 1
     first, *rest = done.stderr.splitlines()
@@ -116,7 +116,7 @@ def results(labkit, here, place, together):
     }  # fmt: skip
 
 
-def test_a_killed_worker_and_a_launch_that_goes_on(job, results, labkit, place):
+def test_a_killed_process_and_a_launch_that_resumes(job, results, labkit, place):
     """It is killed after step 8; in the end nothing of it is to be seen."""
     killed = job("again", 1, 8, "die")
     assert killed.returncode == 137  # as a shell has it: 128 and SIGKILL
