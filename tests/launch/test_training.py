@@ -117,14 +117,19 @@ def results(labkit, here, place, together):
 
 
 def test_a_killed_process_and_a_launch_that_resumes(job, results, labkit, place):
-    """It is killed after step 8; in the end nothing of it is to be seen."""
+    """In the evaluation of the first epoch, then after step 8; in the end nothing of it is to be seen."""
+    killed = job("again", "evaluation")
+    assert killed.returncode == 137 and killed.stderr.startswith("Error: worker_0 was killed (SIGKILL); the end of ")
+    again = runs.open_run(place / "again")
+    assert len(again.steps()) == STEPS // 2 and again.evaluations() == []
     killed = job("again", 1, 8, "die")
     assert killed.returncode == 137  # as a shell has it: 128 and SIGKILL
     assert killed.stderr.startswith("Error: worker_1 was killed (SIGKILL); the end of ")
     assert "    job of rank 1" in killed.stderr.splitlines()
     assert "Traceback" not in killed.stderr
     assert labkit.left() == []
-    run, again = (runs.open_run(place / name) for name in ("together/whole", "again"))
+    run = runs.open_run(place / "together/whole")
+    assert [record["epoch"] for record in again.evaluations()] == [1]
     assert not again.complete and len(again.steps()) in (7, 8)  # rank 0 may not have written its last line yet
     resumed = job("again")
     assert resumed.returncode == 0, resumed.stderr
