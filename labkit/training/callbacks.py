@@ -64,8 +64,8 @@ class PerformanceCallback(StepTimer):
     """Prints an epoch's time, steps, ms per step and samples per second of the cluster (CIFAR-10 seed).
 
     batch_size: samples a step on one device; device_num: devices of the cluster; report: a function of one line.
-    Steps that compile a graph are told apart: ms per step and samples per second leave them out.
-    In sink mode only whole epochs can be timed: the first is marked, and the second tells the compile time.
+    Steps that compile a graph are reported separately: ms per step and samples per second leave them out.
+    In sink mode only whole epochs can be timed: the first is marked, and the second gives the compile time.
     """
 
     def __init__(self, batch_size, device_num=1, report=print):
@@ -168,7 +168,7 @@ def ends_epoch(run_context) -> bool:
 class CheckpointCallback(Callback):
     """Checkpoints a Run after every epoch, and every `every_steps` steps where given; see labkit.training.checkpoint.
 
-    It stands before the evaluation in the list of callbacks: an evaluation that is cut off can be made up.
+    Put it before the evaluation in the list of callbacks, so that a stop while evaluating loses no step.
     """
 
     def __init__(self, run, every_steps=None):

@@ -54,7 +54,7 @@ def load_weights(file, network) -> dict:
     own = {parameter.name for parameter in network.get_parameters()}
     extra = [name for name in params if is_weight(name) and name not in own]
     if extra:
-        raise RunError(f"{file}: not of this recipe: it has {extra[0]}, which the network has not")
+        raise RunError(f"{file}: not of this recipe: it has {extra[0]}, which is not in the network")
     return place
 
 

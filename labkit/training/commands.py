@@ -115,7 +115,7 @@ def _open_or_create(file, recipe, place, resume, processes=1):
         f"epochs: {recipe.epochs}, " + (f"processes: {processes}, " if processes > 1 else "") + f"into {place}"
     )
     if resume and not run.checkpoint.exists():
-        click.echo("it was stopped before its first checkpoint, so it begins again")
+        click.echo("it was stopped before its first checkpoint, so it starts over")
     return run
 
 

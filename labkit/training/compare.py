@@ -1,6 +1,6 @@
 """Comparing Runs by what it takes to reach a target accuracy, as AlgoPerf does (Dahl et al. 2023, arXiv 2306.07179).
 
-Runs of as many processes whose recipes differ in the seed only are one setting: its median is told, with the range.
+Runs of as many processes whose recipes differ in the seed only are one setting: the median is shown, with the range.
 """
 
 import itertools
@@ -69,8 +69,8 @@ def settings(runs: list[Run]) -> dict[str, list[Curve]]:
     _require_same_data(list(once.values()))
     for run in once.values():
         one = curve(run)
-        beside = {"seed": 0, "profile": "", "baseline": None, "checkpoint_steps": None}  # none decides what is compared
-        setting = run.recipe.model_copy(update=beside), run.processes
+        equal = {"seed": 0, "profile": "", "baseline": None, "checkpoint_steps": None}  # none decides what is compared
+        setting = run.recipe.model_copy(update=equal), run.processes
         for kept, _, same, seeds in found:
             if kept == setting and run.recipe.seed not in seeds:
                 same.append(one)
@@ -126,7 +126,7 @@ def _spread(values):
 
 
 def table(rows: list[dict], target: float) -> str:
-    """The rows as text, each beside the first: how many times fewer steps and seconds."""
+    """The rows as text, each compared with the first: how many times fewer steps and seconds."""
     baseline = rows[0]
     width = max(len("setting"), *(len(row["setting"]) for row in rows))
     lines = [

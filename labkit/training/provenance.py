@@ -32,8 +32,8 @@ def commit() -> tuple[str | None, bool | None]:
     sha, changes = git("rev-parse", "HEAD"), git("status", "--porcelain", "--untracked-files=no")
     if sha and git("rev-parse", "--show-toplevel") == str(environment.REPO):
         return sha, None if changes is None else bool(changes)
-    told = os.environ.get(COMMIT, "")  # not in somebody else's checkout either
-    return (told.rstrip("+"), told.endswith("+")) if told else (None, None)
+    given = os.environ.get(COMMIT, "")  # in somebody else's checkout too
+    return (given.rstrip("+"), given.endswith("+")) if given else (None, None)
 
 
 def git(*arguments: str, folder: Path | None = None) -> str | None:

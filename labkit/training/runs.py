@@ -133,14 +133,14 @@ def open_run(path: Path) -> Run:
     path = Path(path)
     if not (path / "recipe.yaml").is_file():
         there = ", ".join(sorted(file.parent.name for file in path.parent.glob("*/recipe.yaml")))
-        gone = "there is no such folder" + (f"; in {path.parent} there are {there}" if there else "")
-        reason = "it has no recipe.yaml" if path.exists() else gone
+        missing = "there is no such folder" + (f"; in {path.parent} there are {there}" if there else "")
+        reason = "it has no recipe.yaml" if path.exists() else missing
         raise RunError(f"{path}: not a Run ({reason})")
     return Run(path)
 
 
 def require_readable(run: Run) -> None:
-    """RunError or RecipeError where something of a Run cannot be read, such as a history of which a part is missing."""
+    """RunError or RecipeError where a part of a Run cannot be read, such as a history without its end."""
     _ = run.recipe
     steps = run.steps() if run.complete or run.history_file.exists() else []  # none, where it failed before the first
     last = steps[-1]["step"] if steps else 0
@@ -178,7 +178,7 @@ def create(path: Path, recipe: recipes.Recipe) -> Run:
 
 
 def relocate(run: Run, folder: str) -> None:
-    """Have a Run's recipe name another folder of its data: where it was trained, the same data may lie elsewhere.
+    """Have a Run's recipe name another folder of its data: another machine may keep the same data elsewhere.
 
     What is in the folder is checked by its sha256 before anything is trained or evaluated.
     """
@@ -262,7 +262,7 @@ def write_summary(run: Run) -> dict:
     steps, evaluations = run.steps(), run.evaluations()
     # The first step compiles the graph. Where it is the only one, its time is all there is.
     typical = statistics.median(record["seconds"] for record in (steps[1:] or steps))
-    # In sink mode a line stands for the steps since the line before it.
+    # In sink mode a line is for all steps since the line before it.
     counts = [after - before for before, after in itertools.pairwise([0, *(record["step"] for record in steps)])]
     summary = {
         **{name: value for name, value in evaluations[-1].items() if name != "epoch"},  # accuracies
