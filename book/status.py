@@ -23,12 +23,12 @@ try:
 
     from labkit.system.environment import version_of
     from labkit.training import recipes
-    from labkit.training.runs import git
+    from labkit.training.provenance import git
 except ImportError as missing:
     print(f"environment: incomplete ({missing}); run `make env`")
     sys.exit(0)
 
-NO_MATTER = {"seed", "rival", "checkpoint_steps"}  # keys of a recipe in which a recorded Run may differ
+NO_MATTER = {"seed", "baseline", "checkpoint_steps"}  # keys of a recipe in which a recorded Run may differ
 
 
 BUILD, OLDER = "make book", "if results may differ: "

@@ -37,8 +37,8 @@ def watch(name, do):
 COMMANDS = ("train", "launch", "eval", "export", "plot", "compare", "doctor", "parity", "clinic", "convert", "obs",
             "submit", "jobs", "rank-table", "grade")  # fmt: skip
 # Without MindSpore and numpy at import time, so that answers come at once: these, and all of five rooms.
-QUICK = ["cli", "doctor", "parity.commands", "training.commands", "training.recipes", "training.run_commands",
-         "training.runs"]  # fmt: skip
+QUICK = ["cli", "doctor", "parity.commands", "training.commands", "training.provenance", "training.recipes",
+         "training.run_commands", "training.runs", "training.schema"]  # fmt: skip
 QUICK += [
     f"{room.__name__.removeprefix('labkit.')}.{module.name}"
     for room in (system, launch, obs, modelarts, grading)
@@ -585,7 +585,7 @@ def test_job_takes_the_seeds_arguments_and_ignores_others(finished_job, place):
 
 
 def test_job_started_again(job, finished_job):
-    """A complete Run stays as it is, an unfinished one is gone on with, another recipe is refused."""
+    """A complete Run stays as it is, an unfinished one is resumed, another recipe is refused."""
     run, _ = finished_job
     arguments = ["--data_url", "data", "--train_url", run, "--profile", "sample", "--num_epochs"]
     before = contents(run)

@@ -15,7 +15,7 @@ from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
 
 from labkit.training import recipes
-from labkit.training.runs import git
+from labkit.training.provenance import git
 
 REPO = Path(__file__).resolve().parents[2]
 PLACES = ["labs/*/runs/*", "labs/*/parity/*.json", "labs/*/parity/*/report.json", "tests/benchmarks/results/*.json"]
@@ -40,7 +40,7 @@ MADE_BY = {
     "labs/thor/runs/momentum-seed?": (RACE, TRAINING),
     "labs/thor/runs/thor-seed?": (RACE, THOR),
     "labs/thor/runs/thor-nt-seed?": (
-        "labkit train thor --profile laptop --set rival=null --set optimizer.trace_rule=thor_nt --set seed=SEED",
+        "labkit train thor --profile laptop --set baseline=null --set optimizer.trace_rule=thor_nt --set seed=SEED",
         THOR,
     ),
     "labs/imagenet/parity/resnet50/report.json": ("labkit parity resnet50 --report DIR", PARITY),

@@ -21,7 +21,7 @@ from pydantic import Field, ValidationError, field_validator
 from labkit.grading.values import NAME
 from labkit.system.environment import REPO
 from labkit.system.errors import LabkitError
-from labkit.training.recipes import Count, NotNegative, Part, Positive, Share
+from labkit.training.schema import Count, NotNegative, Part, Positive, Share
 
 BEGIN, END = "# BEGIN SOLUTION", "# END SOLUTION"
 Name = Annotated[str, Field(pattern=f"^{NAME}$")]

@@ -1,7 +1,8 @@
 """Launch: the processes of one training on this machine, watched until all have ended or one has failed.
 
-MindSpore's msrun starts them: a scheduler, which only brings them together, and the workers, which train. On Ascend
-they may be started for the cards of a rank table instead. On Linux they end even where the launch itself is killed.
+MindSpore's msrun starts them: a scheduler, which only brings them together, and a shield for each process that trains,
+which runs its program (`labkit.launch.shield`). On Ascend the programs may be started for the cards of a rank table
+instead. On Linux they end even where the launch itself is killed.
 MindSpore's builds for macOS and Windows have no msrun that works on a CPU; one process can be launched on macOS.
 """
 
@@ -25,8 +26,8 @@ from labkit.system.device import DEVICE
 from labkit.system.errors import LabkitError
 from labkit.system.files import locked
 
-LOGS = ("worker_*.log", "worker_*.pid", "scheduler.log", "msrun.log")
-TAIL = 12  # lines of a failed worker's log to show
+LOGS = ("worker_*.log", "worker_*.pid", "scheduler.log", "msrun.log")  # by the names that msrun gives them
+TAIL = 12  # lines of a failed process's log to show
 POLL = 0.1  # seconds
 NOISE = ("[INFO]", "[WARNING]")  # how MindSpore's own lines begin that say nothing to a user
 OWN_ERROR = re.compile(r"(?:^|\])Error: (.*)")  # labkit's, in one line; a progress bar may stand before it
@@ -112,7 +113,7 @@ def _environment(log_dir, device):
     env = dict(os.environ)
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
     env["PYTHONUNBUFFERED"] = "1"  # so that a log holds what was printed before a process was killed
-    env["GLOG_v"] = min(env["GLOG_v"], "3")  # msrun tells of a failed worker as an error
+    env["GLOG_v"] = min(env["GLOG_v"], "3")  # msrun reports a failed process as an error
     env.setdefault("MS_OM_PATH", str(log_dir))  # where MindSpore leaves the graph of a failed compilation
     env[shield.LOGS] = env[LAUNCHED] = str(log_dir)
     if device:
@@ -129,7 +130,7 @@ def _python():
 
 
 def _msrun(command, count, port, log_dir, hosts=None):
-    """Command line of msrun. `tail_worker_log` names no worker, so that msrun starts no `tail` of its own."""
+    """Command line of msrun. `tail_worker_log` names no process that there is, so msrun starts no `tail`."""
     size = count * hosts.count if hosts else count
     place = [f"--master_addr={hosts.master}", f"--node_rank={hosts.rank}"] if hosts else []
     place += [f"--cluster_time_out={HOSTS_MEET}"] if hosts else []
@@ -171,7 +172,7 @@ def _watch(processes, shown):
 
 
 def _check(log, process):
-    """Raise LaunchError where a process has failed: a worker, or msrun, or one that msrun started."""
+    """Raise LaunchError where a process has failed: a program of a card, or msrun, or one that msrun started."""
     if log.name == "msrun.log":
         failed = MSRUN_FAILURE.search(log.read_text(encoding="utf-8", errors="replace"))
         if failed:
@@ -184,7 +185,7 @@ def _check(log, process):
 
 
 def _log_of(pid, log_dir):
-    """Log of the worker with a process id; a worker that failed before it left its id is one without."""
+    """Log of the shield with a process id; one that failed before it left its id has a log without one."""
     logs = {log: log.with_suffix(".pid") for log in sorted(log_dir.glob("worker_*.log"))}
     known = [log for log, note in logs.items() if note.exists() and note.read_text() == pid]
     return next(iter([*known, *(log for log, note in logs.items() if not note.exists())]), log_dir / "msrun.log")

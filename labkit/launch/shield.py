@@ -1,10 +1,10 @@
-"""Shield: what msrun starts. It runs the program in a child process, and ends as the program ended.
+"""Shield: what msrun starts. It runs a program in a child process, and ends as the program ended.
 
 python -m labkit.launch.shield {PROGRAM | -m MODULE} [ARGUMENT ...]
 
 MindSpore parts its processes after a program's end, and may crash there: it closes the connection to the scheduler
 while its other thread still reads the scheduler's last answer (SIGSEGV in 3 of 164 processes, MindSpore 2.8 on two
-cores). All is saved by then, but msrun would kill the other processes. So a program runs in a child process, which
+cores). All is saved by then, but msrun would kill the other processes. So the program runs in a child process, which
 leaves word of how it ended; what happens to the child afterwards does not count.
 """
 

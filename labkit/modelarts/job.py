@@ -17,7 +17,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from labkit.obs.place import CloudError, Remote, parse, require_safe
-from labkit.training.recipes import Count, Part
+from labkit.training.schema import Count, Part
 
 
 def _refuse(reason):

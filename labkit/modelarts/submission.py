@@ -20,7 +20,7 @@ from labkit.modelarts.job_io import below
 from labkit.obs import copying
 from labkit.obs.place import CloudError, Local, parse
 from labkit.system import environment
-from labkit.training import recipes, runs
+from labkit.training import provenance, recipes, runs
 
 REHEARSAL = "obs://rehearsal..here"  # stands for a folder of this machine; no bucket's name has two dots in a row
 BOOT_FILE = "train.py"
@@ -102,8 +102,8 @@ def prepare(lab, profile, bucket=None, data=None, settings=(), name=None, make_s
     if here:
         check_data(recipe, here, make_sample)
         copying.ls(here)  # links that are not followed are told now, and not when all else has been copied
-    commit, changed = runs.commit()  # a job has no git
-    known = {runs.COMMIT: commit + ("+" if changed else "")} if commit else {}
+    commit, changed = provenance.commit()  # a job has no git
+    known = {provenance.COMMIT: commit + ("+" if changed else "")} if commit else {}
     spec = read_job(
         folder / "job.yaml", **given, inputs=own.inputs | {"data_url": place},
         outputs=own.outputs | {"train_url": f"jobs/{name}/run"}, parameters=own.parameters | {"profile": profile},

@@ -63,8 +63,9 @@ def submit(lab, profile, bucket, data, settings, flavor, engine, nodes, name, ta
     given = {key: value for key, value in given.items() if value is not None}
     profile, bucket = profile or ("sample" if local else "full"), bucket or (LOCAL_BUCKET if local else None)
     asked = submissions.prepare(lab, profile, bucket, data, settings, name, not dry_run, **given)
-    if asked.recipe.rival:
-        click.echo(f"the rival is not trained; that takes a job of its own: --profile {asked.recipe.rival}", err=True)
+    if asked.recipe.baseline:
+        only = f"the baseline is not trained; that takes a job of its own: --profile {asked.recipe.baseline}"
+        click.echo(only, err=True)
     out = out or Path("runs") / asked.spec.name
     if not dry_run:
         require_room(out, "another --name, or --out")
@@ -122,7 +123,7 @@ def _told(what, source, target):
 
 
 def _tell_plan(asked, code, submissions):
-    from labkit.training.runs import COMMIT
+    from labkit.training.provenance import COMMIT
 
     body = asked.spec.body()
     variables = body["algorithm"]["environments"]  # of job.yaml, as parameters are; one may be a key

@@ -17,7 +17,7 @@ from labkit.parity.step import Side, compare_step, torch_state
 from labkit.parity.trajectory import compare_trajectory
 from labkit.parity.weights import read_state, to_mindspore
 from labkit.system.errors import LabkitError
-from labkit.training import runs
+from labkit.training import provenance
 
 NETWORKS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 MOMENTUM, WEIGHT_DECAY, LEARNING_RATE, SMOOTHING = 0.875, 1 / 32768, 0.256, 0.1  # the migration guide's
@@ -190,7 +190,7 @@ def compare_resnets(setting: Setting, plant=None, tell=lambda what: None) -> Rep
         "MindSpore": ms.__version__,
         "date": f"{datetime.now(timezone.utc):%Y-%m-%d}",
     }
-    report.provenance = runs.provenance(data.dataset)
+    report.provenance = provenance.collect(data.dataset)
     return report
 
 

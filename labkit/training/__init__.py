@@ -1,1 +1,6 @@
-"""From a recipe to a Run: build, loop, checkpoint, evaluation; and what looks at Runs."""
+"""Training, from a recipe to a Run.
+
+recipes, schema: what to train. build: its data, network, loss, optimizer. loop: prepare, fit, finish; with callbacks
+and checkpoint. runs, provenance: the folder that holds what came out. evaluation, export, compare, plots: what reads
+it. commands, run_commands: the command line.
+"""

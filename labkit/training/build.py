@@ -122,6 +122,6 @@ def create_thor(recipe: Recipe, net, steps_per_epoch: int) -> Thor:
         update_mask(recipe.epochs * steps_per_epoch, thor.update_interval, thor.final_interval),
         block_size=thor.block_size,
         thresholds=TRACE_RULES[thor.trace_rule],
-        factor_ema=thor.factor_average,
+        factor_ema=thor.factor_ema,
         loss_scale=recipe.loss_scale,
     )

@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from labkit.system import environment, interrupts
 from labkit.system.errors import LabkitError
+from labkit.training.checkpoint import save_checkpoint
 
 
 class DivergedError(LabkitError):
@@ -63,8 +64,8 @@ class PerformanceCallback(StepTimer):
     """Prints an epoch's time, steps, ms per step and samples per second of the cluster (CIFAR-10 seed).
 
     batch_size: samples a step on one device; device_num: devices of the cluster; report: a function of one line.
-    Steps that compile a graph are told apart: ms per step and samples per second leave them out.
-    In sink mode only whole epochs can be timed: the first is marked, and the second tells the compile time.
+    Steps that compile a graph are reported separately: ms per step and samples per second leave them out.
+    In sink mode only whole epochs can be timed: the first is marked, and the second gives the compile time.
     """
 
     def __init__(self, batch_size, device_num=1, report=print):
@@ -158,10 +159,44 @@ class HistoryCallback(StepTimer):
             append_line(self.file, {**record, "seconds": round(seconds / steps, 6), **compiled})
 
 
-class StopWhenAsked(Callback):
-    """Hears Ctrl-C and SIGTERM at the end of a step, of training or evaluation: see interrupts.stopped_at_steps."""
+def ends_epoch(run_context) -> bool:
+    """Whether the step just done is the last of its epoch, or of the training."""
+    state = run_context.original_args()
+    return state.cur_step_num % state.batch_num == 0 or run_context.get_stop_requested()
+
+
+class CheckpointCallback(Callback):
+    """Checkpoints a Run after every epoch, and every `every_steps` steps where given; see labkit.training.checkpoint.
+
+    Put it before the evaluation in the list of callbacks, so that a stop while evaluating loses no step.
+    """
+
+    def __init__(self, run, every_steps=None):
+        super().__init__()
+        self.run, self.every_steps = run, every_steps
 
     def on_train_step_end(self, run_context):
+        state = run_context.original_args()
+        # After the last step of an epoch the epoch's own checkpoint follows.
+        if self.every_steps and state.cur_step_num % self.every_steps == 0 and not ends_epoch(run_context):
+            save_checkpoint(self.run, state.train_network, state.cur_step_num)
+
+    def on_train_epoch_end(self, run_context):
+        state = run_context.original_args()
+        save_checkpoint(self.run, state.train_network, state.cur_step_num)
+
+
+class StopWhenAsked(Callback):
+    """Hears Ctrl-C and SIGTERM at the end of a step, of training or evaluation: see interrupts.stopped_at_steps.
+
+    After the last step of an epoch it waits for the epoch's checkpoint.
+    """
+
+    def on_train_step_end(self, run_context):
+        if not ends_epoch(run_context):
+            interrupts.raise_if_stopped()
+
+    def on_train_epoch_end(self, run_context):
         interrupts.raise_if_stopped()
 
     def on_eval_step_end(self, run_context):
@@ -202,7 +237,11 @@ class EvaluateCallback(Callback):
         self.accuracy = None
 
     def on_train_epoch_end(self, run_context):
-        epoch = run_context.original_args().cur_epoch_num
+        self.evaluate(run_context.original_args().cur_epoch_num)
+
+    def evaluate(self, epoch: int):
+        """Evaluate the weights after an epoch. Ctrl-C and SIGTERM are heard before it and after each of its steps."""
+        interrupts.raise_if_stopped()
         metrics = self.model.eval(self.dataset, [StopWhenAsked()], dataset_sink_mode=False)
         found = {name: float(value) for name, value in metrics.items()}
         self.accuracy = found["accuracy"]

@@ -1,35 +1,16 @@
-"""Checkpoints: the train network of a Run, its step and the length of its history at that step."""
+"""Checkpoints: the train network of a Run, its step and the length of its history at that step.
 
+A checkpoint holds the whole train network (weights, batch norm's statistics, optimizer state). It is written before
+the evaluation of an epoch, so that a training that is stopped while it evaluates keeps the epoch.
+"""
+
+import json
 import os
 
 import mindspore as ms
-from mindspore.train import Callback
 
 from labkit.system import device
-from labkit.training.runs import Run, RunError
-
-
-class CheckpointCallback(Callback):
-    """Checkpoints a Run after every epoch, and every `every_steps` steps where given.
-
-    The file holds the whole train network (weights, batch norm's statistics, optimizer state), the step and the
-    length of the history at that step, so that a resumed training can cut off what came after.
-    """
-
-    def __init__(self, run, every_steps=None):
-        super().__init__()
-        self.run, self.every_steps = run, every_steps
-
-    def on_train_step_end(self, run_context):
-        state = run_context.original_args()
-        # At the end of an epoch, or of the training, the evaluation comes first.
-        evaluates = state.cur_step_num % state.batch_num == 0 or run_context.get_stop_requested()
-        if self.every_steps and state.cur_step_num % self.every_steps == 0 and not evaluates:
-            save_checkpoint(self.run, state.train_network, state.cur_step_num)
-
-    def on_train_epoch_end(self, run_context):
-        state = run_context.original_args()
-        save_checkpoint(self.run, state.train_network, state.cur_step_num)
+from labkit.training.runs import Run, RunError, is_evaluation
 
 
 def save_checkpoint(run, train_network, step) -> None:
@@ -73,7 +54,7 @@ def load_weights(file, network) -> dict:
     own = {parameter.name for parameter in network.get_parameters()}
     extra = [name for name in params if is_weight(name) and name not in own]
     if extra:
-        raise RunError(f"{file}: not of this recipe: it has {extra[0]}, which the network has not")
+        raise RunError(f"{file}: not of this recipe: it has {extra[0]}, which is not in the network")
     return place
 
 
@@ -83,7 +64,10 @@ def is_weight(name: str) -> bool:
 
 
 def restore(run: Run, train_network) -> int:
-    """Load the Run's last checkpoint, and on rank 0 cut the history off there; return its step, 0 without one."""
+    """Load the Run's last checkpoint, and on rank 0 cut the history off there; return its step, 0 without one.
+
+    The evaluation of the checkpoint's epoch stays where it was written. Raises RunError.
+    """
     place = {"step": 0, "history_bytes": 0}
     if run.checkpoint.exists():
         place = load_checkpoint(run, train_network)
@@ -91,5 +75,17 @@ def restore(run: Run, train_network) -> int:
         run.history_file.touch()
         if run.history_file.stat().st_size < place["history_bytes"]:
             raise RunError(f"{run.history_file}: shorter than it was at the last checkpoint, so lines are lost")
-        os.truncate(run.history_file, place["history_bytes"])
+        os.truncate(run.history_file, _end(run.history_file, place["history_bytes"]))
     return place["step"]
+
+
+def _end(history, checkpointed):
+    """Number of bytes to keep: what the checkpoint has seen, and an evaluation that comes right after it."""
+    with open(history, "rb") as file:
+        file.seek(checkpointed)
+        line = file.readline()
+    try:
+        whole = line.endswith(b"\n") and is_evaluation(json.loads(line))
+    except (ValueError, TypeError):  # no JSON, or no object
+        whole = False
+    return checkpointed + (len(line) if whole else 0)

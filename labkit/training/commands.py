@@ -8,73 +8,49 @@ import click
 from labkit.system.errors import LabkitError
 from labkit.training import run_commands
 
+# The folder of a baseline's Run is called as that of the Run compared with it, and this.
+BASELINE, OLDER_BASELINE = "-baseline", "-rival"
+
 
 @click.command()
 @click.argument("lab")
 @click.option("--profile", help="Profile of the lab's recipe: sample (the default), laptop or full.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a key of the recipe; repeatable.")
 @click.option("--out", type=click.Path(path_type=Path), help="Directory of the Run. Default: a new one under runs/.")
-@click.option("--resume", is_flag=True, help="Go on with the Run at --out, or the newest unfinished one in runs/.")
+@click.option("--resume", is_flag=True, help="Resume the Run at --out, or the newest unfinished one in runs/.")
 def train(lab, profile, settings, out, resume):
     """Train LAB and keep the result as a Run.
 
-    A recipe may name a rival, a profile with another optimizer: it is trained afterwards, into a Run beside the
+    A recipe may name a baseline, a profile with another optimizer: it is trained afterwards, into a Run next to the
     first one, and compared with it, which takes as long again. The last example does without.
 
     \b
     Example:  labkit train cifar10 --profile laptop --set schedule.lr_max=0.1 --out runs/mine
               labkit train cifar10 --resume --out runs/mine
               labkit train thor --profile sample
-              labkit train thor --profile sample --set rival=null
+              labkit train thor --profile sample --set baseline=null
     """
     from labkit.system import device
 
     device.require_one_process()
-    file, recipe, place = _asked(lab, profile, settings, out, resume)
+    file, recipe, place = _requested(lab, profile, settings, out, resume)
     again = f"labkit train {lab} --resume --out {place}"
-    rival = _rival(file, recipe, place, resume) if recipe.rival else None  # what is wrong with it is told before hours
-    run = _begin(file, recipe, place, resume)
+    # What is wrong with the baseline is reported now, not after hours.
+    baseline = _requested_baseline(file, recipe, place, resume) if recipe.baseline else None
+    run = _open_or_create(file, recipe, place, resume)
     _train(run, again)
-    if rival:
-        recipe, beside = rival
-        click.echo(f"\nthe rival, profile {recipe.profile}:")
-        _train(_begin(file, recipe, beside, (beside / "recipe.yaml").exists()), again)
+    if baseline:
+        recipe, compared = baseline
+        click.echo(f"\nthe baseline, profile {recipe.profile}:")
+        _train(_open_or_create(file, recipe, compared, (compared / "recipe.yaml").exists()), again)
         click.echo()
-        run_commands.compare.callback([beside, place], None, None, False)
+        run_commands.compare.callback([compared, place], None, None, False)
     if run:
-        _look(run)
+        _print_next(run)
 
 
-def _rival(file, recipe, place, resume):
-    """Recipe and folder of the rival of a Run at `place`; the folder is free, or has the rival's Run to resume."""
-    from labkit.training import recipes, runs
-
-    rival, beside = recipes.rival_of(recipe, file), Path(f"{place}-rival")
-    if resume and (beside / "recipe.yaml").exists():
-        recipes.require_same(runs.open_run(beside).recipe, rival, beside, tuple(recipes.Recipe.model_fields))
-    else:
-        runs.require_free(beside)
-    return rival, beside
-
-
-def _train(run, again):
-    """Train a Run, if there is one to train; `again` is the command to go on with."""
-    if run is None:
-        return
-    from labkit.system import interrupts
-    from labkit.training import loop
-
-    try:
-        with interrupts.stopped_once():  # MindData turns Ctrl-C into SIGTERM, which a job's end sends as well
-            loop.train(run)
-    except KeyboardInterrupt:
-        click.echo(f"\nstopped; go on with: {again}", err=True)
-        sys.exit(130)
-    _tell(run)
-
-
-def _asked(lab, profile, settings, out, resume, processes=1):
-    """Recipe file, recipe and folder of the Run that `train` or `launch` is asked for; to be resumed, it is there."""
+def _requested(lab, profile, settings, out, resume, processes=1):
+    """Recipe file, recipe and folder of the Run that `train` or `launch` is to train; one to resume is checked."""
     from labkit.training import recipes, runs
 
     file = recipes.find(lab)
@@ -82,19 +58,45 @@ def _asked(lab, profile, settings, out, resume, processes=1):
         recipe = recipes.load(file, profile or "sample", settings)
         return file, recipe, out or runs.free_path(Path("runs"), f"{recipe.lab}-{recipe.profile}")
     run = runs.open_run(out) if out else runs.newest_unfinished(Path("runs"), recipes.lab_of(file), profile)
-    beaten = run.path.with_name(run.path.name.removesuffix("-rival"))
-    if not (out or profile) and beaten != run.path and (beaten / "recipe.yaml").exists():
-        run = runs.open_run(beaten)  # the pair goes on, and is compared
+    if not (out or profile):
+        run = _compared_with(run) or run  # the pair is resumed, and compared
     recipe = run.recipe
     asked = recipes.load(file, profile or recipe.profile, settings)
-    keys = tuple(setting.partition("=")[0] for setting in settings)
+    keys = tuple(recipes.key_of(setting) for setting in settings)
     recipes.require_same(recipe, asked, run.path, ("lab", "profile", *keys))
-    if (recipe.rival or not run.complete) and (run.path / "provenance.json").exists():
+    if (recipe.baseline or not run.complete) and (run.path / "provenance.json").exists():
         runs.require_same_processes(run, processes)  # before any is started
     return file, recipe, run.path
 
 
-def _begin(file, recipe, place, resume, processes=1):
+def _requested_baseline(file, recipe, place, resume):
+    """Recipe and folder of the baseline of a Run at `place`; the folder is free, or holds the Run to resume."""
+    from labkit.training import recipes, runs
+
+    baseline, compared = recipes.baseline_of(recipe, file), Path(f"{place}{BASELINE}")
+    older = Path(f"{place}{OLDER_BASELINE}")
+    if resume and not compared.exists() and (older / "recipe.yaml").exists():
+        click.echo(f"{older}: resumed under its older name; a baseline's folder is now {compared}", err=True)
+        compared = older
+    if resume and (compared / "recipe.yaml").exists():
+        recipes.require_same(runs.open_run(compared).recipe, baseline, compared, tuple(recipes.Recipe.model_fields))
+    else:
+        runs.require_free(compared)
+    return baseline, compared
+
+
+def _compared_with(run):
+    """The Run that a baseline's Run is compared with, by the name of its folder; None where it is of no such pair."""
+    from labkit.training import runs
+
+    for ending in (BASELINE, OLDER_BASELINE):
+        other = run.path.with_name(run.path.name.removesuffix(ending))
+        if other != run.path and (other / "recipe.yaml").exists():
+            return runs.open_run(other)
+    return None
+
+
+def _open_or_create(file, recipe, place, resume, processes=1):
     """The Run at `place`, a new one or the one to resume; None where it is complete."""
     from labkit.training import runs
 
@@ -113,12 +115,27 @@ def _begin(file, recipe, place, resume, processes=1):
         f"epochs: {recipe.epochs}, " + (f"processes: {processes}, " if processes > 1 else "") + f"into {place}"
     )
     if resume and not run.checkpoint.exists():
-        click.echo("it was stopped before its first checkpoint, so it begins again")
+        click.echo("it was stopped before its first checkpoint, so it starts over")
     return run
 
 
-def _tell(run):
-    """Print what came out."""
+def _train(run, again):
+    """Train a Run, if there is one to train; `again` is the command to resume with."""
+    if run is None:
+        return
+    from labkit.system import interrupts
+    from labkit.training import loop
+
+    try:
+        with interrupts.stopped_once():  # MindData turns Ctrl-C into SIGTERM, which a job's end sends as well
+            loop.train(run)
+    except KeyboardInterrupt:
+        click.echo(f"\nstopped; resume with: {again}", err=True)
+        sys.exit(130)
+    _print_result(run)
+
+
+def _print_result(run):
     summary = run.summary
     click.echo(
         f"accuracy {summary['accuracy']:.2%} after epoch {summary['epochs']}, {summary['train_seconds']:.0f} s of "
@@ -127,7 +144,7 @@ def _tell(run):
     )
 
 
-def _look(run):
+def _print_next(run):
     """Say on stderr what comes next; a script reads the Run's path from stdout's last line."""
     click.echo(f"look at it: labkit eval {run.path}; labkit plot {run.path}", err=True)
 
@@ -163,16 +180,16 @@ def launch(count, device_target, log_dir, rank_table, command):
     run, again = None, ""
     if command[0] == "train":
         asked = train.make_context("labkit launch train", list(command[1:])).params
-        file, recipe, place = _asked(**asked, processes=count)
-        run = _begin(file, recipe, place, asked["resume"], count)
+        file, recipe, place = _requested(**asked, processes=count)
+        run = _open_or_create(file, recipe, place, asked["resume"], count)
         if run is None:
             return
-        if recipe.rival:
-            rival = f"labkit launch -n {count} train {asked['lab']} --profile {recipe.rival}"
-            click.echo(f"the rival is not trained; that takes a launch of its own: {rival}")
+        if recipe.baseline:
+            baseline = f"labkit launch -n {count} train {asked['lab']} --profile {recipe.baseline}"
+            click.echo(f"the baseline is not trained; that takes a launch of its own: {baseline}")
         command = ["-m", "labkit.training", str(run.path)]
         log_dir = log_dir or run.path / "logs"
-        again = f"; go on with: labkit launch -n {count} train {asked['lab']} --resume --out {run.path}"
+        again = f"; resume with: labkit launch -n {count} train {asked['lab']} --resume --out {run.path}"
     elif not Path(command[0]).is_file():
         raise LabkitError(f"{command[0]}: neither `train` nor a file; see `labkit launch --help`")
     try:
@@ -182,5 +199,5 @@ def launch(count, device_target, log_dir, rank_table, command):
         click.echo(f"\nstopped{again}", err=True)
         sys.exit(130)
     if run:
-        _tell(run)
-        _look(run)
+        _print_result(run)
+        _print_next(run)

@@ -1,6 +1,6 @@
 """Comparing Runs by what it takes to reach a target accuracy, as AlgoPerf does (Dahl et al. 2023, arXiv 2306.07179).
 
-Runs of as many processes whose recipes differ in the seed only are one setting: its median is told, with the range.
+Runs of as many processes whose recipes differ in the seed only are one setting: the median is shown, with the range.
 """
 
 import itertools
@@ -37,7 +37,7 @@ def curve(run: Run) -> Curve:
     """Read a Run's curve; raises RunError where it is not complete, or was trained in sink mode."""
     if not run.complete:
         again = f"labkit train {run.recipe.lab} --resume --out {run.path}"
-        raise RunError(f"{run.path}: not to be compared: it is not complete; go on with it by `{again}`")
+        raise RunError(f"{run.path}: not to be compared: it is not complete; resume it with `{again}`")
     records, evaluations = run.steps(), run.evaluations()
     if not evaluations:
         raise RunError(f"{run.path}: not to be compared: its history has no evaluation")
@@ -70,8 +70,8 @@ def settings(runs: list[Run]) -> dict[str, list[Curve]]:
     _require_same_data(list(once.values()))
     for run in once.values():
         one = curve(run)
-        beside = {"seed": 0, "profile": "", "rival": None, "checkpoint_steps": None}  # none decides what is compared
-        setting = run.recipe.model_copy(update=beside), run.processes
+        equal = {"seed": 0, "profile": "", "baseline": None, "checkpoint_steps": None}  # none decides what is compared
+        setting = run.recipe.model_copy(update=equal), run.processes
         for kept, _, same, seeds in found:
             if kept == setting and run.recipe.seed not in seeds:
                 same.append(one)
@@ -127,7 +127,7 @@ def _spread(values):
 
 
 def table(rows: list[dict], target: float) -> str:
-    """The rows as text, each beside the first: how many times fewer steps and seconds."""
+    """The rows as text, each compared with the first: how many times fewer steps and seconds."""
     baseline = rows[0]
     width = max(len("setting"), *(len(row["setting"]) for row in rows))
     lines = [

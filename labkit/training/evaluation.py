@@ -27,17 +27,7 @@ def test_logits(run: Run) -> tuple[np.ndarray, np.ndarray]:
 
     Raises RunError, RecipeError, DataError; RunError where the data is not what the Run was trained on.
     """
-    runs.require_checkpoint(run)
-    runs.require_same_data(run, build.check_data(run.recipe))
-    return checkpoint_logits(run.recipe, run.checkpoint)
-
-
-def checkpoint_logits(recipe: Recipe, file: Path) -> tuple[np.ndarray, np.ndarray]:
-    """The same under any checkpoint file that holds the recipe's network, of data already checked."""
-    device.setup(recipe.seed)
-    net = build.create_network(recipe)
-    checkpoint.load_weights(file, net)
-    return predict(net, build.test_dataset(recipe))
+    return _test(run)[0]
 
 
 def evaluate(run: Run) -> dict:
@@ -45,12 +35,27 @@ def evaluate(run: Run) -> dict:
 
     Raises as `test_logits` does.
     """
-    runs.require_checkpoint(run)
-    info = build.check_data(run.recipe)
-    runs.require_same_data(run, info)
-    result = score(*checkpoint_logits(run.recipe, run.checkpoint), info.classes)
+    (logits, labels), classes = _test(run)
+    result = score(logits, labels, classes)
     atomic_write(run.path / "evaluation.json", json.dumps(result, indent=1) + "\n")
     return result
+
+
+def _test(run):
+    """(logits, labels) under the Run's checkpoint, and the names of the classes."""
+    runs.require_checkpoint(run)
+    recipe = run.recipe
+    info = build.check_data(recipe)
+    runs.require_same_data(run, info)
+    return checkpoint_logits(recipe, run.checkpoint), info.classes
+
+
+def checkpoint_logits(recipe: Recipe, file: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Logits and labels as `test_logits` gives them, under any checkpoint of the recipe's network; checks no data."""
+    device.setup(recipe.seed)
+    net = build.create_network(recipe)
+    checkpoint.load_weights(file, net)
+    return predict(net, build.test_dataset(recipe))
 
 
 def score(logits, labels, names) -> dict:

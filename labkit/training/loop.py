@@ -1,10 +1,16 @@
-"""The training loop: the same MindSpore calls that the chapters show, in a row."""
+"""The training loop: the same MindSpore calls that the chapters show, in a row.
+
+`train` prepares (data, network, optimizer, checkpoint), fits (Model.train with callbacks), and finishes (the summary).
+"""
 
 import sys
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import mindspore.dataset as ds
+import numpy as np
+from mindspore.train import Model
 from tqdm import tqdm
 
 from labkit.data.formats import format_of
@@ -12,6 +18,28 @@ from labkit.system import device, interrupts
 from labkit.training import build, callbacks, checkpoint, runs
 from labkit.training.recipes import Recipe, require_same
 from labkit.training.runs import Run
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What one process trains with: its batches, the model and the learning rates; and how far it has come."""
+
+    dataset: ds.Dataset
+    model: Model
+    lr: np.ndarray  # a value per step of all epochs
+    steps_per_epoch: int
+    step: int  # of the checkpoint, 0 without one
+    total_steps: int
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the checkpoint's step."""
+        return -(-self.step // self.steps_per_epoch)
+
+    @property
+    def ends_epoch(self) -> bool:
+        """Whether an evaluation follows the checkpoint's step: it ended an epoch, or the training."""
+        return self.step > 0 and (self.step % self.steps_per_epoch == 0 or self.step >= self.total_steps)
 
 
 def start(out: Path, recipe: Recipe, keys: tuple[str, ...], leads_host=False) -> Run:
@@ -36,7 +64,7 @@ def start(out: Path, recipe: Recipe, keys: tuple[str, ...], leads_host=False) ->
 
 
 def train(run: Run, *, progress=True) -> None:
-    """Train a Run's recipe, evaluating after every epoch; goes on from the Run's checkpoint where there is one.
+    """Train a Run's recipe, evaluating after every epoch; resumes at the Run's checkpoint where there is one.
 
     A resumed training repeats what was lost since the checkpoint and ends as if it had never stopped.
     One of several processes trains on its share of the images with averaged gradients; only rank 0 evaluates, prints
@@ -45,52 +73,78 @@ def train(run: Run, *, progress=True) -> None:
     """
     recipe = run.recipe
     device.setup(recipe.seed, recipe.all_reduce_fusion)
+    with runs.alone(run) if device.ranks()[0] == 0 else nullcontext():
+        _on_rank_0(check, run, recipe)
+        prepared = prepare(run, recipe)
+        fit(run, recipe, prepared, progress)
+        _on_rank_0(runs.write_summary, run)
+
+
+def check(run: Run, recipe: Recipe) -> None:
+    """Check the data and the number of processes against those that the Run began with; note them at its first start.
+
+    Raises DataError, RecipeError, RunError.
+    """
+    ranks = device.ranks()[1]
+    info = build.check_data(recipe, ranks)
+    runs.keep_provenance(run, info.dataset, ranks, format_of(recipe).random_workers())
+    runs.require_same_data(run, info)
+    runs.require_same_processes(run, ranks)
+    (run.path / "evaluation.json").unlink(missing_ok=True)  # of a checkpoint that will be written over
+
+
+def prepare(run: Run, recipe: Recipe) -> Prepared:
+    """Build the recipe's parts, and take them to where the Run's checkpoint was written. Raises RunError."""
+    dataset = build.train_dataset(build.with_same_workers(run), *device.ranks())
+    steps_per_epoch = dataset.get_dataset_size()
+    lr = build.learning_rates(recipe, steps_per_epoch)
+    model = build.create_model(recipe, lr)
+    step = checkpoint.restore(run, model.train_network)
+    device.share_weights(model.predict_network.get_parameters())
+    # Replay the data stream up to `step`, augmentation included, instead of jumping (MindData's "fast" recovery).
+    ds.config.set_fast_recovery(False)
+    dataset.set_init_step(step)
+    total_steps = min(recipe.epochs * steps_per_epoch, recipe.max_steps or sys.maxsize)
+    return Prepared(dataset, model, lr, steps_per_epoch, step, total_steps)
+
+
+def fit(run: Run, recipe: Recipe, prepared: Prepared, progress=True) -> None:
+    """Train the steps that are left, by `Model.train`; before them, evaluate an epoch that was not evaluated."""
     rank, ranks = device.ranks()
-    with runs.alone(run) if rank == 0 else nullcontext():
-        if rank == 0:
-            info = build.check_data(recipe, ranks)
-            runs.keep_provenance(run, info.dataset, ranks, format_of(recipe).random_workers())
-            runs.require_same_data(run, info)
-            runs.require_same_processes(run, ranks)
-            (run.path / "evaluation.json").unlink(missing_ok=True)  # of a checkpoint that will be written over
-        device.wait_for_all()
-
-        recipe = build.with_same_workers(run)
-        dataset = build.train_dataset(recipe, rank, ranks)
-        steps_per_epoch = dataset.get_dataset_size()
-        lr = build.learning_rates(recipe, steps_per_epoch)
-        model = build.create_model(recipe, lr)
-        step = checkpoint.restore(run, model.train_network)
-        device.share_weights(model.predict_network.get_parameters())
-        # Replay the data stream up to `step`, augmentation included, instead of jumping (MindData's "fast" recovery).
-        ds.config.set_fast_recovery(False)
-        dataset.set_init_step(step)
-
-        total_steps = min(recipe.epochs * steps_per_epoch, recipe.max_steps or sys.maxsize)
-        todo = [
-            callbacks.StartAt(step),
-            callbacks.HistoryCallback(run.history_file if rank == 0 else None, lr, device.mean_over_ranks),
-            callbacks.StopAt(total_steps),
+    history = run.history_file if rank == 0 else None
+    todo = [
+        callbacks.StartAt(prepared.step),
+        callbacks.HistoryCallback(history, prepared.lr, device.mean_over_ranks),
+        callbacks.StopAt(prepared.total_steps),
+    ]
+    evaluation = None
+    if rank == 0:
+        report = tqdm.write if progress else print
+        # One rank evaluates: batch norm's statistics are its own on each, and the checkpoint has rank 0's.
+        evaluation = callbacks.EvaluateCallback(prepared.model, build.test_dataset(recipe), history, report)
+        if recipe.optimizer.name == "thor":
+            todo.append(callbacks.UpdateCallback(history, prepared.model.train_network))
+        todo += [
+            callbacks.PerformanceCallback(recipe.data.batch_size, ranks, report),
+            callbacks.CheckpointCallback(run, recipe.checkpoint_steps),  # before the evaluation, which may be cut off
+            evaluation,
         ]
-        if rank == 0:
-            if recipe.optimizer.name == "thor":
-                todo.append(callbacks.UpdateCallback(run.history_file, model.train_network))
-            report = tqdm.write if progress else print
-            # One rank evaluates: batch norm's statistics are its own on each, and the checkpoint has rank 0's.
-            evaluation = callbacks.EvaluateCallback(model, build.test_dataset(recipe), run.history_file, report)
-            todo += [
-                callbacks.PerformanceCallback(recipe.data.batch_size, ranks, report),
-                evaluation,
-                checkpoint.CheckpointCallback(run, recipe.checkpoint_steps),
-            ]
-            if progress:
-                todo.append(callbacks.ProgressCallback(total_steps, recipe.epochs, evaluation))
-        todo.append(callbacks.StopWhenAsked())  # when the others have kept the step
-        if step < total_steps:
-            with interrupts.stopped_at_steps():
-                model.train(
-                    recipe.epochs, dataset, todo, dataset_sink_mode=recipe.sink, initial_epoch=step // steps_per_epoch
-                )
-        if rank == 0:
-            runs.write_summary(run)
-        device.wait_for_all()
+        if progress:
+            todo.append(callbacks.ProgressCallback(prepared.total_steps, recipe.epochs, evaluation))
+    todo.append(callbacks.StopWhenAsked())  # when the others have kept the step
+
+    with interrupts.stopped_at_steps():
+        if evaluation and prepared.ends_epoch and not run.evaluated(prepared.epoch):
+            evaluation.evaluate(prepared.epoch)
+        if prepared.step < prepared.total_steps:
+            prepared.model.train(
+                recipe.epochs, prepared.dataset, todo, dataset_sink_mode=recipe.dataset_sink_mode,
+                initial_epoch=prepared.step // prepared.steps_per_epoch,
+            )  # fmt: skip
+
+
+def _on_rank_0(do, *arguments):
+    """Call a function in one process only; the others wait until it is done."""
+    if device.ranks()[0] == 0:
+        do(*arguments)
+    device.wait_for_all()

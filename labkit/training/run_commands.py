@@ -97,14 +97,14 @@ def _save(figure, out):
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Image file to draw the curves into.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def compare(run, target, out, as_json):
-    """Tell how many steps and seconds each RUN took to a target accuracy, beside the first one.
+    """Print how many steps and seconds each RUN took to a target accuracy, compared with the first one.
 
     Runs whose recipes differ in the seed only are put together: the median of those that got there is shown. Accuracy
     is measured once an epoch. Seconds are of training alone, without compilation, and hold for a machine that had
     nothing else to do. "ms a step" is the mean of its steps; what `labkit train` ends with is their median.
 
     \b
-    Example:  labkit compare runs/thor-sample-rival runs/thor-sample
+    Example:  labkit compare runs/thor-sample-baseline runs/thor-sample
               labkit compare runs/momentum-* runs/thor-* --target 0.7 --out compare.png
     """
     from labkit.training import compare, runs

@@ -11,21 +11,16 @@
 import itertools
 import json
 import os
-import platform
 import statistics
-import subprocess
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import labkit
 from labkit.data.files import same_data
-from labkit.system import environment
 from labkit.system.errors import LabkitError
 from labkit.system.files import atomic_write, locked
-from labkit.training import recipes
-
-COMMIT = "LABKIT_COMMIT"  # in a job: the commit that it was submitted from, with a "+" where files differed
+from labkit.training import provenance, recipes
 
 
 class RunError(LabkitError):
@@ -61,7 +56,7 @@ class Run:
     @property
     def summary(self) -> dict:
         """Results and provenance of a complete Run; raises RunError."""
-        return self._json("summary.json", "this run is not complete; go on with it by --resume")
+        return self._json("summary.json", "this run is not complete; resume it with --resume")
 
     @property
     def provenance(self) -> dict:
@@ -122,7 +117,16 @@ class Run:
 
     def evaluations(self) -> list[dict]:
         """History of evaluations: epoch, accuracy (top-1, 0 to 1), top_5_accuracy where there are over five classes."""
-        return [record for record in self.history() if "accuracy" in record]
+        return [record for record in self.history() if is_evaluation(record)]
+
+    def evaluated(self, epoch: int) -> bool:
+        """Whether the history has the evaluation of an epoch."""
+        return any(record["epoch"] == epoch for record in self.evaluations())
+
+
+def is_evaluation(record: dict) -> bool:
+    """Whether a line of a history is that of an evaluation; otherwise it is of a step or an update."""
+    return "accuracy" in record
 
 
 def open_run(path: Path) -> Run:
@@ -130,14 +134,14 @@ def open_run(path: Path) -> Run:
     path = Path(path)
     if not (path / "recipe.yaml").is_file():
         there = ", ".join(sorted(file.parent.name for file in path.parent.glob("*/recipe.yaml")))
-        gone = "there is no such folder" + (f"; in {path.parent} there are {there}" if there else "")
-        reason = "it has no recipe.yaml" if path.exists() else gone
+        missing = "there is no such folder" + (f"; in {path.parent} there are {there}" if there else "")
+        reason = "it has no recipe.yaml" if path.exists() else missing
         raise RunError(f"{path}: not a Run ({reason})")
     return Run(path)
 
 
 def require_readable(run: Run) -> None:
-    """RunError or RecipeError where something of a Run cannot be read, such as a history of which a part is missing."""
+    """RunError or RecipeError where a part of a Run cannot be read, such as a history without its end."""
     _ = run.recipe
     steps = run.steps() if run.complete or run.history_file.exists() else []  # none, where it failed before the first
     last = steps[-1]["step"] if steps else 0
@@ -159,7 +163,7 @@ def require_free(path: Path) -> None:
     if path.exists() and (not path.is_dir() or set(path.iterdir()) - leftovers or any(path.glob("checkpoints/*"))):
         if Run(path).complete:
             raise RunError(f"{path}: already there, and complete; choose another --out")
-        raise RunError(f"{path}: already there; choose another --out, or go on with it by --resume")
+        raise RunError(f"{path}: already there; choose another --out, or resume it with --resume")
 
 
 def create(path: Path, recipe: recipes.Recipe) -> Run:
@@ -175,7 +179,7 @@ def create(path: Path, recipe: recipes.Recipe) -> Run:
 
 
 def relocate(run: Run, folder: str) -> None:
-    """Have a Run's recipe name another folder of its data: where it was trained, the same data may lie elsewhere.
+    """Have a Run's recipe name another folder of its data: another machine may keep the same data elsewhere.
 
     What is in the folder is compared with what the Run began with before anything is trained or evaluated.
     """
@@ -201,14 +205,15 @@ def keep_provenance(run: Run, dataset: dict, processes: int = 1, workers: int | 
     """Note where a Run comes from at its first start; workers: number of data workers that its batches depend on."""
     file = run.path / "provenance.json"
     if not file.exists():
-        found = provenance(dataset, processes) | ({"workers": workers} if workers else {})
+        found = provenance.collect(dataset, processes) | ({"workers": workers} if workers else {})
         atomic_write(file, json.dumps(found, indent=1) + "\n")
 
 
 def require_same_processes(run: Run, processes: int) -> None:
-    """RunError where a Run that has begun goes on with another number of processes: its steps would be others."""
+    """RunError where a Run that has begun is resumed with another number of processes: its steps would be others."""
     if run.processes != processes:
-        raise RunError(f"{run.path}: number of processes: began with {run.processes}, cannot go on with {processes}")
+        began = f"{run.path}: number of processes: began with {run.processes}"
+        raise RunError(f"{began}, cannot be resumed with {processes}")
 
 
 def require_same_data(run: Run, info) -> None:
@@ -230,50 +235,30 @@ def free_path(parent: Path, name: str) -> Path:
 
 
 def newest_unfinished(parent: Path, lab: str, profile: str | None = None) -> Run:
-    """Newest Run of a lab, of any profile or one, in `parent` that is not complete; raises RunError."""
-    found = [Run(path.parent) for path in Path(parent).glob("*/recipe.yaml")]
-    unfinished = [run for run in found if not run.complete]
-    unfinished = [run for run in unfinished if run.recipe.lab == lab and profile in (None, run.recipe.profile)]
+    """Newest Run of a lab, of any profile or one, in `parent` that is not complete; raises RunError.
+
+    Other folders do not matter; one whose recipe is damaged, or names the lab, is reported on stderr.
+    """
+    unfinished = []
+    for run in [Run(path.parent) for path in Path(parent).glob("*/recipe.yaml")]:
+        try:
+            if not run.complete and run.recipe.lab == lab and profile in (None, run.recipe.profile):
+                unfinished.append(run)
+        except recipes.RecipeError as error:
+            if _may_be_of(lab, run):
+                print(f"{error}; {run.path} is skipped", file=sys.stderr)
     if not unfinished:
         of = f"{lab}, profile {profile}" if profile else lab
         raise RunError(f"{parent}: no unfinished Run of {of} to resume; name one with --out")
     return max(unfinished, key=lambda run: (run.path / "recipe.yaml").stat().st_mtime)
 
 
-def provenance(dataset: dict, processes: int = 1) -> dict:
-    """Where a result comes from: commit, versions, machine, processes and data set."""
-    versions = {"labkit": labkit.__version__, "python": platform.python_version()}
-    versions |= {package: environment.version_of(package) for package in ("mindspore", "numpy")}
-    sha, changed = commit()
-    return {
-        "commit": sha,
-        "dirty": changed,
-        "versions": versions,
-        "machine": environment.machine(),
-        "cores": environment.cores(),
-        "processes": processes,
-        "dataset": dataset,
-    }
-
-
-def commit() -> tuple[str | None, bool | None]:
-    """The commit of this labkit and whether files differ from it; in a job what `labkit submit` says; else None."""
-    sha, changes = git("rev-parse", "HEAD"), git("status", "--porcelain", "--untracked-files=no")
-    if sha and git("rev-parse", "--show-toplevel") == str(environment.REPO):
-        return sha, None if changes is None else bool(changes)
-    told = os.environ.get(COMMIT, "")  # not in somebody else's checkout either
-    return (told.rstrip("+"), told.endswith("+")) if told else (None, None)
-
-
-def git(*arguments: str, folder: Path | None = None) -> str | None:
-    """Output of a git command in a checkout, labkit's own by default; None where it fails (no checkout, no git)."""
+def _may_be_of(lab, run):
+    """Whether somebody could have meant a Run whose recipe cannot be used: it names the lab, or cannot be read."""
     try:
-        result = subprocess.run(
-            ["git", *arguments], cwd=folder or environment.REPO, capture_output=True, text=True, timeout=10
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return result.stdout.strip() if result.returncode == 0 else None
+        return recipes.lab_of(run.path / "recipe.yaml") == lab
+    except recipes.RecipeError:
+        return True
 
 
 def write_summary(run: Run) -> dict:
@@ -281,7 +266,7 @@ def write_summary(run: Run) -> dict:
     steps, evaluations = run.steps(), run.evaluations()
     # The first step compiles the graph. Where it is the only one, its time is all there is.
     typical = statistics.median(record["seconds"] for record in (steps[1:] or steps))
-    # In sink mode a line stands for the steps since the line before it.
+    # In sink mode a line is for all steps since the line before it.
     counts = [after - before for before, after in itertools.pairwise([0, *(record["step"] for record in steps)])]
     summary = {
         **{name: value for name, value in evaluations[-1].items() if name != "epoch"},  # accuracies
@@ -292,5 +277,7 @@ def write_summary(run: Run) -> dict:
         "images_per_second": round(run.processes * run.recipe.data.batch_size / typical, 1),
         "provenance": run.provenance,
     }
+    with open(run.history_file, "rb") as history:
+        os.fsync(history.fileno())  # a complete Run has all of its history
     atomic_write(run.path / "summary.json", json.dumps(summary, indent=2) + "\n")
     return summary

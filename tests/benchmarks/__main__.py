@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 
 from labkit.system.files import atomic_write
-from labkit.training import runs
+from labkit.training import provenance
 from tests.benchmarks import cases
 
 RESULTS = Path(__file__).with_name("results")
@@ -113,18 +113,18 @@ def _data(name, images):
 def main(names, rounds, images, files, mebibytes, submissions, lab):
     """Measure the groups NAMES, all without any, and write their results."""
     RESULTS.mkdir(exist_ok=True)
-    provenance = runs.provenance({})  # before results are written over
+    made_by = provenance.collect({})  # before results are written over
     if images:
         os.environ["LABKIT_BENCH_IMAGES"] = str(images.resolve())
     def keep(name, result):
         head = {"date": datetime.now(timezone.utc).date().isoformat(), **result}
-        atomic_write(RESULTS / f"{name}.json", json.dumps({**head, "provenance": provenance}, indent=1) + "\n")
+        atomic_write(RESULTS / f"{name}.json", json.dumps({**head, "provenance": made_by}, indent=1) + "\n")
 
     for name in names or GROUPS:
         if name == "parity":
             from tests.benchmarks import parity
 
-            provenance["dataset"] = {"name": "tiles of scikit-learn's two photographs", "sha256": None}
+            made_by["dataset"] = {"name": "tiles of scikit-learn's two photographs", "sha256": None}
             keep(name, parity.measure(click.echo))
             continue
         if name == "copying":
@@ -133,7 +133,7 @@ def main(names, rounds, images, files, mebibytes, submissions, lab):
             result = copying.measure(lambda line: click.echo(line, err=True), rounds, files, mebibytes)
             for case in result["cases"]:
                 click.echo(copying.table(case))
-            provenance["dataset"] = {"name": "random bytes", "sha256": None}
+            made_by["dataset"] = {"name": "random bytes", "sha256": None}
             keep(name, result)
             continue
         if name == "grading":
@@ -141,7 +141,7 @@ def main(names, rounds, images, files, mebibytes, submissions, lab):
 
             result = grading.measure(lambda line: click.echo(line, err=True), rounds, submissions, lab)
             click.echo(grading.table(result))
-            provenance["dataset"] = {"name": f"a class that hands in the lab {lab}", "sha256": None}
+            made_by["dataset"] = {"name": f"a class that hands in the lab {lab}", "sha256": None}
             keep(name, result)
             continue
         result = {"rounds": rounds, "cases": []}
@@ -149,7 +149,7 @@ def main(names, rounds, images, files, mebibytes, submissions, lab):
             rows = compare(case, rounds, lambda line: click.echo(line, err=True))
             click.echo(table(case, rows))
             result["cases"].append({"name": case.name, "unit": case.unit, "reference": case.reference, "rows": rows})
-        provenance["dataset"] = {"name": _data(name, images), "sha256": None}
+        made_by["dataset"] = {"name": _data(name, images), "sha256": None}
         keep(name, result)
 
 

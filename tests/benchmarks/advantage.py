@@ -24,7 +24,7 @@ import click
 from labkit.data import cifar10_files
 from labkit.system import environment
 from labkit.system.files import atomic_write
-from labkit.training import compare, runs
+from labkit.training import compare, provenance, runs
 
 RESULT = Path(__file__).with_name("results") / "advantage.json"
 
@@ -108,7 +108,7 @@ class Trial:
             command = ["-m", "tests.benchmarks.kfac", data, str(self.path / "curve.json"), settings]
         else:
             command = ["-m", "labkit", "train", "thor", "--profile", self.side.program, "--out", str(self.path)]
-            for key, value in {**self.settings, "seed": self.seed, "rival": None}.items():
+            for key, value in {**self.settings, "seed": self.seed, "baseline": None}.items():
                 command += ["--set", f"{key}={json.dumps(value)}"]
         log = self.path.with_name(f"{self.path.name}.log")
         with open(log, "w") as output:
@@ -177,11 +177,11 @@ def in_pairs(trials):
 def main(out, names, seeds):
     """Train what is missing under OUT, print the comparisons and write them to results/advantage.json."""
     data = cifar10_files.check(environment.data_root() / "cifar-10-batches-bin")
-    provenance = runs.provenance(data.dataset)
+    made_by = provenance.collect(data.dataset)
     result = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     for name in names or CONTESTS:
         (out / name).mkdir(parents=True, exist_ok=True)
-        result[name] = {**contest(*CONTESTS[name], out / name, seeds), "provenance": provenance}
+        result[name] = {**contest(*CONTESTS[name], out / name, seeds), "provenance": made_by}
         atomic_write(RESULT, json.dumps(result, indent=1) + "\n")
 
 

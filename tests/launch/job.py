@@ -1,6 +1,7 @@
 """A start file for the tests: trains a small network into OUT; one rank may do something bad after a step.
 
 python job.py OUT DATA [RANK STEP raise|die]: raise an error, be killed
+python job.py OUT DATA evaluation: rank 0 is killed before it has written the line of an evaluation
 """
 
 import os
@@ -26,7 +27,6 @@ def small_network(recipe):
 def act(rank, step, action):
     """Have `action` happen in one rank, after a step."""
     measured = callbacks.HistoryCallback.measured
-
     def measured_then_act(self, run_context, *arguments):
         measured(self, run_context, *arguments)
         if (device.ranks()[0], run_context.original_args().cur_step_num) == (rank, step):
@@ -37,8 +37,20 @@ def act(rank, step, action):
     callbacks.HistoryCallback.measured = measured_then_act
 
 
+def die_in_evaluation():
+    """Have the process that writes an evaluation, rank 0, be killed before the line is there."""
+    append = callbacks.append_line
+
+    def append_or_die(file, record):
+        if "accuracy" in record:
+            os.kill(os.getpid(), signal.SIGKILL)
+        append(file, record)
+
+    callbacks.append_line = append_or_die
+
+
 def train(out, data):
-    """Train the small network into a Run, or go on with it."""
+    """Train the small network into a Run, or resume it."""
     build.create_network = small_network
     asked = recipes.load(recipes.find("cifar10"), "sample", (f"data.folder={data}", *SETTINGS))
     run = loop.start(Path(out), asked, ("lab", "profile", "data.folder"))
@@ -48,6 +60,8 @@ def train(out, data):
 
 if __name__ == "__main__":
     out, data, *bad = sys.argv[1:]
-    if bad:
+    if bad == ["evaluation"]:
+        die_in_evaluation()
+    elif bad:
         act(int(bad[0]), int(bad[1]), bad[2])
     train(out, data)

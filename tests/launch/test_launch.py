@@ -337,9 +337,9 @@ def test_a_program_of_msrun_is_run_as_python_does(script, repo_root, end, as_mod
     file = script(text + "print(sys.modules['__main__'].__file__, flush=True)\n" + end)
     done = [
         subprocess.run(
-            [sys.executable, *worker, *(["-m", file.stem] if as_module else [file]), "-x", "--help"], cwd=file.parent,
+            [sys.executable, *shield, *(["-m", file.stem] if as_module else [file]), "-x", "--help"], cwd=file.parent,
             env=os.environ | {"PYTHONPATH": str(repo_root)}, capture_output=True, text=True,
-        ) for worker in ([], ["-m", "labkit.launch.shield"])
+        ) for shield in ([], ["-m", "labkit.launch.shield"])
     ]  # fmt: skip
     assert done[1].stdout == done[0].stdout
     assert (done[1].returncode, done[1].stderr[-30:]) == (done[0].returncode, done[0].stderr[-30:])
@@ -437,7 +437,7 @@ def test_launches_at_the_same_time_get_ports_of_their_own():
 
 
 def test_a_port_that_is_taken_ends_the_launch(tmp_path, monkeypatch, labkit, repo_root):
-    """Should it happen all the same: the scheduler cannot listen, and the workers would wait for minutes."""
+    """Should it happen all the same: the scheduler cannot listen, and the others would wait for minutes."""
     for name, value in labkit.env.items():
         monkeypatch.setenv(name, value)
     with socket.socket() as taken:

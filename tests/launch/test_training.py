@@ -73,7 +73,7 @@ def test_evaluation_is_that_of_the_checkpoint(trained):
 
 
 def test_other_number_of_processes(trained, labkit, place):
-    """A Run of two goes on in two."""
+    """A Run of two is resumed with two."""
     half = place / "half"
     half.mkdir()
     run, _ = trained
@@ -82,12 +82,12 @@ def test_other_number_of_processes(trained, labkit, place):
     for count, command in ((1, ("train",)), (3, ("launch", "-n", 3, "train"))):
         done = labkit.run(*command, "cifar10", "--resume", "--out", "half")
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr == f"Error: half: number of processes: began with 2, cannot go on with {count}\n"
+        assert done.stderr == f"Error: half: number of processes: began with 2, cannot be resumed with {count}\n"
     assert not (half / "logs").exists()
     assert json.loads((half / "provenance.json").read_text())["processes"] == 2
 
 
-def test_worker_that_raises(job, labkit, place):
+def test_a_process_that_raises(job, labkit, place):
     done = job("raised", 1, 2, "raise")
     assert done.returncode == 1
     first, *rest = done.stderr.splitlines()
@@ -116,15 +116,20 @@ def results(labkit, here, place, together):
     }  # fmt: skip
 
 
-def test_a_killed_worker_and_a_launch_that_goes_on(job, results, labkit, place):
-    """It is killed after step 8; in the end nothing of it is to be seen."""
+def test_a_killed_process_and_a_launch_that_resumes(job, results, labkit, place):
+    """In the evaluation of the first epoch, then after step 8; in the end nothing of it is to be seen."""
+    killed = job("again", "evaluation")
+    assert killed.returncode == 137 and killed.stderr.startswith("Error: worker_0 was killed (SIGKILL); the end of ")
+    again = runs.open_run(place / "again")
+    assert len(again.steps()) == STEPS // 2 and again.evaluations() == []
     killed = job("again", 1, 8, "die")
     assert killed.returncode == 137  # as a shell has it: 128 and SIGKILL
     assert killed.stderr.startswith("Error: worker_1 was killed (SIGKILL); the end of ")
     assert "    job of rank 1" in killed.stderr.splitlines()
     assert "Traceback" not in killed.stderr
     assert labkit.left() == []
-    run, again = (runs.open_run(place / name) for name in ("together/whole", "again"))
+    run = runs.open_run(place / "together/whole")
+    assert [record["epoch"] for record in again.evaluations()] == [1]
     assert not again.complete and len(again.steps()) in (7, 8)  # rank 0 may not have written its last line yet
     resumed = job("again")
     assert resumed.returncode == 0, resumed.stderr

@@ -8,7 +8,7 @@ import pytest
 from mindspore import nn
 
 from labkit.networks import NAMES, BasicBlock, Bottleneck, ResNet, create_resnet, initialise_as_guide, resnet
-from labkit.training.recipes import Network
+from labkit.training.schema import Network
 
 # torchvision's models, 1000 classes: trainable parameters.
 TORCHVISION = {
@@ -75,7 +75,7 @@ def test_layers_are_what_the_name_says(name):
 
 
 def test_a_recipe_may_name_every_network():
-    """labkit.training.recipes writes the names out, because it imports no MindSpore."""
+    """labkit.training.schema writes the names out, because it imports no MindSpore."""
     assert sorted(get_args(Network.model_fields["name"].annotation)) == sorted(NAMES)
 
 

@@ -16,7 +16,7 @@ from labkit.system.device import in_mode
 from labkit.training import build, evaluation, recipes, runs
 
 SETTINGS = (
-    "data.batch_size=20", "data.flip=0.5", "epochs=2", "max_steps=4", "optimizer.update_interval=3", "rival=null",
+    "data.batch_size=20", "data.flip=0.5", "epochs=2", "max_steps=4", "optimizer.update_interval=3", "baseline=null",
 )  # fmt: skip
 EPOCH_STEPS = 5  # 200 images, 2 x 20 at a time
 

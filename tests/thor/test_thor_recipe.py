@@ -105,20 +105,20 @@ def test_full_profiles_are_the_seeds_settings(load, profile, seed):
     assert (schedule.name, schedule.lr_max, schedule.halve_epochs) == ("polynomial", schedule.lr_init, [39, 40])
     assert (optimizer.name, optimizer.momentum, optimizer.weight_decay) == ("thor", 0.9, 5e-4)
     assert (optimizer.update_interval, optimizer.final_interval, optimizer.trace_rule) == (834, None, "thor_nt")
-    assert (optimizer.block_size, optimizer.factor_average) == (128, 0.0)
+    assert (optimizer.block_size, optimizer.factor_ema) == (128, 0.0)
     assert (full.network.name, full.network.num_classes, full.data.batch_size) == ("resnet50", 1000, 32)
-    assert (full.loss_scale, full.loss.smoothing, full.amp_level, full.rival) == (128, 0.1, "O2", None)
+    assert (full.loss_scale, full.loss.smoothing, full.amp_level, full.baseline) == (128, 0.1, "O2", None)
 
 
 @pytest.mark.parametrize("profile", ["sample", "laptop"])
-def test_profiles_differ_from_their_rivals_by_optimizer_and_rate_alone(load, profile):
+def test_profiles_differ_from_their_baselines_by_optimizer_and_rate_alone(load, profile):
     """So that a comparison compares optimizers; momentum may train for longer than THOR."""
     thor = load(profile=profile)
-    rival = load(profile=thor.rival)
-    differing = {key for key, value in thor if value != getattr(rival, key)}
-    assert differing <= {"profile", "optimizer", "schedule", "rival", "epochs"} and thor.epochs <= rival.epochs
-    assert (thor.optimizer.name, rival.optimizer.name) == ("thor", "momentum")
-    assert thor.optimizer.weight_decay == rival.optimizer.weight_decay
+    baseline = load(profile=thor.baseline)
+    differing = {key for key, value in thor if value != getattr(baseline, key)}
+    assert differing <= {"profile", "optimizer", "schedule", "baseline", "epochs"} and thor.epochs <= baseline.epochs
+    assert (thor.optimizer.name, baseline.optimizer.name) == ("thor", "momentum")
+    assert thor.optimizer.weight_decay == baseline.optimizer.weight_decay
 
 
 @pytest.mark.parametrize("setting, named", [
@@ -136,9 +136,9 @@ def test_profiles_differ_from_their_rivals_by_optimizer_and_rate_alone(load, pro
     ("optimizer.final_interval=9", "optimizer.final_interval: must be at least 10, the first, not 9"),
     ("optimizer.trace_rule=never", "optimizer.trace_rule: must be 'thor', 'thor_stop' or 'thor_nt', not 'never'"),
     ("optimizer.block_size=0", "optimizer.block_size: must be greater than or equal to 1, not 0"),
-    ("optimizer.factor_average=1", "optimizer.factor_average: must be less than 1"),
+    ("optimizer.factor_ema=1", "optimizer.factor_ema: must be less than 1"),
     ("optimizer.momentum=1", "optimizer.momentum: must be less than 1"),
-    ("sink=true", "sink: must be false"),
+    ("dataset_sink_mode=true", "dataset_sink_mode: must be false"),
     ("schedule.power=2", "schedule.power: for the polynomial schedule, not linear"),
     ("schedule.end_epoch=2", "schedule.end_epoch: for the polynomial schedule, not linear"),
     ("schedule.halve_epochs=[3]", "schedule.halve_epochs: for the polynomial schedule, not linear"),
@@ -154,7 +154,7 @@ def test_wrong_keys(load, setting, named):
     assert named in message and len(message.splitlines()) == 1
 
 
-@pytest.mark.parametrize("key", ["damping", "update_interval", "trace_rule", "block_size", "factor_average"])
+@pytest.mark.parametrize("key", ["damping", "update_interval", "trace_rule", "block_size", "factor_ema"])
 def test_keys_of_thor_are_not_momentums(load, key):
     with pytest.raises(RecipeError, match=rf"optimizer\.{key}: unknown key$"):
         load(f"optimizer.{key}=1", profile="sample-momentum")

@@ -33,7 +33,7 @@ loop.train(open_run(Path(sys.argv[1])), progress=False)
 STEPS, EPOCHS = 10, 2  # 200 images in batches of 20
 SETTINGS = (
     "data.batch_size=20", "data.flip=0.5", f"epochs={EPOCHS}", "checkpoint_steps=4", "loss.smoothing=0.1",
-    "optimizer.update_interval=3", "optimizer.final_interval=4", "optimizer.trace_rule=thor_stop", "rival=null",
+    "optimizer.update_interval=3", "optimizer.final_interval=4", "optimizer.trace_rule=thor_stop", "baseline=null",
 )  # fmt: skip
 
 

@@ -102,7 +102,8 @@ def test_contents_are_compared_where_both_runs_have_a_digest_of_them(make):
 
 
 @pytest.mark.parametrize("changed", [
-    {"settings": ("rival=null", "seed=7")}, {"settings": ("checkpoint_steps=5", "seed=7")}, {"settings": ("seed=7",)},
+    {"settings": ("baseline=null", "seed=7")}, {"settings": ("checkpoint_steps=5", "seed=7")},
+    {"settings": ("seed=7",)},
 ])  # fmt: skip
 def test_what_decides_no_setting(make, changed):
     curves = compare.settings([make("a-1", [0.5]), make("a-2", [0.6], **changed)])
@@ -191,5 +192,5 @@ def test_an_unfinished_run_is_refused(make, left):
             (begun.path / file).unlink()
     done = CliRunner().invoke(cli.main, ["compare", str(begun.path), str(whole.path)])
     again = f"`labkit train thor --resume --out {begun.path}`"
-    said = f"Error: {begun.path}: not to be compared: it is not complete; go on with it by {again}\n"
+    said = f"Error: {begun.path}: not to be compared: it is not complete; resume it with {again}\n"
     assert (done.exit_code, done.stderr) == (1, said)

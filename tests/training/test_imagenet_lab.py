@@ -68,7 +68,7 @@ def test_full_is_the_guides_setting(lab):
     assert (data.crop_scale, data.flip) == ([0.08, 1.0], 0.5)  # NVIDIA's, and the THOR seed's
     assert (optimizer.name, optimizer.momentum, optimizer.weight_decay) == ("momentum", 0.875, 1 / 32768)
     assert (schedule.name, schedule.lr_max, schedule.lr_end, schedule.warmup_epochs) == ("cosine", 0.256, 0.0, 5)
-    assert (full.loss.smoothing, full.epochs, full.sink, full.amp_level) == (0.1, 90, True, "O0")
+    assert (full.loss.smoothing, full.epochs, full.dataset_sink_mode, full.amp_level) == (0.1, 90, True, "O0")
     assert full.all_reduce_fusion == [85, 160]
 
 

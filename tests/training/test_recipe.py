@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from labkit.system.errors import LabkitError
-from labkit.training import recipes
+from labkit.training import recipes, schema
 from labkit.training.recipes import RecipeError
 
 BASE = {
@@ -87,7 +87,7 @@ def test_defaults(recipe_file):
     optimizer = recipe.optimizer
     assert (optimizer.momentum, optimizer.weight_decay, optimizer.clip_norm) == (0.9, 1e-4, None)
     assert (recipe.loss.smoothing, recipe.schedule.name, recipe.schedule.lr_end) == (0.0, "quadratic", 0.0)
-    assert (recipe.sink, recipe.checkpoint_steps) == (False, None)
+    assert (recipe.dataset_sink_mode, recipe.checkpoint_steps) == (False, None)
 
 
 def test_defaults_of_an_image_folder(folder_file):
@@ -152,8 +152,8 @@ BAD_VALUES = [
     ("epochs", [3], "integer"),
     ("seed", -1, "greater"),
     ("seed", 2**31, "less"),
-    ("sink", 1, "boolean"),
-    ("sink", "yes", "boolean"),
+    ("dataset_sink_mode", 1, "boolean"),
+    ("dataset_sink_mode", "yes", "boolean"),
     ("checkpoint_steps", 0, "greater"),
     ("network", "resnet50", "dictionary"),
     ("network.name", "resnet51", "resnet50"),
@@ -405,8 +405,8 @@ def test_dump_and_read_resolved_is_the_identity(recipe_file, tmp_path):
 def test_dump_writes_every_key_out(recipe_file):
     recipe = recipes.load(recipe_file(), "sample")
     tree = yaml.safe_load(recipe.dump())
-    assert set(tree) == set(recipes.Recipe.model_fields)
-    assert set(tree["data"]) == set(recipes.Cifar10.model_fields)
+    assert set(tree) == set(schema.Recipe.model_fields)
+    assert set(tree["data"]) == set(schema.Cifar10.model_fields)
 
 
 def test_image_folder_and_back(folder_file, tmp_path):
@@ -416,7 +416,7 @@ def test_image_folder_and_back(folder_file, tmp_path):
     kept.write_text(recipe.dump())
     assert recipes.read_resolved(kept) == recipe
     assert (recipe.data.crop_scale, recipe.optimizer.clip_norm) == ([0.25, 1.0], 2.0)
-    assert set(yaml.safe_load(recipe.dump())["data"]) == set(recipes.ImageFolder.model_fields)
+    assert set(yaml.safe_load(recipe.dump())["data"]) == set(schema.ImageFolder.model_fields)
 
 
 def test_a_recipe_of_before_there_were_formats(recipe_file, tmp_path):
@@ -429,6 +429,94 @@ def test_a_recipe_of_before_there_were_formats(recipe_file, tmp_path):
     kept = tmp_path / "kept.yaml"
     kept.write_text(yaml.safe_dump(tree))
     assert recipes.read_resolved(kept) == recipe
+
+
+# -- Older names of keys --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def unreported():
+    """As in a new process: no older name has been reported yet."""
+    recipes._report.cache_clear()
+
+
+OLDER = {"sink": "dataset_sink_mode", "rival": "baseline", "optimizer.factor_average": "optimizer.factor_ema"}
+
+
+def test_older_keys_of_a_file_are_read_and_reported_once(recipe_file, capsys, unreported):
+    """In the base and in a profile; read again, nothing more is said."""
+    file = recipe_file(optimizer__name="thor", optimizer__factor_average=0.5, rival="long", sink=False)
+    for _ in range(2):
+        recipe = recipes.load(file, "sample")
+        assert (recipe.optimizer.factor_ema, recipe.baseline, recipe.dataset_sink_mode) == (0.5, "long", False)
+    found = capsys.readouterr().err.splitlines()
+    assert sorted(found) == sorted(f"{file}: {old} is now called {new}" for old, new in OLDER.items())
+    tree = yaml.safe_load(recipe.dump())
+    assert tree["baseline"] == "long" and not {"sink", "rival"} & set(tree)
+
+
+def test_older_key_of_a_profile(tmp_path, recipe_file, capsys, unreported):
+    tree = yaml.safe_load(recipe_file().read_text())
+    tree["profiles"]["long"]["sink"] = True
+    file = tmp_path / "profile.yaml"
+    file.write_text(yaml.safe_dump(tree))
+    assert recipes.load(file, "sample").dataset_sink_mode is False and capsys.readouterr().err == ""
+    assert recipes.load(file, "long").dataset_sink_mode is True
+    assert capsys.readouterr().err == f"{file}: sink is now called dataset_sink_mode\n"
+
+
+@pytest.mark.parametrize("setting, key, value", [
+    ("sink=true", "dataset_sink_mode", True), ("rival=long", "baseline", "long"), ("rival=null", "baseline", None),
+])  # fmt: skip
+def test_older_key_of_a_setting(recipe_file, capsys, unreported, setting, key, value):
+    file = recipe_file(baseline="sample")
+    assert recipes.load(file, "sample", (setting,)).model_dump()[key] == value
+    old = setting.partition("=")[0]
+    assert capsys.readouterr().err == f"--set {setting}: {old} is now called {key}\n"
+    assert recipes.key_of(setting) == key and recipes.key_of("epochs=3") == "epochs"
+
+
+def test_older_key_inside_a_setting(recipe_file, capsys, unreported):
+    setting = 'optimizer={"name": "thor", "factor_average": 0.25}'
+    assert recipes.load(recipe_file(), "sample", (setting,)).optimizer.factor_ema == 0.25
+    assert "optimizer.factor_average is now called optimizer.factor_ema" in capsys.readouterr().err
+
+
+def test_a_later_setting_wins_by_whatever_name(recipe_file):
+    assert recipes.load(recipe_file(), "sample", ("sink=true", "dataset_sink_mode=false")).dataset_sink_mode is False
+    assert recipes.load(recipe_file(), "sample", ("dataset_sink_mode=false", "sink=true")).dataset_sink_mode is True
+
+
+def test_wrong_value_under_an_older_key(recipe_file):
+    message = refusal(recipe_file(), settings=("sink=maybe",))
+    assert message.startswith("--set sink=maybe: dataset_sink_mode: ") and "boolean" in message
+
+
+def test_both_names_in_one_place(recipe_file):
+    file = recipe_file(sink=True, dataset_sink_mode=False)
+    assert refusal(file).startswith(f"{file}: sink: unknown key")
+
+
+def test_recipe_of_an_older_run_is_read_without_a_word(recipe_file, tmp_path, capsys, unreported):
+    settings = ('optimizer={"name": "thor", "factor_ema": 0.7}', "baseline=long")
+    recipe = recipes.load(recipe_file(), "sample", settings)
+    text = recipe.dump()
+    for old, new in OLDER.items():
+        old, new = old.rpartition(".")[2], new.rpartition(".")[2]
+        assert f"{new}:" in text
+        text = text.replace(f"{new}:", f"{old}:")
+    kept = tmp_path / "kept.yaml"
+    kept.write_text(text)
+    assert recipes.read_resolved(kept) == recipe
+    assert capsys.readouterr().err == ""
+
+
+def test_resolved_recipe_that_contains_itself(tmp_path):
+    """YAML can say so; it is refused in a line, whatever its keys."""
+    kept = tmp_path / "kept.yaml"
+    kept.write_text("optimizer: &a\n  optimizer: *a\n")
+    with pytest.raises(RecipeError, match="kept"):
+        recipes.read_resolved(kept)
 
 
 def test_resolved_recipe_with_a_wrong_key(recipe_file, tmp_path):

@@ -72,7 +72,7 @@ def test_summary_follows_from_the_history(recorded, tmp_path):
 
 def test_history_is_whole(recorded):
     recipe, steps = recorded.recipe, recorded.steps()
-    assert not recipe.sink  # a line a step
+    assert not recipe.dataset_sink_mode  # a line a step
     assert [record["step"] for record in steps] == list(range(1, len(steps) + 1))
     assert all(math.isfinite(record["loss"]) and record["seconds"] > 0 for record in steps)
     assert [record["epoch"] for record in recorded.evaluations()] == list(range(1, steps[-1]["epoch"] + 1))

@@ -1,4 +1,4 @@
-"""A training that is killed goes on, and ends with the weights and the history of one that never stopped.
+"""A training that is killed is resumed, and ends with the weights and the history of one that never stopped.
 
 Every kill is put into the process itself, at a line of the history or a call: no test waits for a moment to come.
 """
@@ -58,7 +58,7 @@ except RunError as error:
 # Dies inside the checkpoint of step 8: half of the new file is written, the old one is still there.
 DIE_WHILE_CHECKPOINTING = f"""
 import os, signal
-from labkit.training import callbacks
+from labkit.training import checkpoint
 write = checkpoint.ms.save_checkpoint
 def half(network, file, **options):
     write(network, file, **options)
@@ -68,7 +68,7 @@ def half(network, file, **options):
         {DIE}
 checkpoint.ms.save_checkpoint = half
 """
-# Dies when the checkpoint after an evaluation is written but not yet in its place.
+# Dies when the checkpoint after an epoch is written but not yet in its place.
 DIE_BEFORE_RENAMING = f"""
 import os, signal
 from pathlib import Path
@@ -76,7 +76,7 @@ rename = os.replace
 def die(source, target):
     if str(target).endswith("latest.ckpt"):
         history = Path(target).parents[1] / "history.jsonl"
-        if "accuracy" in history.read_text().splitlines()[-1]:
+        if '"step": 10,' in history.read_text().splitlines()[-1]:
             {DIE}
     rename(source, target)
 os.replace = die
@@ -98,8 +98,8 @@ environment.machine = lambda: "the machine of the first start"
 STEPS, EPOCHS = 10, 3  # 200 images in batches of 20
 
 
-def after_step(step, action):
-    """Python that does something as soon as the history has the line of a step."""
+def after_line(condition, action):
+    """Python that does something as soon as the history has a line, `record`, of which a condition holds."""
     action = action.strip().replace("\n", "\n        ")
     return f"""
 import os, signal, time
@@ -108,9 +108,31 @@ from labkit.system import interrupts, environment
 append = callbacks.append_line
 def append_then_act(file, record):
     append(file, record)
-    if record.get("step") == {step}:
+    if {condition}:
         {action}
 callbacks.append_line = append_then_act
+"""
+
+
+def after_step(step, action):
+    """Python that does something as soon as the history has the line of a step."""
+    return after_line(f"record.get('step') == {step}", action)
+
+
+def in_evaluation(number, action):
+    """Python that does something in the n-th evaluation of a process, which has a single step here."""
+    action = action.strip().replace("\n", "\n        ")
+    return f"""
+import os, signal, time
+from labkit.training import callbacks
+from labkit.system import interrupts
+heard, steps = callbacks.StopWhenAsked.on_eval_step_end, []
+def act_then_hear(self, run_context):
+    steps.append(run_context)
+    if len(steps) == {number}:
+        {action}
+    heard(self, run_context)
+callbacks.StopWhenAsked.on_eval_step_end = act_then_hear
 """
 
 
@@ -217,16 +239,15 @@ def test_killed_three_times_interrupted_and_resumed(start, reference, tmp_path):
     part = checkpoint.with_name("part.ckpt")
     assert weights(run)["step"] == 4 and 0 < part.stat().st_size < checkpoint.stat().st_size
 
-    # At the end of an epoch, with the evaluation in the history and a checkpoint that did not get its name.
+    # At the end of an epoch, with a checkpoint that did not get its name.
     killed(start(run, "--resume", before=DIE_BEFORE_RENAMING))
-    assert [record["epoch"] for record in lines(run) if "accuracy" in record] == [1]
-    assert weights(run)["step"] == 8 and part.exists()
+    assert lines(run)[-1]["step"] == STEPS and weights(run)["step"] == 8 and part.exists()
 
-    # In the second epoch, a step after a checkpoint, by Ctrl-C: it says how to go on.
+    # In the second epoch, a step after a checkpoint, by Ctrl-C: it says how to resume.
     output = ended(start(run, "--resume", before=after_step(17, CTRL_C)), 130)
     assert "Traceback" not in output
     assert weights(run)["step"] == 16 and lines(run)[-1]["step"] == 17
-    command = shlex.split(output.partition("go on with: ")[2].splitlines()[0])
+    command = shlex.split(output.partition("resume with: ")[2].splitlines()[0])
     assert command == ["labkit", "train", "cifar10", "--resume", "--out", str(run)]
 
     finish(start(run, "--resume"))
@@ -238,10 +259,40 @@ def test_killed_three_times_interrupted_and_resumed(start, reference, tmp_path):
     assert machines[0] == "the machine of the first start" != machines[1]
 
 
+def evaluated(run):
+    return [record["epoch"] for record in lines(run) if "accuracy" in record]
+
+
+def test_interrupted_and_killed_while_it_evaluates(start, reference, tmp_path):
+    """No step is done twice, and every epoch is evaluated once: the checkpoint comes before the evaluation."""
+    run = tmp_path / "run"
+
+    def require(step, epochs):
+        """What is kept: the checkpoint's step, the steps of the history, and the epochs that it has evaluated."""
+        steps = [record["step"] for record in lines(run) if "step" in record]
+        assert (weights(run)["step"], steps, evaluated(run)) == (step, list(range(1, step + 1)), epochs)
+
+    output = ended(start(run, before=in_evaluation(1, CTRL_C)), 130)
+    assert "stopped; resume with: labkit train cifar10 --resume" in output
+    require(STEPS, [])
+    killed(start(run, "--resume", before=in_evaluation(1, DIE)))  # of the first epoch again
+    require(STEPS, [])
+    killed(start(run, "--resume", before=after_line("'accuracy' in record", DIE)))
+    require(STEPS, [1])
+    # In the last step of an epoch: it is heard when the checkpoint is written.
+    ended(start(run, "--resume", before=after_step(2 * STEPS, CTRL_C)), 130)
+    require(2 * STEPS, [1])
+    ended(start(run, "--resume", before=in_evaluation(2, CTRL_C)), 130)  # of the third epoch
+    require(3 * STEPS, [1, 2])
+    finish(start(run, "--resume"))
+    require_equal(run, reference)
+    assert [record["step"] for record in lines(run) if record.get("compiled")] == [1, 11, 21]
+
+
 def test_interrupted_while_it_compiles(start, tmp_path):
     """It ends after the first step, without a word of MindSpore about a network that is in order."""
     output = ended(start(tmp_path / "run", before=CTRL_C_WHILE_COMPILING), 130)
-    assert "stopping at the end of this step" in output and "stopped; go on with: " in output
+    assert "stopping at the end of this step" in output and "stopped; resume with: " in output
     assert "ERROR" not in output and "Traceback" not in output
     assert [record["step"] for record in lines(tmp_path / "run")] == [1]
 
@@ -249,7 +300,9 @@ def test_interrupted_while_it_compiles(start, tmp_path):
 def test_training_that_ends_early_and_is_killed_before_its_summary(start, reference, tmp_path):
     """`max_steps` on a checkpoint step: evaluated once, and the steps are those of the longer training."""
     run = tmp_path / "run"
-    killed(start(run, "--set=max_steps=8", before=DIE_BEFORE_SUMMARY))
+    killed(start(run, "--set=max_steps=8", before=in_evaluation(1, DIE)))
+    assert len(lines(run)) == weights(run)["step"] == 8
+    killed(start(run, "--resume", before=DIE_BEFORE_SUMMARY))
     assert not (run / "summary.json").exists() and weights(run)["step"] == 8
     finish(start(run, "--resume"))
     assert timeless(lines(run))[:8] == timeless(lines(reference))[:8]

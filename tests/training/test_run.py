@@ -1,4 +1,4 @@
-"""labkit.run and checkpoints: what a Run keeps, and what it refuses."""
+"""Runs, their provenance and checkpoints: what a Run keeps, and what it refuses."""
 
 import dataclasses
 import json
@@ -20,7 +20,7 @@ from labkit.optimizers import momentum
 from labkit.system import environment
 from labkit.system.errors import LabkitError
 from labkit.system.files import atomic_write
-from labkit.training import checkpoint, recipes, runs
+from labkit.training import checkpoint, provenance, recipes, runs
 from labkit.training.runs import RunError
 
 HISTORY = [
@@ -153,6 +153,22 @@ def test_newest_unfinished(tmp_path, recipe):
         runs.newest_unfinished(tmp_path, "cifar10", "full")
 
 
+@pytest.mark.parametrize("content, says", [
+    ("a: 1\n", ""), ("lab: thor\n", ""), ("- a\n", "keys and values"), ("lab: [", "line 2: not valid YAML"),
+    ("lab: cifar10\nprofile: sample\n", "network: missing"), (b"\xff\xfe", "not valid YAML"),
+])  # fmt: skip
+def test_newest_unfinished_passes_over_what_is_no_run(tmp_path, recipe, capsys, content, says):
+    """With a line where it could have been meant: its recipe names the lab, or cannot be read."""
+    mine = runs.create(tmp_path / "mine", recipe)
+    file = tmp_path / "x" / "recipe.yaml"
+    file.parent.mkdir()
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert runs.newest_unfinished(tmp_path, "cifar10") == runs.newest_unfinished(tmp_path, "cifar10", "sample") == mine
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == (2 if says else 0)
+    assert all(line.startswith(str(file)) and says in line and line.endswith("x is skipped") for line in lines)
+
+
 def test_one_training_at_a_time(run):
     refused = pytest.raises(RunError, match=f"{run.path}: another training of this Run is under way")
     with runs.alone(run), refused, runs.alone(run):
@@ -280,7 +296,7 @@ def test_summary_of_a_sink_mode_history(run):
 
 
 def test_provenance(repo_root):
-    found = runs.provenance({"name": "digits", "sha256": "0" * 64})
+    found = provenance.collect({"name": "digits", "sha256": "0" * 64})
     assert set(found) == {"commit", "dirty", "versions", "machine", "cores", "processes", "dataset"}
     assert found["versions"]["mindspore"] == ms.__version__
     assert found["versions"]["numpy"] == np.__version__
@@ -314,8 +330,8 @@ def test_commit_of_a_job(tmp_path, monkeypatch, told, expected):
     """A job has the code without its git; `labkit submit` says what it was."""
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     monkeypatch.setattr(environment, "REPO", tmp_path)
-    monkeypatch.setenv(runs.COMMIT, told)
-    assert runs.commit() == expected
+    monkeypatch.setenv(provenance.COMMIT, told)
+    assert provenance.commit() == expected
 
 
 def test_dirty_is_true_for_changed_files_only(tmp_path, monkeypatch):
@@ -323,20 +339,20 @@ def test_dirty_is_true_for_changed_files_only(tmp_path, monkeypatch):
     git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@example.org"]
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     monkeypatch.setattr(environment, "REPO", tmp_path)
-    assert (runs.provenance({})["commit"], runs.provenance({})["dirty"]) == (None, None)
+    assert (provenance.collect({})["commit"], provenance.collect({})["dirty"]) == (None, None)
     (tmp_path / "a").write_text("1")
     for command in (["init", "-q"], ["add", "a"], ["commit", "-q", "-m", "a"]):
         subprocess.run([*git, *command], check=True)
     head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
     (tmp_path / "new").touch()
-    assert (runs.provenance({})["commit"], runs.provenance({})["dirty"]) == (head, False)
+    assert (provenance.collect({})["commit"], provenance.collect({})["dirty"]) == (head, False)
     (tmp_path / "a").write_text("2")
-    assert runs.provenance({})["dirty"] is True
+    assert provenance.collect({})["dirty"] is True
     (tmp_path / ".git" / "index").write_bytes(b"damaged")
-    assert (runs.provenance({})["commit"], runs.provenance({})["dirty"]) == (head, None)
+    assert (provenance.collect({})["commit"], provenance.collect({})["dirty"]) == (head, None)
     monkeypatch.setattr(environment, "REPO", tmp_path / "lib")  # installed inside somebody else's checkout
     (tmp_path / "lib").mkdir()
-    assert (runs.provenance({})["commit"], runs.provenance({})["dirty"]) == (None, None)
+    assert (provenance.collect({})["commit"], provenance.collect({})["dirty"]) == (None, None)
 
 
 # -- Checkpoints ----------------------------------------------------------------------------------
@@ -393,6 +409,22 @@ def test_a_new_checkpoint_replaces_the_old_one(checkpointed, train_network):
     assert checkpointed.checkpoint.stat().st_mode & stat.S_IRUSR
 
 
+EVALUATION, STEP = json.dumps({"epoch": 1, "accuracy": 0.25}) + "\n", json.dumps({"step": 3, "epoch": 2}) + "\n"
+
+
+@pytest.mark.parametrize("after, kept", [
+    ("", ""), (EVALUATION, EVALUATION), (EVALUATION + STEP, EVALUATION), (EVALUATION + STEP + EVALUATION, EVALUATION),
+    (STEP, ""), (STEP + EVALUATION, ""), (EVALUATION[:-1], ""), (EVALUATION[:-9] + "\n", ""), ("5\n", ""),
+])  # fmt: skip
+def test_restore_cuts_the_history_off(checkpointed, train_network, after, kept):
+    """Behind the checkpoint, and behind the evaluation that follows it, where its line is whole."""
+    seen = checkpointed.history_file.read_text()
+    checkpointed.history_file.write_text(seen + after)
+    assert checkpoint.restore(checkpointed, train_network) == 2
+    assert checkpointed.history_file.read_text() == seen + kept
+    assert checkpointed.evaluated(1) is bool(kept) and not checkpointed.evaluated(2)
+
+
 def test_missing_checkpoint(run, train_network):
     with pytest.raises(RunError, match=r"latest\.ckpt: missing"):
         checkpoint.load_checkpoint(run, train_network)
@@ -446,7 +478,7 @@ def test_checkpoint_without_a_place(checkpointed, train_network):
         checkpoint.load_checkpoint(checkpointed, train_network)
 
 
-def test_a_complete_run_cannot_be_gone_on_with(tmp_path):
+def test_a_complete_run_cannot_be_resumed(tmp_path):
     (tmp_path / "summary.json").write_text("{}")
     with pytest.raises(RunError, match="already there, and complete; choose another --out$"):
         runs.require_free(tmp_path)

@@ -1,0 +1,220 @@
+"""The schema of a recipe: every key, its type, bounds and default, and which keys contradict each other."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic_core import PydanticCustomError
+
+from labkit.system.environment import data_root
+
+# Keys of older recipes, and what they are called now.
+RENAMED = {
+    "rival": "baseline",
+    "sink": "dataset_sink_mode",
+    "optimizer.factor_average": "optimizer.factor_ema",
+}
+
+
+def _exponent(value):
+    """YAML 1.1 reads 1e-4 as text; take it for the number it is."""
+    if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value):
+        return float(value)
+    return value
+
+
+def _increasing(numbers):
+    if not numbers or sorted(set(numbers)) != numbers:
+        raise PydanticCustomError("increasing", "must be numbers that increase, such as [85, 160]")
+    return numbers
+
+
+Number = Annotated[float, BeforeValidator(_exponent)]
+Count = Annotated[int, Field(ge=1)]
+Probability = Annotated[Number, Field(ge=0, le=1)]
+Share = Annotated[Number, Field(gt=0, le=1)]
+Positive = Annotated[Number, Field(gt=0)]
+NotNegative = Annotated[Number, Field(ge=0)]
+
+
+class Part(BaseModel):
+    """Strict: an unknown key, a missing one or a wrong type is an error, never a guess."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+def _either(key, first, second):
+    """Chooses which of two kinds a part is, by one of its keys; the first kind refuses an unknown one."""
+
+    def kind(part):
+        wanted = part.get(key) if isinstance(part, dict) else getattr(part, key, None)
+        return second if wanted == second else first
+
+    return Discriminator(kind)
+
+
+CIFAR_ONLY = ("resnet8", "resnet20", "resnet32", "resnet56")
+
+
+class Network(Part):
+    """The network: its name, stem, classes and first weights."""
+
+    name: Literal[
+        "resnet8", "resnet20", "resnet32", "resnet56", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152"
+    ]  # fmt: skip
+    stem: Literal["cifar", "imagenet"] = "cifar"
+    num_classes: Annotated[int, Field(ge=2)] = 10  # must be the data's; CIFAR-10's layout has ten
+    init: Literal["torchvision", "guide"] = "torchvision"  # first weights; see labkit.networks.initialise_as_guide
+    fast_gradient: bool = False  # labkit's own gradient of 3x3 convolutions, for a CPU
+
+
+class Data(Part):
+    """Keys of every format; the format decides which others there are."""
+
+    format: Literal["cifar10", "image_folder"] = "cifar10"
+    folder: str  # relative to the data root ($LABKIT_DATA or data/), or absolute
+    batch_size: Count
+    eval_batch_size: Count = 250
+    image_size: Count
+    flip: Probability = 0.5
+    workers: Count = 1  # no more start than there are cores; on the fast route of image_folder the stream depends on it
+
+
+class Cifar10(Data):
+    """CIFAR-10's binary layout: images of 32x32 pixels."""
+
+    image_size: Count = 32
+    crop_padding: Annotated[int, Field(ge=0)] = 4
+
+
+class ImageFolder(Data):
+    """Folders train/ and val/ with a folder of images for each class, as ImageNet has them."""
+
+    image_size: Count = 224
+    resize: Count = 256  # shorter side before the centre crop, in evaluation
+    crop_scale: list[Share] = [0.08, 1.0]  # smallest and largest part of an image's area, in training
+    route: Literal["fast", "exact"] = "fast"  # MindData's operations in C++, or torchvision's pixels
+    bad_images: Literal["error", "skip"] = "error"
+
+
+class Loss(Part):
+    """Cross-entropy; see labkit.losses."""
+
+    smoothing: Annotated[Number, Field(ge=0, lt=1)] = 0.0
+
+
+class Momentum(Part):
+    """`nn.Momentum` with decay groups; see labkit.optimizers."""
+
+    name: Literal["momentum"] = "momentum"
+    momentum: Annotated[Number, Field(ge=0, lt=1)] = 0.9
+    weight_decay: NotNegative = 1e-4
+    clip_norm: Positive | None = None  # longest gradient, all parameters taken together
+
+
+class Thor(Momentum):
+    """Momentum on gradients that are preconditioned first; see labkit.thor."""
+
+    name: Literal["thor"] = "thor"
+    damping: NotNegative = 0.03  # lambda at the start
+    damping_decay: Share = 0.87  # factor on it every ten epochs
+    update_interval: Count = 100  # steps between two computations of the factors; the original tutorial's `frequency`
+    final_interval: Count | None = None  # what it grows to towards the end
+    trace_rule: Literal["thor", "thor_stop", "thor_nt"] = "thor"
+    block_size: Count = 128  # rows of the blocks that factors are cut into
+    factor_ema: Annotated[Number, Field(ge=0, lt=1)] = 0.0  # share of the old factor in the new one; 0 in the paper
+
+
+class Schedule(Part):
+    """Learning rates; see labkit.schedules."""
+
+    name: Literal["quadratic", "cosine", "linear", "polynomial"] = "quadratic"
+    lr_init: NotNegative
+    lr_max: Positive
+    lr_end: NotNegative = 0.0
+    warmup_epochs: NotNegative = 0.0
+    # polynomial only, which needs the first two
+    power: Positive | None = None
+    end_epoch: Positive | None = None  # where the rate would be lr_end
+    halve_epochs: list[NotNegative] | None = None  # halved at the start of each of these
+
+
+class Recipe(Part):
+    """Everything that decides a training run. Epochs count from 1, steps from 1, sizes in pixels."""
+
+    lab: str
+    profile: str
+    network: Network
+    data: Annotated[
+        Annotated[Cifar10, Tag("cifar10")] | Annotated[ImageFolder, Tag("image_folder")],
+        _either("format", "cifar10", "image_folder"),
+    ]
+    loss: Loss = Loss()
+    optimizer: Annotated[
+        Annotated[Momentum, Tag("momentum")] | Annotated[Thor, Tag("thor")], _either("name", "momentum", "thor")
+    ] = Momentum()
+    schedule: Schedule
+    epochs: Count
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
+    amp_level: Literal["O0", "O1", "O2", "O3"] = "O0"  # mixed precision: O0 is none, O2 all but batch norm in float16
+    loss_scale: Annotated[Number, Field(ge=1)] = 1.0  # keeps small gradients above float16's smallest number
+    all_reduce_fusion: Annotated[list[Count], AfterValidator(_increasing)] | None = None  # see labkit.system.device
+    dataset_sink_mode: bool = False  # feed whole epochs to the device (Ascend); on CPU MindSpore does without
+    max_steps: Count | None = None  # end early (in sink mode: after that epoch) and evaluate; same schedule
+    baseline: str | None = None  # profile that `labkit train` trains afterwards, to compare with
+    checkpoint_steps: Count | None = None  # also checkpoint every so many steps, not only after an epoch
+
+    def data_folder(self) -> Path:
+        """Folder of the data set."""
+        return data_root() / self.data.folder
+
+    def dump(self) -> str:
+        """The recipe as YAML text, every key written out."""
+        return yaml.safe_dump(self.model_dump(), sort_keys=False)
+
+
+def contradiction(recipe: Recipe) -> tuple[str, str] | None:
+    """The first key that does not fit the others, and why; None where all of them fit together."""
+    network, data, optimizer, schedule = recipe.network, recipe.data, recipe.optimizer, recipe.schedule
+    if network.stem == "imagenet" and network.name in CIFAR_ONLY:
+        return "network.stem", f"{network.name} has the cifar stem only"
+    if schedule.warmup_epochs >= recipe.epochs:
+        given = f"{schedule.warmup_epochs:g} epochs of warm-up do not fit into {recipe.epochs} of training"
+        return "schedule.warmup_epochs", f"{given}; ask for fewer"
+    for key in ("power", "end_epoch", "halve_epochs"):
+        given = getattr(schedule, key) is not None
+        if given and schedule.name != "polynomial":
+            return f"schedule.{key}", f"for the polynomial schedule, not {schedule.name}"
+        if schedule.name == "polynomial" and not given and key != "halve_epochs":
+            return f"schedule.{key}", "missing: the polynomial schedule needs it"
+    if isinstance(optimizer, Thor):
+        first, final = optimizer.update_interval, optimizer.final_interval
+        if final is not None and final < first:
+            return "optimizer.final_interval", f"must be at least {first}, the first, not {final}"
+        if recipe.dataset_sink_mode:
+            return "dataset_sink_mode", "must be false: THOR decides after each step what the next computes"
+    if isinstance(data, ImageFolder):
+        scale = data.crop_scale
+        if len(scale) != 2 or scale[0] > scale[1]:
+            return "data.crop_scale", f"must be a smallest and a largest share, not {scale}"
+        if data.resize < data.image_size:
+            return "data.resize", f"must be at least data.image_size, {data.image_size}, not {data.resize}"
+    return None
+
+
+def with_new_names(tree: dict, above: str = "") -> tuple[dict, list[str]]:
+    """A recipe's keys under their names of today, and the older names (dotted) that it had."""
+    renamed, older = {}, []
+    for key, value in tree.items():
+        name = f"{above}{key}"
+        if isinstance(value, dict) and not above:  # a recipe has no deeper keys
+            value, found = with_new_names(value, f"{name}.")
+            older += found
+        new = RENAMED.get(name, name).rpartition(".")[2]
+        if name in RENAMED and new not in tree:  # a recipe with both has an unknown key
+            key = new
+            older.append(name)
+        renamed[key] = value
+    return renamed, older
