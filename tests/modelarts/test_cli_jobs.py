@@ -361,7 +361,7 @@ def test_ctrl_c_while_waiting_leaves_the_job_alone(account, stub):
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "the job goes on; look at it with: labkit jobs show job-1" in stderr and "Traceback" not in stderr
+    assert "the job keeps running; look at it with: labkit jobs show job-1" in stderr and "Traceback" not in stderr
     assert "POST training-jobs/actions" not in stub.operations() and stub.jobs["job-1"]["status"]["phase"] == "Creating"
 
 
@@ -372,7 +372,7 @@ def test_ctrl_c_while_the_job_is_created(account, stub):
     wait_until(lambda: "POST training-jobs" in stub.operations(), seconds=120)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130 and "see if it was: labkit jobs list --name mine" in stderr
+    assert process.returncode == 130 and "look with: labkit jobs list --name mine" in stderr
     assert stub.operations().count("POST training-jobs") == 1
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from labkit.modelarts import submission
+from labkit.modelarts import packing, submission
 from labkit.system.environment import REPO
 from labkit.training import runs
 
@@ -29,7 +29,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 def job(sample_data, tmp_path):
     """A job of cifar10 whose code is packed, and whose data is in a folder as a bucket."""
     asked = submission.prepare("cifar10", "sample", f"file://{tmp_path}/b", settings=SETTINGS, name="mine")
-    submission.pack(asked, tmp_path / "code")
+    packing.pack(asked, tmp_path / "code")
     submission.upload(asked, tmp_path / "code")
     (tmp_path / "tmp").mkdir()
     return asked

@@ -11,7 +11,7 @@ import pytest
 from swift import environment
 from waiting import ended, wait_until
 
-from labkit.modelarts import rehearsal, submission
+from labkit.modelarts import packing, rehearsal, submission
 from labkit.obs import copying
 from labkit.system.environment import REPO
 from labkit.training import evaluation, runs
@@ -131,7 +131,7 @@ def uploaded(small_lab, tmp_path, monkeypatch):
 
     def uploaded(action):
         asked = submission.prepare(str(small_lab(action)), "sample", f"file://{tmp_path}/b", name="mine")
-        submission.pack(asked, tmp_path / "code")
+        packing.pack(asked, tmp_path / "code")
         submission.upload(asked, tmp_path / "code")
         monkeypatch.setattr(rehearsal.tempfile, "tempdir", str(tmp_path))
         return asked
@@ -153,12 +153,12 @@ def test_a_job_that_does_not_end_is_ended(uploaded, tmp_path, monkeypatch):
     """With all that it has started; what it printed meanwhile is in its log."""
     monkeypatch.setattr(rehearsal, "TIME_TO_SAVE", 5)
 
-    def tell(text):
+    def printed(text):
         if "child" in text:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        rehearsal.rehearse(uploaded(GOES_ON), tell=tell)
+        rehearsal.rehearse(uploaded(GOES_ON), printed=printed)
     log = (tmp_path / "b/jobs/mine/log/mine-worker-0.log").read_text()
     child = int(log.partition("child ")[2].split()[0])
     assert log.endswith("not yet\n")
@@ -175,7 +175,7 @@ print(f"child {child.pid}\\n" + "x" * 200_000 + "\\nthe end")
 def test_what_a_job_leaves_running_is_not_waited_for(uploaded, tmp_path):
     """It holds the other end of the pipe; it is ended."""
     begun, told = time.monotonic(), []
-    assert rehearsal.rehearse(uploaded(LEAVES), tell=told.append) == 0
+    assert rehearsal.rehearse(uploaded(LEAVES), printed=told.append) == 0
     assert time.monotonic() - begun < 300
     log = (tmp_path / "b/jobs/mine/log/mine-worker-0.log").read_text()
     assert log == "".join(told) and log.endswith("x\nthe end\n") and log.count("x") > 200_000
@@ -267,7 +267,7 @@ def test_a_job_with_urls_that_is_stopped_and_goes_on(swift, bucket, sample_data,
     (tmp_path / "tmp").mkdir()
     settings = ("network.name=resnet8", "max_steps=6", "checkpoint_steps=2")
     asked = submission.prepare("cifar10", "sample", f"obs://{bucket}", settings=settings, name="mine")
-    submission.pack(asked, tmp_path / "code")
+    packing.pack(asked, tmp_path / "code")
     submission.upload(asked, tmp_path / "code")
     command = [sys.executable, tmp_path / "code" / "train.py", "--data_url", asked.data, "--train_url", asked.run,
                "--profile", "sample"]  # fmt: skip

@@ -7,7 +7,7 @@ import sys
 import pytest
 import yaml
 
-from labkit.modelarts import submission
+from labkit.modelarts import packing, submission
 from labkit.obs import copying
 from labkit.obs.place import CloudError
 from labkit.system.environment import REPO
@@ -127,7 +127,7 @@ def test_what_is_packed(prepare, small_lab, tmp_path):
     subprocess.run(["git", "-C", lab, "add", "runs", "link.py", "gone.py"], check=True)
     (lab / "gone.py").unlink()
     asked = prepare("obs://my-bucket", lab=str(lab), settings=("max_steps=4", "schedule.lr_max=0.05"))
-    packed = submission.pack(asked, tmp_path / "code")
+    packed = packing.pack(asked, tmp_path / "code")
     own = [name for name in packed if not name.startswith("labkit/")]
     assert own == ["act.py", "job.yaml", "link.py", "pip-requirements.txt", "recipe.yaml", "train.py"]
     code = tmp_path / "code"
@@ -146,10 +146,10 @@ def test_code_that_git_does_not_track(prepare, small_lab, tmp_path):
     lab = small_lab()
     shutil.rmtree(lab / ".git")
     with pytest.raises(CloudError, match="lab: no checkout of git; a job gets what git tracks"):
-        submission.pack(prepare("obs://my-bucket", lab=str(lab)), tmp_path / "code")
+        packing.pack(prepare("obs://my-bucket", lab=str(lab)), tmp_path / "code")
     subprocess.run(["git", "-C", lab, "init", "-q"], check=True)
     with pytest.raises(CloudError, match="lab: git tracks nothing there"):
-        submission.pack(prepare("obs://my-bucket", lab=str(lab)), tmp_path / "code")
+        packing.pack(prepare("obs://my-bucket", lab=str(lab)), tmp_path / "code")
 
 
 def test_a_start_file_that_git_does_not_track(prepare, small_lab, tmp_path):
@@ -157,7 +157,7 @@ def test_a_start_file_that_git_does_not_track(prepare, small_lab, tmp_path):
     lab = small_lab()
     subprocess.run(["git", "-C", lab, "rm", "-q", "--cached", "train.py"], check=True)
     with pytest.raises(CloudError, match="^.*lab/train.py: git does not track it; .*`git add` it$") as caught:
-        submission.pack(prepare("obs://my-bucket", lab=str(lab)), tmp_path / "code")
+        packing.pack(prepare("obs://my-bucket", lab=str(lab)), tmp_path / "code")
     assert len(str(caught.value).splitlines()) == 1 and not (tmp_path / "code").exists()
 
 
@@ -179,19 +179,19 @@ WITH_OTHERS = {"mindspore", "numpy", "PIL", "pydantic_core"}
 
 def test_the_packed_code_is_enough(prepare, tmp_path):
     """It imports its own labkit, and of others what a job installs, or what comes with that or MindSpore."""
-    submission.pack(prepare("obs://my-bucket"), tmp_path)
+    packing.pack(prepare("obs://my-bucket"), tmp_path)
     (tmp_path / "loaded.py").write_text(LOADED)
     done = subprocess.run([sys.executable, tmp_path / "loaded.py"], capture_output=True, text=True, check=True)
     file, *modules = done.stdout.split()
-    assert file == str(tmp_path / "labkit" / "jobs.py")
-    installed = {MODULES.get(name, name) for name in submission.NEEDS}
+    assert file == str(tmp_path / "labkit" / "modelarts" / "start_files.py")
+    installed = {MODULES.get(name, name) for name in packing.NEEDS}
     others = set(modules) - set(sys.stdlib_module_names) - {"labkit"} - WITH_OTHERS
     assert others <= installed and {"pydantic", "yaml", "psutil"} <= others
 
 
 def test_needs_are_pinned():
-    lines = submission.needs()
-    assert [line.partition("==")[0] for line in lines] == list(submission.NEEDS)
+    lines = packing.needs()
+    assert [line.partition("==")[0] for line in lines] == list(packing.NEEDS)
     pinned = (REPO / "requirements.txt").read_text().splitlines()
     assert all(line in pinned for line in lines)
 
@@ -203,7 +203,7 @@ def test_needs_are_pinned():
 def uploaded(prepare, tmp_path):
     """A job whose code and data are in a bucket, and the bucket's folder."""
     asked = prepare(f"file://{tmp_path}/b", name="mine")
-    submission.pack(asked, tmp_path / "code")
+    packing.pack(asked, tmp_path / "code")
     submission.require_new(asked, tmp_path / "code")
     submission.upload(asked, tmp_path / "code")
     return asked, tmp_path / "b"
@@ -308,7 +308,7 @@ def test_a_fetched_run_finds_data_that_was_given(prepare, sample_data, tmp_path)
     """Also where that is no folder of the recipe."""
     shutil.copytree(sample_data / "cifar-10-batches-bin", tmp_path / "digits")
     asked = prepare(f"file://{tmp_path}/b", name="mine", data=str(tmp_path / "digits"))
-    submission.pack(asked, tmp_path / "code")
+    packing.pack(asked, tmp_path / "code")
     submission.upload(asked, tmp_path / "code")
     runs.create(tmp_path / "b/jobs/mine/run", asked.recipe)
     run = submission.fetch(f"file://{tmp_path}/b", "mine", tmp_path / "fetched")

@@ -8,8 +8,7 @@ from moto_server import Moto
 from proxy import FaultProxy
 from swift import Swift, environment
 
-from labkit.obs import store as store_module
-from labkit.obs import transfers
+from labkit.obs import retrying, transfers
 from labkit.obs.store import Store
 
 
@@ -58,7 +57,7 @@ def proxy(swift):
 def direct(swift, monkeypatch, tmp_path_factory):
     """The server without faults, what copy() connects to where it is given no store; parts are small, waits short."""
     monkeypatch.setattr(transfers, "PART", PART)
-    monkeypatch.setattr(store_module, "LONGEST_WAIT", 0.05)
+    monkeypatch.setattr(retrying, "LONGEST_WAIT", 0.05)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
     for name, value in swift.environment.items():
         monkeypatch.setenv(name, value)

@@ -13,9 +13,9 @@ from proxy import ERROR, HTML, FaultProxy, busy
 from swift import environment
 
 from labkit.obs.copying import CopyError, copy, rm, stat, verify
+from labkit.obs.local_files import short
 from labkit.obs.place import CloudError
 from labkit.obs.store import Store
-from labkit.obs.upload_record import short
 
 pytestmark = pytest.mark.usefixtures("direct")
 
