@@ -17,7 +17,7 @@ from labkit.modelarts.job import JobSpec
 from labkit.modelarts.signing import sign
 from labkit.obs import access
 from labkit.obs.place import CloudError
-from labkit.obs.retrying import LONGEST_WAIT
+from labkit.obs.retrying import Tries
 
 PHASES = ("Creating", "Pending", "Running", "Completed", "Failed", "Terminating", "Terminated", "Abnormal")
 ENDED = ("Completed", "Failed", "Terminated", "Abnormal")
@@ -157,20 +157,16 @@ class Client:
         return self._ask("GET", "training-job-engines", None, lambda answer: list(answer["items"]))
 
     def _ask(self, method, path, body, take):
-        """What may be asked more than once: again after a while, with jitter, until the deadline."""
-        begun, tries = time.monotonic(), 0
+        """What may be asked more than once, until the deadline."""
+        tries = Tries(self.deadline)
         while True:
             try:
                 return self._once(method, path, body, take)
             except (Unanswered, Busy) as error:
-                tries, known = tries + 1, error
-            wait = random.uniform(0, min(LONGEST_WAIT, 0.2 * 2**tries))
-            if tries == 1:
+                known = error
+            if not tries.count:
                 self.notice(f"{known.message}; asking again, {self.deadline:g} s at most")
-            if time.monotonic() + wait - begun > self.deadline:
-                seconds = time.monotonic() - begun
-                raise known.reworded(f"{known.message}; given up after {tries} tries in {seconds:.0f} s")
-            time.sleep(wait)
+            time.sleep(tries.wait(known))
 
     def _once(self, method, path, body, take: Callable):
         """What `take` makes of the answer; Unanswered, Busy or (refused) CloudError."""

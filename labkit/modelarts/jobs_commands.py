@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from labkit.obs import access
-from labkit.obs.console import AS_JSON, bar, connected, deadline, print_json, with_options
+from labkit.obs.console import AS_JSON, bar, connected, deadline, print_json, warn, with_options
 from labkit.system.errors import LabkitError
 
 DEADLINE = deadline(120.0)
@@ -28,15 +28,10 @@ def jobs():
     """
 
 
-def notice(line):
-    """A line on stderr."""
-    click.echo(line, err=True)
-
-
 def _client(deadline):
     from labkit.modelarts.client import Client
 
-    return Client.connect(deadline=deadline, notice=notice)
+    return Client.connect(deadline=deadline, notice=warn)
 
 
 def _shows_a_job(action, help):
@@ -123,7 +118,7 @@ def logs(job, task, follow, deadline):
     try:
         sys.exit(follow_job(client, job, task))
     except KeyboardInterrupt:
-        notice("\nthe job keeps running")
+        warn("\nthe job keeps running")
         sys.exit(130)
 
 
@@ -132,7 +127,7 @@ def follow_job(client, job, task="worker-0"):
     from labkit.modelarts.submission import follow
 
     def on_phase(found):
-        notice(f"job {found.name}: {found.phase}")
+        warn(f"job {found.name}: {found.phase}")
 
     ended = follow(client, job, on_phase, lambda text: click.echo(text, nl=False), task)
     return 0 if ended.phase == "Completed" else 1
@@ -180,7 +175,7 @@ def fetch_run(bucket, name, out):
     with bar() as progress:
         run = fetch(bucket, name, out, progress, connected(bucket))
     if run is None:
-        notice(f"the job left no Run in {bucket.rstrip('/')}/jobs/{name}/run, where its output is")
+        warn(f"the job left no Run in {bucket.rstrip('/')}/jobs/{name}/run, where its output is")
     elif run.complete:
         summary = run.summary
         click.echo(f"accuracy {summary['accuracy']:.2%} after {summary['steps']} steps\n{run.path}")
@@ -202,7 +197,7 @@ def _list(what, found, as_json):
     if as_json:
         print_json(found)
     elif not found:
-        notice(f"no {what}")
+        warn(f"no {what}")
     else:
         rows = [list(found[0]), *(list(one.values()) for one in found)]
         widths = [max(map(len, column)) for column in zip(*rows)]

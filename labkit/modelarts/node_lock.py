@@ -5,16 +5,14 @@ ever stale. The outcome of the copy is written into the locked file; a process b
 the process waited.
 """
 
-import json
 import math
-import os
 import tempfile
 import uuid
 from dataclasses import asdict
 from pathlib import Path
 
 from labkit.obs.copying import Report, copy
-from labkit.obs.local_files import held, own_folder, short
+from labkit.obs.local_files import held, own_folder, read_json, short, write_json
 from labkit.obs.place import CloudError
 
 
@@ -26,18 +24,19 @@ def copy_once_per_node(src, dst, *, timeout=math.inf, **options) -> Report:
     Raises CloudError in all of them where the copy fails.
     """
     file = lock_file(src, dst)
-    before = _outcome(file)
+    before = read_json(file)
     with held(file, timeout) as handle:
-        known = _outcome(file)
+        known = read_json(file)
         if known and known != before:
             return _report(known)
         try:
             report = copy(src, dst, **options)
         except Exception as error:
             known = error if isinstance(error, CloudError) else CloudError(f"{type(error).__name__}: {error}")
-            _write(handle, {"error": [str(known), known.status, known.code, known.request_id]})
+            details = [known.status, known.code, known.request_id]
+            write_json(handle, {"id": uuid.uuid4().hex, "error": [str(known), *details]})
             raise
-        _write(handle, {"report": asdict(report)})
+        write_json(handle, {"id": uuid.uuid4().hex, "report": asdict(report)})
         return report
 
 
@@ -45,14 +44,6 @@ def lock_file(src, dst) -> Path:
     """The file that a process holds which copies from here to there."""
     target = str(dst) if "://" in str(dst) else str(Path(dst).absolute())
     return own_folder(tempfile.gettempdir()) / f"{short(str(src), target)}.lock"
-
-
-def _outcome(file):
-    """What the last copy wrote; None where there is nothing, or half of it."""
-    try:
-        return json.loads(file.read_bytes())
-    except (FileNotFoundError, ValueError):
-        return None
 
 
 def _report(outcome):
@@ -63,9 +54,3 @@ def _report(outcome):
     error = CloudError(f"the copy by another process of this machine failed: {message}")
     error.status, error.code, error.request_id = details
     raise error
-
-
-def _write(handle, outcome):
-    content = json.dumps({"id": uuid.uuid4().hex, **outcome}).encode()
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, content, 0)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
-from labkit.modelarts.jobs_commands import fetch_run, follow_job, notice, require_room, require_writable
+from labkit.modelarts.jobs_commands import fetch_run, follow_job, require_room, require_writable
 from labkit.obs import access
-from labkit.obs.console import DRY_RUN, bar, connected
+from labkit.obs.console import DRY_RUN, bar, connected, warn
 from labkit.system import environment, interrupts
 from labkit.system.errors import LabkitError
 
@@ -62,7 +62,7 @@ def submit(lab, profile, bucket, data, settings, flavor, engine, nodes, name, ta
     profile, bucket = profile or ("sample" if local else "full"), bucket or (LOCAL_BUCKET if local else None)
     asked = submission.prepare(lab, profile, bucket, data, settings, name, not dry_run, **given)
     if asked.recipe.rival:
-        notice(f"the rival is not trained; that takes a job of its own: --profile {asked.recipe.rival}")
+        warn(f"the rival is not trained; that takes a job of its own: --profile {asked.recipe.rival}")
     out = out or Path("runs") / asked.spec.name
     if not dry_run:
         require_room(out, "another --name, or --out")
@@ -108,7 +108,7 @@ def _client(asked):
     from labkit.modelarts.client import Client
     from labkit.modelarts.submission import require_offered
 
-    client = Client.connect(notice=notice)
+    client = Client.connect(notice=warn)
     require_offered(asked.spec, client)
     if taken := client.find(asked.spec.name):
         raise LabkitError(f"{asked.spec.name}: there is a job of this name already ({taken[0].id})")
@@ -129,8 +129,8 @@ def _print_plan(asked, copies):
         text = text.replace(f"/{REHEARSAL.removeprefix('obs://')}/", f"{asked.bucket.rstrip('/')}/")
     click.echo(text)
     for copy in copies:
-        notice(f"would copy {_described(*copy)}")
-    notice(f"would fetch the Run from {asked.run}")
+        warn(f"would copy {_described(*copy)}")
+    warn(f"would fetch the Run from {asked.run}")
 
 
 def _described(what, source, target):
@@ -142,7 +142,7 @@ def _described(what, source, target):
 
 @contextmanager
 def _watched(*part):
-    notice(f"copying {_described(*part)}")
+    warn(f"copying {_described(*part)}")
     with bar() as progress:
         yield progress
 
@@ -153,7 +153,7 @@ def _on_ctrl_c(hint):
     try:
         yield
     except KeyboardInterrupt:
-        notice(f"\nstopped; {hint}")
+        warn(f"\nstopped; {hint}")
         sys.exit(130)
 
 
@@ -162,10 +162,10 @@ def _rehearse(asked, cards, fetching):
     from labkit.modelarts.rehearsal import rehearse
 
     name = asked.spec.name
-    notice(f"job {name}: Running, on this machine, cards: {cards}")
+    warn(f"job {name}: Running, on this machine, cards: {cards}")
     with _on_ctrl_c(f"what it wrote is in {asked.run}\nfetch it with: {fetching}"), interrupts.stopped_once():
         status = interrupts.shell_status(rehearse(asked, cards, lambda text: click.echo(text, nl=False)))
-    notice(f"job {name}: {'Failed' if status else 'Completed'}, exit status {status}")
+    warn(f"job {name}: {'Failed' if status else 'Completed'}, exit status {status}")
     return status
 
 
@@ -173,7 +173,7 @@ def _start(client, asked, fetching, wait):
     """Create the job; where it is waited for, its exit status."""
     with _on_ctrl_c(f"perhaps the job was created; look with: labkit jobs list --name {asked.spec.name}"):
         job = client.create(asked.spec)
-    notice(f"job {job.name}: {job.id}")
+    warn(f"job {job.name}: {job.id}")
     click.echo(job.id)
     hint = (
         f"the job keeps running; look at it with: labkit jobs show {job.id}\n"
@@ -181,12 +181,12 @@ def _start(client, asked, fetching, wait):
         f"its Run, when it has ended: {fetching}"
     )
     if not wait:
-        notice(hint)
+        warn(hint)
         return 0
     try:
         return follow_job(client, job.id)
     except KeyboardInterrupt:
-        notice(f"\n{hint}")
+        warn(f"\n{hint}")
         sys.exit(130)
     except LabkitError as error:
         raise LabkitError(f"{error}\n{hint}") from None
@@ -203,8 +203,8 @@ def _fetch(asked, out, fetching, status):
     try:
         found = fetch_run(asked.bucket, asked.spec.name, out)
     except LabkitError as error:
-        notice(f"Error: {error}")
+        warn(f"Error: {error}")
         if not out.exists():
-            notice(f"fetch the Run with: {fetching}")
+            warn(f"fetch the Run with: {fetching}")
         found = False
     return status or (0 if found else 1)

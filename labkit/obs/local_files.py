@@ -1,6 +1,7 @@
 """Files of this machine that one process at a time may hold, and a user's own folder among those of others."""
 
 import hashlib
+import json
 import os
 import time
 from collections.abc import Callable
@@ -48,6 +49,20 @@ def _is(handle, path):
         return os.path.samestat(os.fstat(handle), os.stat(path))
     except FileNotFoundError:
         return False
+
+
+def read_json(path):
+    """The document in a file; None where there is none, or half of one."""
+    try:
+        return json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def write_json(handle, document) -> None:
+    """Write a document into a file that is held, in place of what it has."""
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, json.dumps(document).encode(), 0)
 
 
 def short(*parts) -> str:

@@ -28,7 +28,26 @@ QUIET = 5.0  # seconds without an answer before the first notice, and between tw
 
 
 class GivenUp(CloudError):
-    """The server was not there, or busy, until the deadline, for all requests: another would fare no better."""
+    """The server was not there, or busy, until the deadline, for all requests; otherwise it is about this one only."""
+
+
+class Tries:
+    """The tries of one request: how long to wait before the next one, until a deadline in seconds."""
+
+    def __init__(self, deadline):
+        self.begun, self.deadline, self.count = time.monotonic(), deadline, 0
+
+    def wait(self, error, least=0.0, kind=CloudError) -> float:
+        """Seconds to wait after this error, at random so that many clients do not come back in step.
+
+        Raises the error, of this kind, where the deadline would pass meanwhile.
+        """
+        self.count += 1
+        wait = max(least, random.uniform(0, min(LONGEST_WAIT, 0.2 * 2**self.count)))
+        seconds = time.monotonic() - self.begun
+        if seconds + wait > self.deadline:
+            raise error.reworded(f"{error.message}; given up after {self.count} tries in {seconds:.0f} s", kind)
+        return wait
 
 
 class _TryAgain(Exception):
@@ -69,7 +88,7 @@ class Retrying:
         whole: says of a body whether it is all that was asked for. missing: None where there is nothing (404). size:
         bytes to be moved, for which a try may take longer than the deadline.
         """
-        begun, tries = time.monotonic(), 0
+        tries = Tries(self.deadline)
         while True:
             try:
                 with self.client.within(self.deadline + size / SLOWEST) as cut:
@@ -79,24 +98,19 @@ class Retrying:
                     finally:
                         self._under_way.discard(cut)
             except _TryAgain as trouble:
-                tries += 1
-                self._notice(begun, trouble.error, tries)
-                wait = max(trouble.wait, random.uniform(0, min(LONGEST_WAIT, 0.2 * 2**tries)))  # full jitter
-                if time.monotonic() + wait - begun > self.deadline:
-                    message = f"{trouble.error.message}; given up after {tries} tries"
-                    kind = GivenUp if self._answered < begun else CloudError  # else it is about this request only
-                    message = f"{message} in {time.monotonic() - begun:.0f} s"
-                    raise trouble.error.reworded(message, kind) from None
-                if self._stopped.wait(wait):
-                    raise GivenUp(f"{place}: stopped") from None
+                known = trouble
+            wait = tries.wait(known.error, known.wait, GivenUp if self._answered < tries.begun else CloudError)
+            self._notice(known.error, tries)
+            if self._stopped.wait(wait):
+                raise GivenUp(f"{place}: stopped")
 
-    def _notice(self, begun, error, tries):
+    def _notice(self, error, tries):
         now = time.monotonic()
-        if self.notice and now - max(begun, self._noticed) >= QUIET:
+        if self.notice and now - max(tries.begun, self._noticed) >= QUIET:
             self._noticed = now
             host = urlsplit(self.url).netloc
             line = f"{host} answers with status {error.status}" if error.status else f"no answer from {host} yet"
-            self.notice(f"{line}, trying again ({tries})")
+            self.notice(f"{line}, trying again ({tries.count})")
 
     def _once(self, place, request, whole, missing):
         try:

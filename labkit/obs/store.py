@@ -23,7 +23,7 @@ from labkit.obs.retrying import Retrying
 
 OBS_HOSTS = (".myhuaweicloud.com", ".myhuaweicloud.eu")  # which know the signature of OBS; others have S3's
 PAGE = 1000  # entries of a listing that are asked for at once
-BYTES = "application/octet-stream"
+BYTES, ETAG = "application/octet-stream", ("etag",)
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,7 @@ class Store(Retrying):
         """The object, or None where there is none."""
         if not key:
             return None
-        found = self.ask(
-            _place(bucket, key),
-            lambda: self.client.getObjectMetadata(bucket, key),
-            whole=_has("etag", "contentLength"),
-            missing=True,
-        )
+        found = self._object("getObjectMetadata", bucket, key, needs=("etag", "contentLength"), missing=True)
         if found is None:
             return None
         sha256 = {name.lower(): value for name, value in found.header}.get("sha256", "")  # without its x-amz-meta-
@@ -101,12 +96,8 @@ class Store(Retrying):
         from obs import PutObjectHeader
 
         headers = PutObjectHeader(md5=_base64(hashlib.md5(content)), contentType=BYTES, contentLength=len(content))
-        done = self.ask(
-            _place(bucket, key),
-            lambda: self.client.putContent(bucket, key, io.BytesIO(content), {"sha256": sha256}, headers),
-            whole=_has("etag"),
-            size=len(content),
-        )
+        metadata = {"sha256": sha256}
+        done = self._object("putContent", bucket, key, content=content, metadata=metadata, headers=headers, needs=ETAG)
         return _unquoted(done.body.etag)
 
     def get(self, bucket, key, start, end, etag) -> bytes:
@@ -134,18 +125,14 @@ class Store(Retrying):
 
     def delete(self, bucket, key) -> None:
         """Remove an object, if it is there."""
-        self.ask(_place(bucket, key), lambda: self.client.deleteObject(bucket, key), missing=True)
+        self._object("deleteObject", bucket, key, missing=True)
 
     # -- Uploads in parts ------------------------------------------------------------------------------
 
     def create_multipart_upload(self, bucket, key, sha256) -> str:
         """Open an upload in parts; returns its id."""
-        begun = self.ask(
-            _place(bucket, key),
-            lambda: self.client.initiateMultipartUpload(bucket, key, metadata={"sha256": sha256}, contentType=BYTES),
-            whole=_has("uploadId"),
-        )
-        return begun.body.uploadId
+        more = {"metadata": {"sha256": sha256}, "contentType": BYTES}
+        return self._object("initiateMultipartUpload", bucket, key, **more, needs=("uploadId",)).body.uploadId
 
     def list_parts(self, bucket, key, upload) -> dict[int, str] | None:
         """ETags of the parts that the server has, by number from 1; None where the upload is gone."""
@@ -165,15 +152,8 @@ class Store(Retrying):
 
     def upload_part(self, bucket, key, upload, number, content: bytes, md5=None) -> str:
         """Write a part; returns its ETag. md5: hashlib's, of the content, where it is known."""
-        checksum, size = _base64(md5 or hashlib.md5(content)), len(content)
-        done = self.ask(
-            f"{_place(bucket, key)}, part {number}",
-            lambda: self.client.uploadPart(
-                bucket, key, number, upload, content=io.BytesIO(content), partSize=size, md5=checksum
-            ),
-            whole=_has("etag"),
-            size=size,
-        )
+        more = {"partSize": len(content), "md5": _base64(md5 or hashlib.md5(content))}
+        done = self._object("uploadPart", bucket, key, number, upload, content=content, **more, needs=ETAG)
         return _unquoted(done.body.etag)
 
     def complete_multipart_upload(self, bucket, key, upload, etags: list[str]) -> None:
@@ -182,16 +162,28 @@ class Store(Retrying):
 
         parts = [CompletePart(partNum=number, etag=etag) for number, etag in enumerate(etags, start=1)]
         asked = CompleteMultipartUploadRequest(parts)
-        self.ask(
-            _place(bucket, key),
-            lambda: self.client.completeMultipartUpload(bucket, key, upload, asked),
-            whole=_has("etag"),
-            missing=True,
-        )
+        self._object("completeMultipartUpload", bucket, key, upload, asked, needs=ETAG, missing=True)
 
     def abort_multipart_upload(self, bucket, key, upload) -> None:
         """Give an upload up; its parts go."""
-        self.ask(_place(bucket, key), lambda: self.client.abortMultipartUpload(bucket, key, upload), missing=True)
+        self._object("abortMultipartUpload", bucket, key, upload, missing=True)
+
+    # -- What they share -------------------------------------------------------------------------------
+
+    def _object(self, method, bucket, key, *arguments, content=None, needs=(), missing=False, **more):
+        """The result of the SDK's method for an object. content: bytes to send.
+
+        needs: what the answer's body must have; somebody else's with status 200, such as a login page, has none of it.
+        """
+
+        def request():
+            stream = {} if content is None else {"content": io.BytesIO(content)}
+            return getattr(self.client, method)(bucket, key, *arguments, **stream, **more)
+
+        def whole(body):
+            return not needs or (bool(body) and all(getattr(body, name) not in (None, "") for name in needs))
+
+        return self.ask(_place(bucket, key), request, whole=whole, missing=missing, size=len(content or b""))
 
     def _pages(self, place, request, following, **how):
         """Bodies of a listing's pages; None where there is nothing. following: where the next page begins, or None."""
@@ -208,11 +200,6 @@ class Store(Retrying):
             if not after or (marker and after <= marker):
                 raise CloudError(f"{place}: the next page of the listing does not begin where this one ends")
             marker = after
-
-
-def _has(*names):
-    """Whether an answer's body has all of these: what somebody else answers, with status 200, has none."""
-    return lambda body: bool(body) and all(getattr(body, name) not in (None, "") for name in names)
 
 
 def _place(bucket, key):

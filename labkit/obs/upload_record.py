@@ -1,13 +1,12 @@
 """What this machine remembers of the uploads in parts that it began, so that the next try resumes its own."""
 
-import json
 import os
 import tempfile
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
-from labkit.obs.local_files import held, own_folder, short
+from labkit.obs.local_files import held, own_folder, read_json, short, write_json
 from labkit.obs.place import CloudError
 from labkit.system import environment
 
@@ -20,34 +19,30 @@ class UploadRecord:
 
     def __init__(self, *place, wait=0.0, stopped: Callable[[], bool] = lambda: False):
         folder = records_folder()
-        self.place, self.path = place, folder and folder / f"{short(*place)}.json"
+        self._path = folder and folder / f"{short(*place)}.json"
+        self._held = held(self._path, wait, stopped) if folder else nullcontext()
         self.sha256 = self.upload = None
-        self._held = held(self.path.with_suffix(".lock"), wait, stopped) if folder else nullcontext()
 
     def __enter__(self):
-        self._held.__enter__()
-        if self.path:
-            with suppress(OSError, ValueError, LookupError, TypeError):  # none, or damaged
-                known = json.loads(self.path.read_text())
-                self.sha256, self.upload = known["sha256"], known["upload"]
+        self._handle = self._held.__enter__()
+        known = read_json(self._path) if self._path else None
+        if isinstance(known, list) and len(known) == 2:
+            self.sha256, self.upload = known
         return self
 
     def __exit__(self, *_):
-        if self.path:
-            self.path.with_suffix(".lock").unlink(missing_ok=True)
+        if self._path and not self.upload:
+            self._path.unlink(missing_ok=True)
         self._held.__exit__(None, None, None)
 
     def write(self, sha256, upload):
         self.sha256, self.upload = sha256, upload
-        if self.path:
-            fresh = self.path.with_suffix(".new")
+        if self._path:
             with suppress(OSError):  # a full disk: then it is not resumed
-                fresh.write_text(json.dumps({"place": self.place, "sha256": sha256, "upload": upload}))
-                os.replace(fresh, self.path)
+                write_json(self._handle, [sha256, upload])
 
     def clear(self):
-        if self.path:
-            self.path.unlink(missing_ok=True)
+        self.sha256 = self.upload = None
 
 
 def records_folder() -> Path | None:

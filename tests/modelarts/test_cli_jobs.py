@@ -31,18 +31,16 @@ NAMES = ("OBS_ACCESS_KEY_ID", "OBS_SECRET_ACCESS_KEY", "ACCESS_KEY_ID", "HUAWEIC
 def nobody(tmp_path, monkeypatch):
     """An environment without an account."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
     for name in NAMES:
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
-def stub(nobody, monkeypatch):
+def stub(nobody, stub, monkeypatch):
     """ModelArts, and the environment that leads to it."""
-    with stubs.serve() as stub:
-        for name, value in {**KEYS, "MODELARTS_ENDPOINT": stub.url, "MODELARTS_PROJECT_ID": stubs.PROJECT}.items():
-            monkeypatch.setenv(name, value)
-        yield stub
+    for name, value in {**KEYS, "MODELARTS_ENDPOINT": stub.url, "MODELARTS_PROJECT_ID": stubs.PROJECT}.items():
+        monkeypatch.setenv(name, value)
+    return stub
 
 
 def labkit(*arguments):

@@ -9,6 +9,7 @@ import pytest
 from labkit.modelarts import client
 from labkit.modelarts.client import Busy, Client
 from labkit.modelarts.job import JobSpec
+from labkit.obs import retrying
 from labkit.obs.place import CloudError
 
 SPEC = JobSpec(
@@ -17,17 +18,6 @@ SPEC = JobSpec(
 )  # fmt: skip
 CREATE, SEARCH = "POST training-jobs", "POST training-job-searches"
 KEYS = (stubs.ACCESS, stubs.SECRET, stubs.TOKEN)
-
-
-@pytest.fixture(autouse=True)
-def directly(monkeypatch):
-    monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
-
-
-@pytest.fixture
-def stub():
-    with stubs.serve() as stub:
-        yield stub
 
 
 def connect(stub, **options):
@@ -189,7 +179,7 @@ def test_no_search_no_creation(stub):
 
 
 def test_reads_are_repeated(stub, monkeypatch):
-    monkeypatch.setattr(client, "LONGEST_WAIT", 0.1)
+    monkeypatch.setattr(retrying, "LONGEST_WAIT", 0.1)
     told = []
     asked = connect(stub, timeout=0.5, deadline=20, notice=told.append)
     asked.create(SPEC)

@@ -141,7 +141,7 @@ def test_a_file_that_another_process_copies(direct, bucket, tmp_path, way):
         copy(source / "k", url)
         interrupted(ends, direct)
     hidden = {
-        "up": lambda: records_folder() / f"{short(direct.url, bucket, 'k')}.lock",
+        "up": lambda: records_folder() / f"{short(direct.url, bucket, 'k')}.json",
         "down": lambda: next(tmp_path.glob(".labkit-*")),
         "here": lambda: tmp_path / f".labkit-{short('back')}-local.part",
     }[way]()
@@ -396,16 +396,15 @@ def test_names_of_other_systems_travel(direct, bucket, tmp_path):
 def test_where_case_does_not_matter(tmp_path, monkeypatch, names, fails, says):
     """As on a Mac: what would overwrite another file of the copy fails, alone."""
     source = make(tmp_path / "source", {name: name.encode() for name in names})
-    monkeypatch.setattr(plan, "ignores_case", lambda folder: True)
-    with pytest.raises(CopyError, match=f"{says}.*; 1 copied") as caught:
+    with monkeypatch.context() as patch, pytest.raises(CopyError, match=f"{says}.*; 1 copied") as caught:
+        patch.setattr(plan, "ignores_case", lambda folder: True)
         copy(source, tmp_path / "target")
     assert [name for name, _ in caught.value.report.failed] == [fails]
     assert set(contents(tmp_path / "target")) == {*names} - {fails}
-    monkeypatch.undo()
     assert copy(source, tmp_path / "other").copied == 2
 
 
-def test_does_case_matter(tmp_path, monkeypatch):
+def test_does_case_matter(tmp_path):
     make(tmp_path, {"folder/file": b""})
     assert not plan.ignores_case(tmp_path / "folder") and not plan.ignores_case(tmp_path / "folder" / "none")
     (tmp_path / "FOLDER").symlink_to("folder")

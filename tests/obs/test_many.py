@@ -4,6 +4,7 @@ import random
 
 import pytest
 from copies import content_of, contents, make, open_uploads, put
+from object_servers import use
 from proxy import FaultProxy
 
 from labkit.obs import transfers
@@ -13,10 +14,7 @@ from labkit.obs.store import Store
 
 @pytest.fixture(autouse=True)
 def store(moto, monkeypatch, tmp_path_factory):
-    for name, value in moto.environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-    return Store.connect(moto.environment, deadline=20)
+    return use(moto, monkeypatch, tmp_path_factory)
 
 
 @pytest.fixture
