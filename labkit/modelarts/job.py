@@ -1,4 +1,4 @@
-"""What a training job of ModelArts is: where its code, data and results lie in OBS, and what runs it."""
+"""What a training job of ModelArts is: where its code, data and results are in OBS, and what runs it."""
 
 import difflib
 from pathlib import Path

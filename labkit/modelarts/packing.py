@@ -10,7 +10,7 @@ from labkit.obs.place import CloudError
 from labkit.system import environment
 
 BOOT_FILE = "train.py"
-# What a start file imports beside MindSpore and what that brings; ModelArts installs them before it starts the code.
+# What a start file imports besides MindSpore and what that brings; ModelArts installs them before it starts the code.
 NEEDS = ("pydantic", "PyYAML", "psutil", "tqdm", "click", "filelock", "esdk-obs-python")
 NEEDS_FILE = "pip-requirements.txt"
 

@@ -55,7 +55,7 @@ class Submission:
 
     @property
     def data(self) -> str:
-        """Where the data lies in the bucket."""
+        """Where the data is in the bucket."""
         return self.place(self.spec.inputs["data_url"])
 
     @property
@@ -165,7 +165,7 @@ def upload(submission: Submission, code: Path, watched=lambda *part: nullcontext
 
 
 def copies(submission: Submission, code: Path) -> list[tuple[str, Path, str]]:
-    """What is copied, from where, to where: data that lies in a folder here, which may take long, then the code."""
+    """What is copied, from where, to where: data in a folder here, which may take long, then the code."""
     data = [("data", submission.data_here, submission.data)] if submission.data_here else []
     return [*data, ("code", code, submission.place(submission.spec.code))]
 

@@ -94,7 +94,7 @@ def copy(src, dst, *, jobs=8, resume=True, verify=True, incremental=True, dry_ru
             if hopeless:
                 raise hopeless[0]
             end, outcome = plan.end(item), "copied"
-            if incremental and not plan.difference(item):
+            if incremental and not plan.difference(item, end):
                 transfers.count(item.size, moved=False)
                 outcome = "skipped"
             elif not dry_run:

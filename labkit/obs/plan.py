@@ -40,8 +40,10 @@ class Plan:
             key = item.name if self._here else self.end(item)
             if reason := why_outside(item.name) or why_outside(key):
                 raise CloudError(f"{key!r}: {reason}; exclude it to copy the others")
-        into = self._here and self._into_folder
-        self._impossible = _impossible([item.name for item in self.items], self.target.path) if into else {}
+        self._impossible, self._root = {}, None
+        if self._here and self._into_folder:
+            self._root = resolved(self.target.path)
+            self._impossible = _impossible([item.name for item in self.items], self.target.path)
         self._there = None if self._here else self._objects_there()  # one request: wrong keys fail here
 
     def end(self, item) -> Path | str:
@@ -53,15 +55,15 @@ class Plan:
         if not self._into_folder:
             return self.target.path
         end = self.target.path / item.name
-        if not self.single and not resolved(end.parent).is_relative_to(resolved(self.target.path)):
+        if not self.single and not resolved(end.parent).is_relative_to(self._root):
             raise CloudError(f"{end}: a link leads out of {self.target}")
         return end
 
-    def difference(self, item) -> str | None:
+    def difference(self, item, end=None) -> str | None:
         """How what is at an item's end differs from it; None where it is the same, by checksum."""
         if item.name in self._impossible:
             return self._impossible[item.name]
-        end = self.end(item)
+        end = end or self.end(item)
         if self._here:
             found = Entry(str(end), end.stat().st_size, "") if end.is_file() else None
         else:
@@ -94,11 +96,9 @@ class Plan:
 
 def _impossible(names, folder):
     """Names that cannot be files of this folder, or not next to the others, with the reason."""
-    folders = {name[:place] for name in names for place, letter in enumerate(name) if letter == "/"}
-    every = {*names, *folders}
-    alike = len(set(map(str.casefold, every))) < len(every)
-    fold = str.casefold if alike and ignores_case(folder) else str
-    folders, first, found = set(map(fold, folders)), {}, {}
+    fold = str.casefold if ignores_case(folder) else str
+    folders = {fold(name[:place]) for name in names for place, letter in enumerate(name) if letter == "/"}
+    first, found = {}, {}
     for name in names:
         other = first.setdefault(fold(name), name)
         if reason := why_no_file(name):
@@ -113,10 +113,10 @@ def _impossible(names, folder):
 def ignores_case(folder) -> bool:
     """Whether names that differ in case are one file in a folder, there or not, as far as its files show that."""
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
-    for path in (there, *there.iterdir()):
-        other = path.with_name(path.name.swapcase()) if path.name else path
-        if other.name != path.name and other.exists() and other.samefile(path):
-            return True
+    for path in (*(there.iterdir() if os.access(there, os.R_OK) else ()), there):
+        other = Path(path.parent, path.name.swapcase())
+        if other.name != path.name:
+            return other.exists() and other.samefile(path)
     return False
 
 

@@ -2,7 +2,7 @@
 
 Up: a file of one part is one request. A larger one is an upload in parts, which the server keeps; a record on this
 machine says which open upload is ours, so others' are neither used nor aborted. Down: parts go into a hidden file
-beside the target. Behind its content that file has a byte for each part that is there; it gets its final name when its
+next to the target. Behind its content that file has a byte for each part that is there; it gets its final name when its
 checksum is right.
 """
 
