@@ -206,11 +206,14 @@ def test_to_the_same_place(source):
     assert run("cp", source, f"{source}/../source")[1] == "0 files copied, 0 bytes; 4 there already\n"
 
 
-def test_the_help_names_all_that_is_read():
-    said = run("--help")[1]
+@pytest.mark.parametrize("command", ["obs", "jobs", "submit"])
+def test_the_help_names_all_that_is_read(command):
+    done = CliRunner().invoke(main, [command, "--help"])
     for names in (*access.KEYS, ("OBS_ENDPOINT", "S3_ENDPOINT", "S3_USE_HTTPS", "OBS_SIGNATURE", "OBS_REGION",
-                                 "OBS_CA_FILE", access.FILE)):  # fmt: skip
-        assert all(name in said for name in names)
+                                 "OBS_CA_FILE", access.FILE, "MODELARTS_PROJECT_ID", "HUAWEICLOUD_SDK_PROJECT_ID",
+                                 "MODELARTS_REGION", "MODELARTS_ENDPOINT", "MODELARTS_CA_FILE")):  # fmt: skip
+        assert all(name in done.stdout for name in names)
+    assert max(map(len, done.stdout.splitlines())) <= 80
 
 
 # -- ls, rm, verify -------------------------------------------------------------------------------------
