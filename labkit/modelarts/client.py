@@ -1,4 +1,4 @@
-"""ModelArts, API v2: training jobs as the server tells them (Job), and the server (Client)."""
+"""ModelArts, API v2: training jobs (Job), and the server that has them (Client)."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from labkit.modelarts.job import JobSpec
 from labkit.modelarts.signing import sign
 from labkit.obs import access
 from labkit.obs.place import CloudError
-from labkit.obs.store import LONGEST_WAIT
+from labkit.obs.retrying import Tries
 
 PHASES = ("Creating", "Pending", "Running", "Completed", "Failed", "Terminating", "Terminated", "Abnormal")
 ENDED = ("Completed", "Failed", "Terminated", "Abnormal")
@@ -26,7 +26,7 @@ PAGE = 50  # the most jobs that a search returns
 
 @dataclass(frozen=True)
 class Job:
-    """A job as the server tells it. phase: one of PHASES, or a newer one as it is; times in milliseconds."""
+    """A job. phase: one of PHASES, or one that the server has added since; times in milliseconds."""
 
     id: str
     name: str
@@ -41,8 +41,8 @@ class Job:
         return self.phase in ENDED
 
     @classmethod
-    def told(cls, answer):
-        """The job of an answer; LookupError or TypeError where the answer is none."""
+    def parse(cls, answer):
+        """The job in an answer; LookupError or TypeError where there is none."""
         metadata, status = answer["metadata"], answer.get("status") or {}
         times = int(metadata.get("create_time") or 0), int(status.get("duration") or 0)
         tasks = tuple(status.get("tasks") or ())
@@ -50,11 +50,11 @@ class Job:
 
 
 class Unanswered(CloudError):
-    """No answer, or none that tells whether it was done: a timeout, a reset, 5xx, something else than expected."""
+    """No answer, or none that says whether it was done: a timeout, a reset, 5xx, something else than expected."""
 
 
 class Busy(CloudError):
-    """Not done; it may be asked again (429)."""
+    """Not done, and worth retrying (429)."""
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -63,10 +63,10 @@ class _NoRedirects(HTTPRedirectHandler):
 
 
 class Client:
-    """ModelArts of one region and project. deadline: seconds after which what may be repeated is given up.
+    """ModelArts of one region and project. deadline: seconds after which a request that may be repeated is given up.
 
-    settle: seconds in which a job whose creation was not answered may still appear. notice: called with a line where
-    an answer is waited for longer than usual.
+    settle: seconds in which a job whose creation was not answered may still appear. notice: called with a line when
+    an answer takes longer than usual.
     """
 
     def __init__(self, endpoint, project, keys, *, context=None, deadline=120.0, timeout=30.0, settle=30.0,
@@ -83,35 +83,36 @@ class Client:
         return cls(access.modelarts_url(environment), access.project(environment), keys, context=context, **options)
 
     def create(self, spec: JobSpec) -> Job:
-        """Start a job, once: where the answer is lost, it is looked for by its name and never asked for again.
+        """Start a job, once: where the answer is lost, the job is looked for by its name and never requested again.
 
-        CloudError where the name is taken, the job is refused, or nobody can tell whether it was made.
+        CloudError where the name is taken, the job is refused, or nobody can say whether it was created.
         """
         if taken := self.find(spec.name):
             raise CloudError(f"{spec.name}: there is a job of this name already ({taken[0].id}, {taken[0].phase})")
         try:
-            return self._once("POST", "training-jobs", spec.body(), Job.told)
+            return self._once("POST", "training-jobs", spec.body(), Job.parse)
         except Unanswered as error:
             lost = error
         self.notice(f"{spec.name}: its creation was not answered; looking for it, {self.settle:g} s at most")
-        said = f"{spec.name}: no answer tells whether this job was created [{lost}]; it was not asked for again"
+        unknown = f"{spec.name}: no answer says whether this job was created [{lost}]; it was not requested again"
         end = time.monotonic() + self.settle
         while True:
             try:
                 found = self.find(spec.name)
             except CloudError as error:
-                raise CloudError(f"{said}; nor could it be looked for [{error}]: look before you try again") from None
+                raise CloudError(f"{unknown}; nor could it be found [{error}]: look before you try again") from None
             if len(found) == 1:
                 return found[0]
             if found:
-                raise CloudError(f"{said}; there are {len(found)} of this name: {', '.join(job.id for job in found)}")
+                ids = ", ".join(job.id for job in found)
+                raise CloudError(f"{unknown}; there are {len(found)} of this name: {ids}")
             if time.monotonic() > end:
-                raise CloudError(f"{said}; no job of this name is there yet: look before you try again")
+                raise CloudError(f"{unknown}; no job of this name is there yet: look before you try again")
             time.sleep(min(random.uniform(0.5, 1) * self.settle / 10, 3.0))
 
     def show(self, job: str) -> Job:
         """A job by its id."""
-        return self._ask("GET", f"training-jobs/{_id(job)}", None, Job.told)
+        return self._ask("GET", f"training-jobs/{_id(job)}", None, Job.parse)
 
     def stop(self, job: str) -> Job:
         """Stop a job; one that stops or has stopped already is left alone."""
@@ -129,7 +130,7 @@ class Client:
         asked = {"offset": offset, "limit": PAGE, "sort_by": "create_time", "order": "desc"}
         if name:
             asked["filters"] = [{"key": "name", "operator": "like", "value": [name]}]
-        return self._ask("POST", "training-job-searches", asked, lambda answer: list(map(Job.told, answer["items"])))
+        return self._ask("POST", "training-job-searches", asked, lambda answer: list(map(Job.parse, answer["items"])))
 
     def find(self, name: str) -> list[Job]:
         """The jobs of exactly this name."""
@@ -156,20 +157,16 @@ class Client:
         return self._ask("GET", "training-job-engines", None, lambda answer: list(answer["items"]))
 
     def _ask(self, method, path, body, take):
-        """What may be asked more than once: again after a while, with jitter, until the deadline."""
-        begun, tries = time.monotonic(), 0
+        """What may be asked more than once, until the deadline."""
+        tries = Tries(self.deadline)
         while True:
             try:
                 return self._once(method, path, body, take)
             except (Unanswered, Busy) as error:
-                tries, known = tries + 1, error
-            wait = random.uniform(0, min(LONGEST_WAIT, 0.2 * 2**tries))
-            if tries == 1:
+                known = error
+            if not tries.count:
                 self.notice(f"{known.message}; asking again, {self.deadline:g} s at most")
-            if time.monotonic() + wait - begun > self.deadline:
-                message = f"{known.message}; given up after {tries} tries in {time.monotonic() - begun:.0f} s"
-                raise CloudError(message, known.status, known.code, known.request_id)
-            time.sleep(wait)
+            time.sleep(tries.wait(known))
 
     def _once(self, method, path, body, take: Callable):
         """What `take` makes of the answer; Unanswered, Busy or (refused) CloudError."""
@@ -207,14 +204,14 @@ class Client:
     def _refused(self, place, error):
         """The exception for an HTTP status that is not 2xx."""
         try:
-            told = json.loads(self._read(error))
-            told = told if isinstance(told, dict) else {}
+            answer = json.loads(self._read(error))
         except (OSError, HTTPException, ValueError):
-            told = {}
+            answer = None
+        answer = answer if isinstance(answer, dict) else {}
         kind = Busy if error.code == 429 else Unanswered if error.code == 408 or error.code >= 500 else CloudError
-        message = told.get("error_msg") or error.reason or "refused"
-        code, request = str(told.get("error_code") or ""), error.headers.get("X-Request-Id") or told.get("request_id")
-        return kind(self._clean(f"{place}: {message}"), error.code, code, request)
+        message = answer.get("error_msg") or error.reason or "refused"
+        request = error.headers.get("X-Request-Id") or answer.get("request_id")
+        return kind(self._clean(f"{place}: {message}"), error.code, str(answer.get("error_code") or ""), request)
 
     def _clean(self, message):
         return access.cleaned(message, self._keys)

@@ -1,4 +1,4 @@
-"""What a training job of ModelArts is: where its code, data and results lie in OBS, and what runs it."""
+"""What a training job of ModelArts is: where its code, data and results are in OBS, and what runs it."""
 
 import difflib
 from pathlib import Path
@@ -16,7 +16,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from labkit.obs.place import CloudError, Remote, parse, require_safe
+from labkit.obs.place import CloudError, Remote, parse, why_no_file, why_outside
 from labkit.training.schema import Count, Part
 
 
@@ -29,11 +29,12 @@ def _place(text):
         place = parse(text) if ":" in text else None
         if place and not (isinstance(place, Remote) and place.scheme == "obs"):
             _refuse(f"must be an obs:// URL or a path below the bucket's, not {text!r}")
-        key = (place.key if place else text).rstrip("/")
-        if key or not place:  # a URL may be a whole bucket's
-            require_safe(key)
     except CloudError as error:
-        _refuse(error.message.replace(" not copied as a file:", ""))
+        _refuse(error.message)
+    key = (place.key if place else text).rstrip("/")
+    reason = why_outside(key) or why_no_file(key) or (None if key.isprintable() else "has a control character")
+    if reason and (key or not place):  # a URL may be a whole bucket's
+        _refuse(f"{text!r}: {reason}")
     return text.rstrip("/")
 
 
@@ -82,7 +83,7 @@ class JobSpec(Part):
     def _inside_code(cls, file, info):
         _place(file)
         if not {"bucket", "code"} <= info.data.keys():
-            return file  # their own errors are told
+            return file  # they have errors of their own
         code = _url(info.data["code"], info.data["bucket"])
         if not _url(file, code).startswith(f"{code}/"):
             _refuse(f"must be inside the code folder, {code}, not {file!r}")
@@ -159,10 +160,10 @@ def read_job(path: Path, **given) -> JobSpec:
     except ValidationError as error:
         first = error.errors()[0]
         blamed = "" if first["loc"] and first["loc"][0] in given else f"{path}: "
-        raise CloudError(blamed + _told(first)) from None
+        raise CloudError(blamed + _message(first)) from None
 
 
-def _told(error):
+def _message(error):
     """'key: what is wrong with it', without values of variables and parameters: one may be a secret."""
     key = ".".join(str(part) for part in error["loc"] if part != "[key]")
     if not key:

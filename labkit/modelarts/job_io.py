@@ -1,4 +1,7 @@
-"""What a job with URLs carries: data to this machine before a training, its Run back to the bucket, however it ends."""
+"""Input and output of a job with URLs: data is copied to this machine before a training, its Run to the bucket after.
+
+However the training ends, the Run is copied; also after each checkpoint, in case the machine is lost.
+"""
 
 import os
 import shutil
@@ -11,9 +14,8 @@ from pathlib import Path
 
 from labkit.modelarts.node_lock import copy_once_per_node
 from labkit.obs import copying
+from labkit.obs.local_files import own_folder, short
 from labkit.obs.place import CloudError, Remote, parse
-from labkit.obs.upload_record import short
-from labkit.system import environment
 from labkit.system.files import locked
 from labkit.training import runs
 
@@ -36,7 +38,7 @@ def below(url, name: str) -> str:
 def data_folder(url) -> Path:
     """The data at a URL, in a folder of this machine: one of its processes copies, the others wait for it.
 
-    CloudError also where the folder has a file of an earlier copy that the URL has not any more.
+    CloudError also where the folder has a file of an earlier copy that is no longer at the URL.
     """
     folder = _cache("data", url)
     report = copy_once_per_node(url, folder)
@@ -46,74 +48,72 @@ def data_folder(url) -> Path:
     here = {Path(top, name) for top, _, names in os.walk(folder) for name in names if not name.startswith(".")}
     here = {path.relative_to(folder).as_posix() for path in here}
     if len(here) != report.copied + report.skipped and (gone := here - {item.name for item in copying.ls(url)}):
-        raise CloudError(f"{folder}: has {min(gone)}, which {url} has not any more: remove the folder")
+        raise CloudError(f"{folder}: has {min(gone)}, which is no longer at {url}: remove the folder")
     return folder
 
 
 @contextmanager
-def run_folder(url, fetches: bool, sends: bool):
+def run_folder(url, downloads: bool, uploads: bool):
     """A folder of this machine for the Run at a URL, with the unfinished one that is there already, if there is one.
 
-    fetches: in one process of each machine. sends: in one process of all. It takes the Run back to the URL in the end,
-    whether the training ended, failed or was interrupted, and after each checkpoint meanwhile, in case it is killed.
+    downloads: in one process of each machine. uploads: in one process of all. It copies the Run to the URL in the end,
+    whether the training ended, failed or was interrupted, and after each checkpoint meanwhile.
     """
     folder = _cache("runs", url)
-    if fetches:
+    if downloads:
         _set_aside(folder, url)
         if copying.exists(below(url, "recipe.yaml")):
             report = copying.copy(url, folder)
             print(f"Run: {url}, {report.copied} files, copied to {folder}", flush=True)
-    if not sends:
+    if not uploads:
         yield folder
         return
-    if fetches and runs.Run(folder).complete:  # such a Run is never changed, so nothing is to go back
+    if downloads and runs.Run(folder).complete:  # such a Run is never changed, so nothing is to be copied back
         try:
             yield folder
         finally:
             shutil.rmtree(folder)
         return
-    ended = threading.Event()
-    saver = threading.Thread(target=_save_meanwhile, args=(folder, url, ended), daemon=True)
+    ended, failed = threading.Event(), True
+    saver = threading.Thread(target=_upload_meanwhile, args=(folder, url, ended), daemon=True)
     saver.start()
     try:
         yield folder
-    except BaseException:
+        failed = False
+    finally:
         ended.set()
         saver.join()
         try:
-            _send(folder, url)
-        except (CloudError, OSError) as error:  # the first error is the one to raise
-            print(f"Error: {error}", file=sys.stderr, flush=True)
-        raise
-    ended.set()
-    saver.join()
-    _send(folder, url)
+            _upload(folder, url)
+        except (CloudError, OSError) as error:
+            if not failed:
+                raise
+            print(f"Error: {error}", file=sys.stderr, flush=True)  # the training's own error is the one to raise
 
 
 def _cache(kind, url):
     """A folder for what is copied, the same in all processes of this machine; nobody else's."""
-    base = FAST_DISK if os.access(FAST_DISK, os.W_OK) else Path(tempfile.gettempdir())
-    top = base / f"labkit-{environment.user_id()}"
-    top.mkdir(mode=0o700, exist_ok=True)
-    if top.stat().st_uid != environment.user_id() or top.is_symlink():
-        raise CloudError(f"{top}: belongs to another user")
+    top = own_folder(FAST_DISK if os.access(FAST_DISK, os.W_OK) else tempfile.gettempdir())
     return top / kind / short(str(url).rstrip("/"))
 
 
 def _set_aside(folder, url):
-    """Make room for what is at the URL; what a killed start left here is kept: it may be more than is there."""
+    """Make room for what is at the URL; what a killed start left here stays: it may be more than is there."""
     if folder.exists():
-        refusal = CloudError(f"{url}: another training on this machine writes this Run")
-        with locked(folder, refusal):
-            kept = runs.free_path(folder.parent, f"{folder.name}-before")
-            folder.rename(kept)
-        print(f"Run: what an earlier start left in {folder} is kept as {kept}", flush=True)
+        with locked(folder, _another_training(url)):
+            aside = runs.free_path(folder.parent, f"{folder.name}-before")
+            folder.rename(aside)
+        print(f"Run: what an earlier start left in {folder} is now {aside}", flush=True)
+
+
+def _another_training(url):
+    return CloudError(f"{url}: another training on this machine writes this Run")
 
 
 def copy_runs(folder, url, summary=True, parts=PARTS) -> None:
-    """Copy Runs so that what is at the URL can be gone on with, wherever this is cut off.
+    """Copy Runs so that what is at the URL can be resumed, wherever this is cut off.
 
-    The history goes before the checkpoint that counts on it, and summary.json, by which a Run is complete, last.
+    The history is copied before the checkpoint that counts on it, and summary.json, by which a Run is complete, last.
     parts: patterns of files that stay here.
     """
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
@@ -124,8 +124,8 @@ def copy_runs(folder, url, summary=True, parts=PARTS) -> None:
 
 
 @contextmanager
-def kept(what, folder):
-    """Where something goes wrong, it is said that what was to be copied stays in a folder."""
+def stays_on_failure(what, folder):
+    """Where copying fails, the error says that what was to be copied stays in a folder."""
     try:
         yield
     except CloudError as error:
@@ -136,30 +136,30 @@ def kept(what, folder):
         raise
 
 
-def _send(folder, url):
+def _upload(folder, url):
     """Copy the Run to its URL and remove it here; where that fails, it stays, and the error says where.
 
-    CloudError where another process trains it: it began after this one had looked, and sends the Run itself.
+    CloudError where another process trains it: it began after this one had looked, and uploads the Run itself.
     """
     if not (folder / "recipe.yaml").exists():
         return  # the training failed before it made one
-    with locked(folder, CloudError(f"{url}: another training on this machine writes this Run")):
-        with kept("the Run", folder):
+    with locked(folder, _another_training(url)):
+        with stays_on_failure("the Run", folder):
             copy_runs(folder, url)
         print(f"Run: copied to {url}", flush=True)
         shutil.rmtree(folder)
 
 
-def _save_meanwhile(folder, url, ended):
-    checkpoint, saved = runs.Run(folder).checkpoint, None
+def _upload_meanwhile(folder, url, ended):
+    checkpoint, uploaded = runs.Run(folder).checkpoint, None
     while not ended.wait(PERIOD):
         found = checkpoint.stat().st_mtime_ns if checkpoint.exists() else None
-        if found == saved:
+        if found == uploaded:
             continue
         try:
             with _snapshot(folder) as whole:
                 copy_runs(whole, url, summary=False)
-            saved = found
+            uploaded = found
         except (CloudError, OSError) as error:  # the next time, or in the end
             print(f"Run: not copied to {url} yet: {error}", file=sys.stderr, flush=True)
 

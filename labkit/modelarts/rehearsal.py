@@ -1,7 +1,7 @@
 """Rehearsal: a job on this machine under ModelArts' contract (API v2), with a folder or an object server as OBS.
 
-Code and inputs come from the bucket into fresh folders. The start file gets --NAME=FOLDER for inputs and outputs, and
-the job's environment. Its outputs and its log go back to the bucket, however it ends.
+Code and inputs are copied from the bucket into fresh folders. The start file gets --NAME=FOLDER for inputs and outputs,
+and the job's environment. Its outputs and its log are copied to the bucket, however it ends.
 """
 
 import codecs
@@ -17,7 +17,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from labkit.modelarts.job_io import copy_runs, kept
+from labkit.modelarts.job_io import copy_runs, stays_on_failure
 from labkit.modelarts.submission import Submission
 from labkit.obs import copying
 from labkit.system import interrupts
@@ -27,11 +27,11 @@ FOREIGN = ("RANK_", "MS_", "VC_", "MA_", "OMPI_", "LABKIT_LAUNCH", "DEVICE_ID", 
 TIME_TO_SAVE = 60.0  # seconds between "stop" and the end of an interrupted job
 
 
-def rehearse(submission: Submission, cards: int = 1, tell=None) -> int:
+def rehearse(submission: Submission, cards: int = 1, printed=None) -> int:
     """Run a job whose code and data are in the bucket; returns the start file's exit status, negative for a signal.
 
     cards: of the machine, as a custom image sees it: one start file starts a process for each. A preset image, which
-    starts one for each itself, and v1, with URLs, are not rehearsed. tell: called with each piece of its output.
+    starts one for each itself, and v1, with URLs, are not rehearsed. printed: called with each piece of its output.
     Ctrl-C stops it as ModelArts does, with SIGTERM, and its outputs are copied all the same. Raises CloudError.
     """
     spec = submission.spec
@@ -53,14 +53,15 @@ def rehearse(submission: Submission, cards: int = 1, tell=None) -> int:
             arguments.append(f"--{name}={folder}")
         arguments += [f"--{name}={value}" for name, value in spec.parameters.items()]
         command = [sys.executable, str(code / spec.boot_file), *arguments]
-        return _run(command, environment(spec, code.parent, log, cards), top, log / f"{spec.name}-worker-0.log", tell)
+        log_file = log / f"{spec.name}-worker-0.log"
+        return _run(command, environment(spec, code.parent, log, cards), top, log_file, printed)
     finally:
-        _bring_back(submission, results, top)
+        _upload(submission, results, top)
 
 
-def _bring_back(submission, results, top):
-    """Copy what the job wrote to the bucket; only then its folders go."""
-    with kept("what the job wrote", top):
+def _upload(submission, results, top):
+    """Copy what the job wrote to the bucket; only then its folders are removed."""
+    with stays_on_failure("what the job wrote", top):
         for place, folder in results.items():
             if any(path.is_file() for path in folder.rglob("*")):
                 copy_runs(folder, submission.place(place), parts=())
@@ -77,7 +78,7 @@ def environment(spec, job_dir, log, cards) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _run(command, environment, folder, log, tell):
+def _run(command, environment, folder, log, printed):
     with open(log, "wb", buffering=0) as file:
         process = subprocess.Popen(
             command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -87,8 +88,8 @@ def _run(command, environment, folder, log, tell):
         try:
             for piece in _pieces(process):
                 file.write(piece)
-                if tell:
-                    tell(decoder.decode(piece))
+                if printed:
+                    printed(decoder.decode(piece))
             return process.wait()
         except BaseException:
             process.send_signal(signal.SIGTERM)

@@ -109,11 +109,9 @@ def settings(arguments) -> tuple[str, ...]:
 
 
 def train(recipe_file, description) -> None:
-    """Train a lab's recipe into the Run at --train_url; an unfinished Run there is gone on with. Raises LabkitError."""
+    """Train a lab's recipe into the Run at --train_url; resumes an unfinished Run found there. Raises LabkitError."""
     options = parser(description)
-    options.add_argument(
-        "--train_url", required=True, help="folder or URL for the Run; an unfinished one is gone on with"
-    )
+    options.add_argument("--train_url", required=True, help="folder or URL for the Run; an unfinished one is resumed")
     options.add_argument("--num_epochs", type=int, help="epochs to train; default: the recipe's")
     options.add_argument("--run_distribute", choices=["True", "False"], help="True: this is one of several processes")
     arguments, _ = options.parse_known_args()
@@ -122,16 +120,16 @@ def train(recipe_file, description) -> None:
         _train(recipe_file, arguments, here)
         return
     recipes.load(recipe_file, arguments.profile, settings(arguments))  # its errors come before anything is copied
-    with interrupts.stopped_once(), ExitStack() as carried:  # SIGTERM is what a job is stopped with
+    with interrupts.stopped_once(), ExitStack() as copies:  # SIGTERM is what a job is stopped with
         if is_url(arguments.train_url):
             folder = run_folder(arguments.train_url, here.leads_host, here.leads)
-            arguments.train_url = carried.enter_context(folder)
+            arguments.train_url = copies.enter_context(folder)
         if is_url(arguments.data_url):
             arguments.data_url = data_folder(arguments.data_url)
         run = runs.Run(Path(arguments.train_url))
         moved = here.job != "local" and here.leads_host and (run.path / "recipe.yaml").exists()
         if moved and not (run.complete and here.job == "v2"):  # which ModelArts would copy back
-            # another machine, where the same data lies elsewhere
+            # another machine, where the same data is in another folder
             runs.relocate(run, str(Path(arguments.data_url).resolve()))
         if here.start == "image":
             _start_others(arguments, here)
@@ -169,7 +167,7 @@ def checkpoint(path, recipe_file, arguments) -> tuple[recipes.Recipe, Path]:
     """
     for place in filter(None, (path, arguments.data_url)):
         if is_url(place):
-            raise LabkitError(f"{place}: a URL, which is not read here: copy it first, by `labkit obs cp`")
+            raise LabkitError(f"{place}: a URL, which is not read here; copy it first with `labkit obs cp`")
     path = Path(path)
     in_run = path.parent.name == "checkpoints" and (path.parent.parent / "recipe.yaml").is_file()
     if not path.is_dir() and not in_run:

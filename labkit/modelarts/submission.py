@@ -1,4 +1,4 @@
-"""Submission: a lab as a training job. It is packed, copied with its data, started and followed; its Run is fetched.
+"""Submission: a lab as a training job. It is copied with its data, started and followed; its Run is fetched.
 
 In the bucket:  jobs/NAME/code, jobs/NAME/run, jobs/NAME/log: of one job
                 data/FOLDER: of all
@@ -6,8 +6,6 @@ In the bucket:  jobs/NAME/code, jobs/NAME/run, jobs/NAME/log: of one job
 
 import datetime
 import re
-import shutil
-import subprocess
 import tempfile
 import time
 from contextlib import nullcontext
@@ -17,19 +15,15 @@ from pathlib import Path
 from labkit.modelarts.client import Client, Job
 from labkit.modelarts.job import JobSpec, read_job
 from labkit.modelarts.job_io import below
+from labkit.modelarts.packing import BOOT_FILE
 from labkit.obs import copying
 from labkit.obs.place import CloudError, Local, parse
-from labkit.system import environment
 from labkit.training import provenance, recipes, runs
 
 REHEARSAL = "obs://rehearsal..here"  # stands for a folder of this machine; no bucket's name has two dots in a row
-BOOT_FILE = "train.py"
 POLL = 10.0  # seconds between two looks at a job
-KNOWN = 400  # characters of a log by which its shown part is found again
-PERSISTENT = 3600.0  # seconds without an answer until a job is no longer followed: it goes on all the same
-# What a start file imports beside MindSpore and what that brings; ModelArts installs them before it starts the code.
-NEEDS = ("pydantic", "PyYAML", "psutil", "tqdm", "click", "filelock", "esdk-obs-python")
-NEEDS_FILE = "pip-requirements.txt"
+KNOWN = 400  # characters of a log by which the part already shown is found again
+PERSISTENT = 3600.0  # seconds without an answer until a job is no longer followed: it runs all the same
 
 
 @dataclass(frozen=True)
@@ -61,7 +55,7 @@ class Submission:
 
     @property
     def data(self) -> str:
-        """Where the data lies in the bucket."""
+        """Where the data is in the bucket."""
         return self.place(self.spec.inputs["data_url"])
 
     @property
@@ -87,7 +81,7 @@ def prepare(lab, profile, bucket=None, data=None, settings=(), name=None, make_s
     name = name or f"{recipe.lab}-{recipe.profile}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
     given |= {"name": name, "boot_file": BOOT_FILE, "code": f"jobs/{name}/code", "log": f"jobs/{name}/log"}
     given |= {} if bucket is None else {"bucket": REHEARSAL if local else str(bucket)}
-    own = read_job(folder / "job.yaml", **given)  # what it says beside that is kept
+    own = read_job(folder / "job.yaml", **given)
     here, home = None, recipe.data.folder
     if data and "://" in str(data):
         if not str(data).startswith("obs://"):
@@ -101,7 +95,7 @@ def prepare(lab, profile, bucket=None, data=None, settings=(), name=None, make_s
         here, place = recipe.data_folder(), f"data/{_name(Path(home))}"
     if here:
         check_data(recipe, here, make_sample)
-        copying.ls(here)  # links that are not followed are told now, and not when all else has been copied
+        copying.ls(here)  # links that are not followed are reported now, and not when all else has been copied
     commit, changed = provenance.commit()  # a job has no git
     known = {provenance.COMMIT: commit + ("+" if changed else "")} if commit else {}
     spec = read_job(
@@ -119,7 +113,7 @@ def _name(folder):
 
 
 def check_data(recipe, folder, make_sample=False) -> None:
-    """What would stop the training is told before anything is copied or paid for. Raises LabkitError."""
+    """LabkitError for what would stop the training, before anything is copied or paid for."""
     from labkit.data.formats import format_of
 
     own = folder == recipe.data_folder() and recipe.data.folder.startswith("sample/")
@@ -128,70 +122,16 @@ def check_data(recipe, folder, make_sample=False) -> None:
         raise CloudError(f"network.num_classes: {recipe.network.num_classes}, but {folder} has {len(info.classes)}")
 
 
-# -- Packing ---------------------------------------------------------------------------------------
-
-
-def pack(submission: Submission, folder: Path) -> list[str]:
-    """Write the job's code into an empty folder; returns the names of its files.
-
-    What git tracks of the lab and of labkit, side by side, so that a start file finds labkit without being told. The
-    recipe is the one that was asked for, with its settings, and names the data as it is called here: the job is given
-    another folder, and a Run that is fetched is to name this one. Recorded Runs are no code and stay here.
-    """
-    package = environment.REPO / "labkit"
-    wanted = {f"labkit/{name}": package / name for name in _tracked(package)}
-    wanted |= {name: submission.lab / name for name in _tracked(submission.lab) if not name.startswith("runs/")}
-    if BOOT_FILE not in wanted:
-        file = submission.lab / BOOT_FILE
-        raise CloudError(f"{file}: git does not track it; a job gets what git tracks: `git add` it")
-    for name, source in wanted.items():
-        target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)  # of a link, the file that it leads to
-    tree = submission.recipe.model_dump(exclude={"lab", "profile"})
-    tree["data"]["folder"] = submission.data_at_home
-    recipe = {"lab": submission.recipe.lab, "profiles": {submission.recipe.profile: tree}}
-    (folder / "recipe.yaml").write_text(recipes.yaml.safe_dump(recipe, sort_keys=False), encoding="utf-8")
-    (folder / NEEDS_FILE).write_text("".join(f"{line}\n" for line in needs()), encoding="utf-8")
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-
-
-def needs() -> list[str]:
-    """What a job installs, in the versions of the project's requirements.txt where that is here."""
-    file = environment.REPO / "requirements.txt"
-    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
-    pinned = {line.partition("==")[0].strip(): line.strip() for line in lines if "==" in line}
-    return [pinned.get(name, name) for name in NEEDS]
-
-
-def _tracked(folder):
-    """Names of the files below a folder that git tracks and that are there; CloudError where git does not know it."""
-    command = ["git", "-C", str(folder), "ls-files", "-z"]
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=60)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CloudError(f"{folder}: git is needed to tell what belongs to the code ({error})") from None
-    names = [name for name in done.stdout.decode().split("\0") if name and (folder / name).is_file()]
-    if done.returncode:
-        top = environment.REPO if folder.is_relative_to(environment.REPO) else folder
-        raise CloudError(f"{top}: no checkout of git; a job gets what git tracks: `git init`, then `git add .` there")
-    if not names:
-        raise CloudError(f"{folder}: git tracks nothing there; a job gets what git tracks: `git add` it")
-    return names
-
-
 # -- Copying and starting -----------------------------------------------------------------------------
 
 
 def require_new(submission: Submission, code: Path, store=None) -> None:
     """CloudError where a job of this name has begun, or the bucket has other code or data under the same name.
 
-    What an interrupted submission has copied is no obstacle: the next one goes on.
+    What an interrupted submission has copied is no obstacle: the next one resumes it.
     """
     name, folder = submission.spec.name, submission.place(submission.spec.code)
-    if copying.exists(submission.run, store=store) or copying.exists(
-        submission.place(submission.spec.log), store=store
-    ):
+    if any(copying.exists(place, store=store) for place in (submission.run, submission.place(submission.spec.log))):
         raise CloudError(f"{name}: the bucket has files of a job of this name; choose another --name")
     if others := _names(folder, store) - _names(code):
         raise CloudError(f"{folder}: has {min(others)}, which is not in the code; choose another --name")
@@ -220,7 +160,7 @@ def upload(submission: Submission, code: Path, watched=lambda *part: nullcontext
 
 
 def copies(submission: Submission, code: Path) -> list[tuple[str, Path, str]]:
-    """What is copied, from where, to where: data that lies in a folder here, which may take long, then the code."""
+    """What is copied, from where, to where: data in a folder here, which may take long, then the code."""
     data = [("data", submission.data_here, submission.data)] if submission.data_here else []
     return [*data, ("code", code, submission.place(submission.spec.code))]
 
@@ -231,19 +171,18 @@ def require_offered(spec: JobSpec, client: Client) -> None:
     if spec.flavor not in flavors:
         raise CloudError(f"flavor: {spec.flavor}: not offered here; there are {', '.join(sorted(flavors)) or 'none'}")
     engines = [(engine["engine_name"], engine["engine_version"]) for engine in client.engines()]
-    if (spec.engine.name, spec.engine.version) not in engines:
+    wanted = (spec.engine.name, spec.engine.version)
+    if wanted not in engines:
         same = sorted(version for name, version in engines if name == spec.engine.name)
         offered = same or sorted({name for name, _ in engines})
-        raise CloudError(
-            f"engine: {spec.engine.name}, {spec.engine.version}: not offered here; there are {', '.join(offered)}"
-        )
+        raise CloudError(f"engine: {', '.join(wanted)}: not offered here; there are {', '.join(offered)}")
 
 
 # -- Following and fetching -----------------------------------------------------------------------------
 
 
-def follow(client: Client, job: str, tell, task="worker-0", poll=None) -> Job:
-    """Wait until a job has ended; tell: called with each new phase (a Job) and each new piece of its log (a text)."""
+def follow(client: Client, job: str, on_phase, on_log, task="worker-0") -> Job:
+    """Wait until a job has ended. on_phase is called with the Job in each new phase, on_log with each new text."""
     phase, shown, answered, silent = None, "", time.monotonic(), False
     while True:
         try:
@@ -252,24 +191,24 @@ def follow(client: Client, job: str, tell, task="worker-0", poll=None) -> Job:
             refused = error.status is not None and error.status < 500 and error.status not in (408, 429)
             if refused or time.monotonic() - answered > PERSISTENT:
                 raise
-            time.sleep(POLL if poll is None else poll)
+            time.sleep(POLL)
             continue
         if found.phase != phase and not found.ended:
-            tell(found)
+            on_phase(found)
         phase = found.phase
         try:
             log = client.log(job, task) if phase not in ("Creating", "Pending") else ""
-        except CloudError as error:  # not there yet, or not any more: the job goes on all the same
+        except CloudError as error:  # not there yet, or no longer: the job runs all the same
             if not silent:
                 client.notice(f"no log: {error}")
             log, silent = "", True
         if added := _added(shown, log):
-            tell(added)
+            on_log(added)
         shown = log or shown
-        if found.ended:  # told behind the last of its log
-            tell(found)
+        if found.ended:  # after the last of its log
+            on_phase(found)
             return found
-        time.sleep(POLL if poll is None else poll)
+        time.sleep(POLL)
 
 
 def _added(shown, log):
@@ -285,7 +224,7 @@ def fetch(bucket: str, name: str, out: Path, progress=None, store=None) -> runs.
     """Copy the Run of the job `name` to a folder of this machine, where it names the data as it was submitted.
 
     None where the job left no Run. Raises LabkitError, also for a Run that cannot be read. An interrupted fetch leaves
-    a hidden folder beside `out`, from which the next one goes on.
+    a hidden folder beside `out`, which the next one resumes.
     """
     runs.require_free(out)
     job = below(bucket, f"jobs/{name}")

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import click
 
-from labkit.modelarts.jobs_commands import fetch_run, require_room, require_writable, tell
-from labkit.obs.commands import bar, connected
+from labkit.modelarts.jobs_commands import fetch_run, follow_job, require_room, require_writable
+from labkit.obs import access
+from labkit.obs.console import DRY_RUN, bar, connected, warn
 from labkit.system import environment, interrupts
 from labkit.system.errors import LabkitError
 
 LOCAL_BUCKET = "file://runs/bucket"  # of rehearsals, where none is named
 
 
-@click.command()
+@click.command(epilog=access.HELP)
 @click.argument("lab")
 @click.option("--profile", help="Profile of the lab's recipe. Default: full; with --target local, sample.")
 @click.option("--bucket", metavar="URL", help="obs://BUCKET[/FOLDER]; with --target local also file://DIR, a "
@@ -35,16 +36,13 @@ LOCAL_BUCKET = "file://runs/bucket"  # of rehearsals, where none is named
               "image, one start file starts a process for each. Default: 1.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for the Run that is fetched. Default: runs/NAME.")
 @click.option("--wait", is_flag=True, help="Follow the job and its log to the end and fetch its Run.")
-@click.option("--dry-run", is_flag=True, help="Print the job as JSON, say what would be copied, and do nothing.")
+@DRY_RUN
 def submit(lab, profile, bucket, data, settings, flavor, engine, nodes, name, target, cards, out, wait, dry_run):
     """Train LAB as a job: copy its data and code to a bucket, start the job there, bring its Run back.
 
     What git tracks below the lab and labkit is copied, as it is now. A rehearsal with a folder as bucket needs no
-    account. The bucket's server is OBS_ENDPOINT; ModelArts is that of its region, or of MODELARTS_REGION or
-    MODELARTS_ENDPOINT; the project is MODELARTS_PROJECT_ID. The account's keys are OBS_ACCESS_KEY_ID and
-    OBS_SECRET_ACCESS_KEY, with OBS_SECURITY_TOKEN if there is one, or HUAWEICLOUD_SDK_AK and HUAWEICLOUD_SDK_SK, or in
-    ~/.huaweicloud/credentials. Ctrl-C while waiting does not stop a job of ModelArts, which costs money until it ends:
-    `labkit jobs stop ID` does.
+    account. With --dry-run, the job is printed as JSON. Ctrl-C while waiting does not stop a job of ModelArts, which
+    costs money until it ends: `labkit jobs stop ID` does.
 
     \b
     Example:  labkit submit cifar10 --target local
@@ -52,7 +50,7 @@ def submit(lab, profile, bucket, data, settings, flavor, engine, nodes, name, ta
               labkit submit cifar10 --bucket obs://my-bucket/course \\
                   --data obs://my-bucket/cifar-10-batches-bin --wait
     """
-    from labkit.modelarts import submission as submissions
+    from labkit.modelarts import packing, submission
     from labkit.obs.place import parse
 
     local = target == "local"
@@ -62,28 +60,29 @@ def submit(lab, profile, bucket, data, settings, flavor, engine, nodes, name, ta
     given = {"flavor": flavor, "engine": _engine(engine), "nodes": nodes}
     given = {key: value for key, value in given.items() if value is not None}
     profile, bucket = profile or ("sample" if local else "full"), bucket or (LOCAL_BUCKET if local else None)
-    asked = submissions.prepare(lab, profile, bucket, data, settings, name, not dry_run, **given)
+    asked = submission.prepare(lab, profile, bucket, data, settings, name, not dry_run, **given)
     if asked.recipe.baseline:
-        only = f"the baseline is not trained; that takes a job of its own: --profile {asked.recipe.baseline}"
-        click.echo(only, err=True)
+        warn(f"the baseline is not trained; that takes a job of its own: --profile {asked.recipe.baseline}")
     out = out or Path("runs") / asked.spec.name
     if not dry_run:
         require_room(out, "another --name, or --out")
     with tempfile.TemporaryDirectory(prefix="labkit-code-") as folder:
-        submissions.pack(asked, Path(folder))
+        code = Path(folder)
+        packing.pack(asked, code)
         if dry_run:
-            _tell_plan(asked, Path(folder), submissions)
+            _print_plan(asked, submission.copies(asked, code))
             return
-        client = None if local else _client(asked, submissions)
+        client = None if local else _client(asked)
         store = connected(asked.bucket)
         if asked.local:
             require_writable(parse(asked.bucket).path, f"--bucket {asked.bucket}")
-        submissions.require_new(asked, Path(folder), store)
-        _upload(asked, Path(folder), store, submissions)
-    if local:
-        _rehearse(asked, cards or 1, out)
-    else:
-        _start(client, asked, out, wait, submissions)
+        submission.require_new(asked, code, store)
+        with _on_ctrl_c("the job was not started, and what is there is not copied again"):
+            submission.upload(asked, code, _watched, store)
+    fetching = _fetching(asked, out)
+    status = _rehearse(asked, cards or 1, fetching) if local else _start(client, asked, fetching, wait)
+    if local or wait:
+        sys.exit(_fetch(asked, out, fetching, status))
 
 
 def _require_sense(local, bucket, modelarts_only, local_only):
@@ -104,25 +103,20 @@ def _engine(text):
     return {"name": name, "version": version}
 
 
-def _client(asked, submissions):
+def _client(asked):
     """ModelArts, if it knows us and offers what the job needs: asked before anything is copied."""
     from labkit.modelarts.client import Client
+    from labkit.modelarts.submission import require_offered
 
-    client = Client.connect(notice=lambda line: click.echo(line, err=True))
-    submissions.require_offered(asked.spec, client)
+    client = Client.connect(notice=warn)
+    require_offered(asked.spec, client)
     if taken := client.find(asked.spec.name):
         raise LabkitError(f"{asked.spec.name}: there is a job of this name already ({taken[0].id})")
     return client
 
 
-def _told(what, source, target):
-    """A line about what is copied."""
-    sizes = [file.stat().st_size for file in source.rglob("*") if file.is_file()]
-    place = "" if what == "code" else f" of {source}"
-    return f"{what}: {len(sizes)} files{place}, {sum(sizes):,} bytes, to {target}"
-
-
-def _tell_plan(asked, code, submissions):
+def _print_plan(asked, copies):
+    from labkit.modelarts.submission import REHEARSAL
     from labkit.training.provenance import COMMIT
 
     body = asked.spec.body()
@@ -132,69 +126,70 @@ def _tell_plan(asked, code, submissions):
         one["value"] = one["value"] if one["name"] == "profile" else "***"
     text = json.dumps(body, indent=2)
     if asked.local:  # a request names places as /BUCKET/KEY
-        text = text.replace(f"/{submissions.REHEARSAL.removeprefix('obs://')}/", f"{asked.bucket.rstrip('/')}/")
+        text = text.replace(f"/{REHEARSAL.removeprefix('obs://')}/", f"{asked.bucket.rstrip('/')}/")
     click.echo(text)
-    for copy in submissions.copies(asked, code):
-        click.echo(f"would copy {_told(*copy)}", err=True)
-    click.echo(f"would fetch the Run from {asked.run}", err=True)
+    for copy in copies:
+        warn(f"would copy {_described(*copy)}")
+    warn(f"would fetch the Run from {asked.run}")
+
+
+def _described(what, source, target):
+    """What is copied, how much of it, and where to."""
+    sizes = [file.stat().st_size for file in source.rglob("*") if file.is_file()]
+    place = "" if what == "code" else f" of {source}"
+    return f"{what}: {len(sizes)} files{place}, {sum(sizes):,} bytes, to {target}"
 
 
 @contextmanager
 def _watched(*part):
-    click.echo(f"copying {_told(*part)}", err=True)
+    warn(f"copying {_described(*part)}")
     with bar() as progress:
         yield progress
 
 
-def _upload(asked, code, store, submissions):
+@contextmanager
+def _on_ctrl_c(hint):
+    """Within, Ctrl-C ends the command with a line that says how things stand."""
     try:
-        submissions.upload(asked, code, _watched, store)
+        yield
     except KeyboardInterrupt:
-        click.echo("\nstopped; the job was not started, and what is there is not copied again", err=True)
+        warn(f"\nstopped; {hint}")
         sys.exit(130)
 
 
-def _rehearse(asked, cards, out):
+def _rehearse(asked, cards, fetching):
+    """Rehearse the job; its exit status."""
     from labkit.modelarts.rehearsal import rehearse
 
     name = asked.spec.name
-    click.echo(f"job {name}: Running, on this machine, cards: {cards}", err=True)
-    try:
-        with interrupts.stopped_once():
-            status = rehearse(asked, cards, lambda text: click.echo(text, nl=False))
-    except KeyboardInterrupt:
-        click.echo(f"\nstopped; what it wrote is in {asked.run}\nfetch it with: {_fetching(asked, out)}", err=True)
-        sys.exit(130)
-    status = interrupts.shell_status(status)
-    click.echo(f"job {name}: {'Failed' if status else 'Completed'}, exit status {status}", err=True)
-    sys.exit(_fetch(asked, out, status))
+    warn(f"job {name}: Running, on this machine, cards: {cards}")
+    with _on_ctrl_c(f"what it wrote is in {asked.run}\nfetch it with: {fetching}"), interrupts.stopped_once():
+        status = interrupts.shell_status(rehearse(asked, cards, lambda text: click.echo(text, nl=False)))
+    warn(f"job {name}: {'Failed' if status else 'Completed'}, exit status {status}")
+    return status
 
 
-def _start(client, asked, out, wait, submissions):
-    try:
+def _start(client, asked, fetching, wait):
+    """Create the job; where it is waited for, its exit status."""
+    with _on_ctrl_c(f"perhaps the job was created; look with: labkit jobs list --name {asked.spec.name}"):
         job = client.create(asked.spec)
-    except KeyboardInterrupt:
-        name = asked.spec.name
-        click.echo(f"\nstopped while the job was created; see if it was: labkit jobs list --name {name}", err=True)
-        sys.exit(130)
-    click.echo(f"job {job.name}: {job.id}", err=True)
+    warn(f"job {job.name}: {job.id}")
     click.echo(job.id)
-    go_on = (
-        f"the job goes on; look at it with: labkit jobs show {job.id}\n"
+    hint = (
+        f"the job keeps running; look at it with: labkit jobs show {job.id}\n"
         f"its log: labkit jobs logs {job.id} --follow; stop it: labkit jobs stop {job.id}\n"
-        f"its Run, when it has ended: {_fetching(asked, out)}"
+        f"its Run, when it has ended: {fetching}"
     )
     if not wait:
-        click.echo(go_on, err=True)
-        return
+        warn(hint)
+        return 0
     try:
-        ended = submissions.follow(client, job.id, tell)
+        return follow_job(client, job.id)
     except KeyboardInterrupt:
-        click.echo(f"\n{go_on}", err=True)
+        warn(f"\n{hint}")
         sys.exit(130)
     except LabkitError as error:
-        raise LabkitError(f"{error}\n{go_on}") from None
-    sys.exit(_fetch(asked, out, 0 if ended.phase == "Completed" else 1))
+        raise LabkitError(f"{error}\n{hint}") from None
 
 
 def _fetching(asked, out):
@@ -203,13 +198,13 @@ def _fetching(asked, out):
     return shlex.join(["labkit", "jobs", "fetch", asked.spec.name, "--bucket", asked.bucket, *to])
 
 
-def _fetch(asked, out, status):
+def _fetch(asked, out, fetching, status):
     """Fetch the Run; the exit status: the job's, or 1 where it ended well and left no Run, or a damaged one."""
     try:
         found = fetch_run(asked.bucket, asked.spec.name, out)
     except LabkitError as error:
-        click.echo(f"Error: {error}", err=True)
+        warn(f"Error: {error}")
         if not out.exists():
-            click.echo(f"fetch the Run with: {_fetching(asked, out)}", err=True)
+            warn(f"fetch the Run with: {fetching}")
         found = False
     return status or (0 if found else 1)

@@ -12,6 +12,20 @@ KEYS = (("OBS_ACCESS_KEY_ID", "OBS_SECRET_ACCESS_KEY", "OBS_SECURITY_TOKEN"),
         ("HUAWEICLOUD_SDK_AK", "HUAWEICLOUD_SDK_SK", "HUAWEICLOUD_SDK_SECURITY_TOKEN"),
         ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SECURITY_TOKEN"))  # in this order; the last are a job's  # fmt: skip
 FILE = "~/.huaweicloud/credentials"
+HELP = """\b
+Which servers and whose account: from the environment.
+OBS server    OBS_ENDPOINT; in a job S3_ENDPOINT and S3_USE_HTTPS (0 or 1)
+account       OBS_ACCESS_KEY_ID, OBS_SECRET_ACCESS_KEY, OBS_SECURITY_TOKEN
+              or HUAWEICLOUD_SDK_AK, HUAWEICLOUD_SDK_SK and
+                 HUAWEICLOUD_SDK_SECURITY_TOKEN
+              or ACCESS_KEY_ID, SECRET_ACCESS_KEY, SECURITY_TOKEN (in a job)
+              or ak, sk, security_token in ~/.huaweicloud/credentials
+ModelArts     MODELARTS_PROJECT_ID, HUAWEICLOUD_SDK_PROJECT_ID, or project_id
+              in that file; the region of OBS_ENDPOINT, or MODELARTS_REGION
+rarely        OBS_SIGNATURE (obs, v2 or v4), OBS_REGION (for v4),
+              MODELARTS_ENDPOINT (another server), and files of certificates
+              to trust, OBS_CA_FILE and MODELARTS_CA_FILE
+"""  # of every command that asks them: its epilog
 
 
 def credentials(environment) -> tuple[str, str, str | None]:
@@ -25,8 +39,7 @@ def credentials(environment) -> tuple[str, str, str | None]:
             raise CloudError(f"{missing} is not set, but {there} is")
     found = _file()
     if found.get("ak") and found.get("sk"):
-        names = ("ak", "sk", "security_token")
-        return _fit_for_headers((f"{FILE}: {name}", found.get(name) or None) for name in names)
+        return _fit_for_headers((f"{FILE}: {name}", found.get(name) or None) for name in ("ak", "sk", "security_token"))
     raise CloudError(f"no credentials: set {KEYS[0][0]} and {KEYS[0][1]}, or write ak and sk below [basic] in {FILE}")
 
 

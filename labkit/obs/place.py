@@ -1,6 +1,7 @@
-"""Places that are copied between, and the names that may travel: folders of this machine and objects of a bucket."""
+"""Places that are copied between: files and folders of this machine, objects and prefixes of a bucket."""
 
 import re
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,17 +9,25 @@ from pathlib import Path
 from labkit.system.errors import LabkitError
 
 BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")  # OBS and S3 alike
-RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?|.*[. ]")  # names that Windows cannot hold
+RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?|.*[. ]")  # no file of Windows is called so
 
 
 class CloudError(LabkitError):
-    """What went wrong in the cloud, or on the way: the place, and the server's status, code and request id."""
+    """What went wrong in the cloud, or on the way: the place, and the server's status, code and request id.
+
+    A name in the message may have any character; those that cannot be printed are escaped.
+    """
 
     def __init__(self, message, status=None, code=None, request_id=None):
-        told = [f"status {status}" if status else "", code or "", f"request {request_id}" if request_id else ""]
-        told = ", ".join(word for word in told if word)
-        super().__init__(f"{message} ({told})" if told else message)
+        details = [f"status {status}" if status else "", code or "", f"request {request_id}" if request_id else ""]
+        details = ", ".join(filter(None, details))
+        message = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in message)
+        super().__init__(f"{message} ({details})" if details else message)
         self.message, self.status, self.code, self.request_id = message, status, code, request_id
+
+    def reworded(self, message, kind=None):
+        """An error of this kind (CloudError) with another message and the same status, code and request id."""
+        return (kind or CloudError)(message, self.status, self.code, self.request_id)
 
 
 def cloud_error(error) -> CloudError:
@@ -59,6 +68,11 @@ class Remote:
     def __str__(self):
         return f"{self.scheme}://{self.bucket}/{self.key}"
 
+    @property
+    def prefix(self) -> str:
+        """What the keys of all objects below it begin with; "" for a bucket."""
+        return f"{self.key.rstrip('/')}/" if self.key.strip("/") else ""
+
     def below(self, name):
         """The object `name` in this folder."""
         return Remote(self.scheme, self.bucket, f"{self.key.rstrip('/')}/{name}" if self.key else name)
@@ -71,12 +85,10 @@ def parse(place) -> Local | Remote:
     if not colon:
         if re.match(r"(obs|s3|file):", text):
             raise CloudError(f"{text}: a URL begins with {text.partition(':')[0]}://")
-        if not text or "\0" in text:
-            raise CloudError(f"{text!r}: no path")
-        return Local(Path(text))
+        scheme, rest = "file", text
     if scheme == "file":
-        if not rest:
-            raise CloudError(f"{text}: no path")
+        if not rest or "\0" in rest:
+            raise CloudError(f"{text!r}: no path")
         return Local(Path(rest))
     if scheme not in ("obs", "s3"):
         raise CloudError(f"{text}: {scheme}:// is none of obs://, s3:// and file://")
@@ -86,40 +98,25 @@ def parse(place) -> Local | Remote:
     return Remote(scheme, bucket, key)
 
 
-def require_safe(name: str) -> str:
-    """The name of an object below a prefix, if a file below a folder may have it; raises CloudError otherwise."""
+def why_outside(name: str) -> str | None:
+    """Why `name`, put below a folder, would not stay below it; None where it does."""
+    absolute, parts = name.startswith("/"), name.split("/")
+    if sys.platform == "win32":
+        absolute, parts = absolute or re.match(r"[A-Za-z]:|\\", name), re.split(r"[/\\]", name)
+    if absolute:
+        return "an absolute path"
+    return "leads out of the folder" if ".." in parts else None
+
+
+def why_no_file(name: str) -> str | None:
+    """Why no file of this machine can have the name of an object below a prefix; None where one can."""
     parts = name.split("/")
-    if any("\ud800" <= character <= "\udfff" for character in name):
-        reason = "it is not UTF-8"
-    elif name.startswith("/") or re.match(r"[A-Za-z]:", name):
-        reason = "it is absolute"
-    elif ".." in parts:
-        reason = "it leads out of the folder"
-    elif "\\" in name:
-        reason = "it has a backslash, which separates folders on some machines"
-    elif any(ord(character) < 32 or ord(character) == 127 for character in name):
-        reason = "it has a control character"
-    elif "" in parts or "." in parts:
-        reason = "a part of it is empty"
-    elif any(len(part.encode()) > 255 for part in parts):
-        reason = "a part of it is longer than 255 bytes"
-    elif any(RESERVED.fullmatch(part) for part in parts):
-        reason = "not every machine can hold it"
-    else:
-        return name
-    raise CloudError(f"{name!r}: not copied as a file: {reason}")
-
-
-def require_no_collisions(names) -> None:
-    """CloudError where two names would be one file on some machine: by case, or a file and a folder."""
-    seen, folders = {}, {}
-    for name in names:
-        folded = name.casefold()
-        if folded in seen:
-            raise CloudError(f"{seen[folded]!r} and {name!r}: one file where case does not matter")
-        seen[folded] = name
-        while "/" in folded:
-            folded = folded.rpartition("/")[0]
-            folders.setdefault(folded, name)
-    for folded in seen.keys() & folders.keys():
-        raise CloudError(f"{seen[folded]!r} and {folders[folded]!r}: a file and a folder of one name")
+    if "" in parts or "." in parts:
+        return "a part of the name is empty"
+    if "\0" in name:
+        return "the name has a NUL character"
+    if any(len(part.encode(errors="surrogatepass")) > 255 for part in parts):
+        return "a part of the name is longer than 255 bytes"
+    if sys.platform == "win32" and ("\\" in name or any(map(RESERVED.fullmatch, parts))):
+        return "Windows has no such name"
+    return None

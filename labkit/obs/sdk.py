@@ -17,7 +17,7 @@ class ErrorBody(Exception):
 
 
 def client(*arguments, **settings):
-    """An ObsClient that follows no redirect and tells what the SDK drops: Retry-After, and an <Error> in a 200.
+    """An ObsClient that follows no redirect and passes on what the SDK drops: Retry-After, and an <Error> in a 200.
 
     Inside its `within` a request is cut off that takes too long.
     """
@@ -69,8 +69,8 @@ def client(*arguments, **settings):
 
         def _rename_response_headers(self, headers):
             asked = headers.get("retry-after")
-            kept = [("retry-after", str(seconds(asked, headers.get("date"))))] if asked else []
-            return super()._rename_response_headers(headers) + kept
+            more = [("retry-after", str(seconds(asked, headers.get("date"))))] if asked else []
+            return super()._rename_response_headers(headers) + more
 
         def _prepare_body(self, methodName, responseData, isJson, headers):
             if b"<Error" in (responseData or b"")[:400]:

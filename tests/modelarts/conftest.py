@@ -1,4 +1,4 @@
-"""A lab to submit, and the servers that jobs talk to."""
+"""A lab to submit, jobs of it, and the servers that they talk to."""
 
 import shutil
 import subprocess
@@ -9,8 +9,10 @@ import pytest
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "obs")]
 
-from object_servers import account, big, bucket, direct, moto, proxy, swift, through  # noqa: E402, F401  # noqa: E402
+import modelarts_stub  # noqa: E402
+from object_servers import account, big, bucket, certificates, direct, moto, proxy, swift, through  # noqa: E402, F401
 
+from labkit.modelarts import packing, submission  # noqa: E402
 from labkit.system.environment import REPO  # noqa: E402
 
 TRAIN = """
@@ -45,3 +47,31 @@ def small_lab(tmp_path, sample_data):
         return lab
 
     return small_lab
+
+
+@pytest.fixture
+def prepare(sample_data):
+    """Function: the job of a lab's profile sample."""
+    return lambda url, lab="cifar10", **options: submission.prepare(lab, "sample", url, **options)
+
+
+@pytest.fixture
+def uploaded(prepare, tmp_path):
+    """Function: the job `mine`, packed into tmp_path/code and copied to a bucket, by default the folder tmp_path/b."""
+
+    def uploaded(url=f"file://{tmp_path}/b", **options):
+        asked = prepare(url, name="mine", **options)
+        packing.pack(asked, tmp_path / "code")
+        submission.require_new(asked, tmp_path / "code")
+        submission.upload(asked, tmp_path / "code")
+        return asked
+
+    return uploaded
+
+
+@pytest.fixture
+def stub(monkeypatch):
+    """ModelArts on this machine."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
+    with modelarts_stub.serve() as stub:
+        yield stub

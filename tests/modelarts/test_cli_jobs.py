@@ -31,18 +31,16 @@ NAMES = ("OBS_ACCESS_KEY_ID", "OBS_SECRET_ACCESS_KEY", "ACCESS_KEY_ID", "HUAWEIC
 def nobody(tmp_path, monkeypatch):
     """An environment without an account."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
     for name in NAMES:
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
-def stub(nobody, monkeypatch):
+def stub(nobody, stub, monkeypatch):
     """ModelArts, and the environment that leads to it."""
-    with stubs.serve() as stub:
-        for name, value in {**KEYS, "MODELARTS_ENDPOINT": stub.url, "MODELARTS_PROJECT_ID": stubs.PROJECT}.items():
-            monkeypatch.setenv(name, value)
-        yield stub
+    for name, value in {**KEYS, "MODELARTS_ENDPOINT": stub.url, "MODELARTS_PROJECT_ID": stubs.PROJECT}.items():
+        monkeypatch.setenv(name, value)
+    return stub
 
 
 def labkit(*arguments):
@@ -361,7 +359,7 @@ def test_ctrl_c_while_waiting_leaves_the_job_alone(account, stub):
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "the job goes on; look at it with: labkit jobs show job-1" in stderr and "Traceback" not in stderr
+    assert "the job keeps running; look at it with: labkit jobs show job-1" in stderr and "Traceback" not in stderr
     assert "POST training-jobs/actions" not in stub.operations() and stub.jobs["job-1"]["status"]["phase"] == "Creating"
 
 
@@ -372,7 +370,7 @@ def test_ctrl_c_while_the_job_is_created(account, stub):
     wait_until(lambda: "POST training-jobs" in stub.operations(), seconds=120)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130 and "see if it was: labkit jobs list --name mine" in stderr
+    assert process.returncode == 130 and "look with: labkit jobs list --name mine" in stderr
     assert stub.operations().count("POST training-jobs") == 1
 
 

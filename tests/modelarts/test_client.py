@@ -9,6 +9,7 @@ import pytest
 from labkit.modelarts import client
 from labkit.modelarts.client import Busy, Client
 from labkit.modelarts.job import JobSpec
+from labkit.obs import retrying
 from labkit.obs.place import CloudError
 
 SPEC = JobSpec(
@@ -17,17 +18,6 @@ SPEC = JobSpec(
 )  # fmt: skip
 CREATE, SEARCH = "POST training-jobs", "POST training-job-searches"
 KEYS = (stubs.ACCESS, stubs.SECRET, stubs.TOKEN)
-
-
-@pytest.fixture(autouse=True)
-def directly(monkeypatch):
-    monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
-
-
-@pytest.fixture
-def stub():
-    with stubs.serve() as stub:
-        yield stub
 
 
 def connect(stub, **options):
@@ -131,7 +121,7 @@ def test_done_but_not_answered(stub, fault, hidden):
 def test_perhaps_not_done(stub, fault, says):
     stub.faults[CREATE] = [fault]
     begun = time.monotonic()
-    told = f"cifar10-1: no answer tells.*{says}.*it was not asked for again.*look"
+    told = f"cifar10-1: no answer says.*{says}.*it was not requested again.*look"
     with pytest.raises(CloudError, match=told) as caught:
         connect(stub).create(SPEC)
     assert time.monotonic() - begun < 30 and len(str(caught.value).splitlines()) == 1
@@ -140,14 +130,14 @@ def test_perhaps_not_done(stub, fault, says):
 
 def test_lost_and_not_seen_in_time(stub):
     stub.faults, stub.hidden = {CREATE: ["lose"]}, 999
-    with pytest.raises(CloudError, match="not asked for again; no job of this name is there yet: look before"):
+    with pytest.raises(CloudError, match="not requested again; no job of this name is there yet: look before"):
         connect(stub).create(SPEC)
     assert len(stub.jobs) == 1 and stub.operations().count(CREATE) == 1
 
 
 def test_lost_and_nobody_can_look(stub):
     stub.faults = {CREATE: ["lose"], SEARCH: [(200, {"items": []})] + ["drop"] * 99}
-    with pytest.raises(CloudError, match="not asked for again; nor could it be looked for .*given up after"):
+    with pytest.raises(CloudError, match="not requested again; nor could it be found .*given up after"):
         connect(stub, deadline=0.6).create(SPEC)
     assert len(stub.jobs) == 1 and stub.operations().count(CREATE) == 1
 
@@ -189,7 +179,7 @@ def test_no_search_no_creation(stub):
 
 
 def test_reads_are_repeated(stub, monkeypatch):
-    monkeypatch.setattr(client, "LONGEST_WAIT", 0.1)
+    monkeypatch.setattr(retrying, "LONGEST_WAIT", 0.1)
     told = []
     asked = connect(stub, timeout=0.5, deadline=20, notice=told.append)
     asked.create(SPEC)

@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from labkit.modelarts import submission
 from labkit.system.environment import REPO
 from labkit.training import runs
 
@@ -26,13 +25,10 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 @pytest.fixture
-def job(sample_data, tmp_path):
+def job(uploaded, tmp_path):
     """A job of cifar10 whose code is packed, and whose data is in a folder as a bucket."""
-    asked = submission.prepare("cifar10", "sample", f"file://{tmp_path}/b", settings=SETTINGS, name="mine")
-    submission.pack(asked, tmp_path / "code")
-    submission.upload(asked, tmp_path / "code")
     (tmp_path / "tmp").mkdir()
-    return asked
+    return uploaded(settings=SETTINGS)
 
 
 @pytest.fixture

@@ -126,17 +126,15 @@ def test_an_interrupt_gives_the_job_time_to_save(submit, small_lab, tmp_path, nu
 
 
 @pytest.fixture
-def uploaded(small_lab, tmp_path, monkeypatch):
+def doing(uploaded, small_lab, tmp_path, monkeypatch):
     """Function: a job of a small lab that does this, copied to tmp_path/b; it runs below tmp_path too."""
 
-    def uploaded(action):
-        asked = submission.prepare(str(small_lab(action)), "sample", f"file://{tmp_path}/b", name="mine")
-        submission.pack(asked, tmp_path / "code")
-        submission.upload(asked, tmp_path / "code")
+    def doing(action):
+        asked = uploaded(lab=str(small_lab(action)))
         monkeypatch.setattr(rehearsal.tempfile, "tempdir", str(tmp_path))
         return asked
 
-    return uploaded
+    return doing
 
 
 GOES_ON = """
@@ -149,16 +147,16 @@ while True:
 """
 
 
-def test_a_job_that_does_not_end_is_ended(uploaded, tmp_path, monkeypatch):
+def test_a_job_that_does_not_end_is_ended(doing, tmp_path, monkeypatch):
     """With all that it has started; what it printed meanwhile is in its log."""
     monkeypatch.setattr(rehearsal, "TIME_TO_SAVE", 5)
 
-    def tell(text):
+    def printed(text):
         if "child" in text:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        rehearsal.rehearse(uploaded(GOES_ON), tell=tell)
+        rehearsal.rehearse(doing(GOES_ON), printed=printed)
     log = (tmp_path / "b/jobs/mine/log/mine-worker-0.log").read_text()
     child = int(log.partition("child ")[2].split()[0])
     assert log.endswith("not yet\n")
@@ -172,10 +170,10 @@ print(f"child {child.pid}\\n" + "x" * 200_000 + "\\nthe end")
 """
 
 
-def test_what_a_job_leaves_running_is_not_waited_for(uploaded, tmp_path):
+def test_what_a_job_leaves_running_is_not_waited_for(doing, tmp_path):
     """It holds the other end of the pipe; it is ended."""
     begun, told = time.monotonic(), []
-    assert rehearsal.rehearse(uploaded(LEAVES), tell=told.append) == 0
+    assert rehearsal.rehearse(doing(LEAVES), printed=told.append) == 0
     assert time.monotonic() - begun < 300
     log = (tmp_path / "b/jobs/mine/log/mine-worker-0.log").read_text()
     assert log == "".join(told) and log.endswith("x\nthe end\n") and log.count("x") > 200_000
@@ -183,19 +181,19 @@ def test_what_a_job_leaves_running_is_not_waited_for(uploaded, tmp_path):
     wait_until(lambda: ended(child))
 
 
-def test_all_that_a_job_wrote_comes_back(uploaded, tmp_path):
+def test_all_that_a_job_wrote_comes_back(doing, tmp_path):
     """Whatever it is called: a Run's own halves are left out only where labkit sends a Run."""
     names = ("depart.ckpt", "part.ckpt", "a.part", "deep/b.part")
     action = f"for name in {names}:\n    path = Path(given['train_url'], name)\n"
     action += "    path.parent.mkdir(exist_ok=True)\n    path.write_text(name)\n"
-    assert rehearsal.rehearse(uploaded(action)) == 0
+    assert rehearsal.rehearse(doing(action)) == 0
     assert {name: (tmp_path / "b/jobs/mine/run" / name).read_text() for name in names} == dict(zip(names, names))
 
 
-def test_what_cannot_go_back_stays(uploaded, tmp_path):
+def test_what_cannot_go_back_stays(doing, tmp_path):
     """The bucket goes away while the job runs."""
     bucket = tmp_path / "b"
-    asked = uploaded(f"import shutil; shutil.rmtree({str(bucket)!r}); Path({str(bucket)!r}).write_text('')")
+    asked = doing(f"import shutil; shutil.rmtree({str(bucket)!r}); Path({str(bucket)!r}).write_text('')")
     with pytest.raises(submission.CloudError, match="what the job wrote stays in ") as caught:
         rehearsal.rehearse(asked)
     kept = rehearsal.Path(str(caught.value).rpartition("stays in ")[2])
@@ -259,16 +257,14 @@ def test_a_lab_on_an_object_server_with_two_cards(submit, swift, bucket, tmp_pat
 # -- A job with URLs (API v1), by its start file -------------------------------------------------------------
 
 
-def test_a_job_with_urls_that_is_stopped_and_goes_on(swift, bucket, sample_data, tmp_path, monkeypatch):
+def test_a_job_with_urls_that_is_stopped_and_goes_on(uploaded, swift, bucket, tmp_path, monkeypatch):
     """The start file copies by itself. SIGTERM is how a job is stopped; the next one goes on from the bucket."""
     env = os.environ | environment(swift.url) | {"TMPDIR": str(tmp_path / "tmp")}
     for name, value in environment(swift.url).items():
         monkeypatch.setenv(name, value)
     (tmp_path / "tmp").mkdir()
     settings = ("network.name=resnet8", "max_steps=6", "checkpoint_steps=2")
-    asked = submission.prepare("cifar10", "sample", f"obs://{bucket}", settings=settings, name="mine")
-    submission.pack(asked, tmp_path / "code")
-    submission.upload(asked, tmp_path / "code")
+    asked = uploaded(f"obs://{bucket}", settings=settings)
     command = [sys.executable, tmp_path / "code" / "train.py", "--data_url", asked.data, "--train_url", asked.run,
                "--profile", "sample"]  # fmt: skip
     with open(tmp_path / "log", "w") as log:

@@ -175,7 +175,7 @@ def test_a_complete_run_with_paths_stays_as_it_is(environment, run_file, sample_
 def test_urls_that_are_not_read(run_file, name, arguments):
     done = run_file(REPO / "labs" / "imagenet" / name, *arguments)
     assert done.returncode == 1
-    assert done.stderr == f"Error: {arguments[-1]}: a URL, which is not read here: copy it first, by `labkit obs cp`\n"
+    assert done.stderr == f"Error: {arguments[-1]}: a URL, which is not read here; copy it first with `labkit obs cp`\n"
 
 
 # -- What a job with URLs carries ------------------------------------------------------------------------
@@ -266,7 +266,7 @@ def test_what_a_killed_start_left_is_kept(carried, tmp_path, capsys):
     with job_io.run_folder(carried, True, False) as again:
         assert again == folder and len(runs.open_run(again).steps()) == 2
     assert len(runs.open_run(folder.with_name(f"{folder.name}-before")).steps()) == 7
-    assert f"is kept as {folder}-before" in capsys.readouterr().out
+    assert f"is now {folder}-before" in capsys.readouterr().out
 
 
 def test_two_trainings_of_one_run(carried):
@@ -401,7 +401,7 @@ def test_data_is_copied_once(carried, tmp_path, capsys):
     (folder / ".labkit-scan.json").write_text("{}")  # what labkit has found of the images
     assert job_io.data_folder(f"file://{source}/") == folder and capsys.readouterr().out == ""
     (source / "train" / "a.bin").rename(source / "b.bin")
-    with pytest.raises(CloudError, match=r"has train/a.bin, which file://\S+ has not any more: remove the folder"):
+    with pytest.raises(CloudError, match=r"has train/a.bin, which is no longer at file://\S+: remove the folder"):
         job_io.data_folder(f"file://{source}")
     shutil.rmtree(source)
     with pytest.raises(CloudError, match="there is no such file or folder"):

@@ -7,19 +7,12 @@ import sys
 import pytest
 import yaml
 
-from labkit.modelarts import submission
+from labkit.modelarts import packing, submission
 from labkit.obs import copying
 from labkit.obs.place import CloudError
 from labkit.system.environment import REPO
 from labkit.system.errors import LabkitError
 from labkit.training import recipes, runs
-
-
-@pytest.fixture
-def prepare(sample_data):
-    """Function: the job of a lab's profile sample."""
-    return lambda bucket, lab="cifar10", **options: submission.prepare(lab, "sample", bucket, **options)
-
 
 # -- What a job is made of --------------------------------------------------------------------------------
 
@@ -127,7 +120,7 @@ def test_what_is_packed(prepare, small_lab, tmp_path):
     subprocess.run(["git", "-C", lab, "add", "runs", "link.py", "gone.py"], check=True)
     (lab / "gone.py").unlink()
     asked = prepare("obs://my-bucket", lab=str(lab), settings=("max_steps=4", "schedule.lr_max=0.05"))
-    packed = submission.pack(asked, tmp_path / "code")
+    packed = packing.pack(asked, tmp_path / "code")
     own = [name for name in packed if not name.startswith("labkit/")]
     assert own == ["act.py", "job.yaml", "link.py", "pip-requirements.txt", "recipe.yaml", "train.py"]
     code = tmp_path / "code"
@@ -146,10 +139,10 @@ def test_code_that_git_does_not_track(prepare, small_lab, tmp_path):
     lab = small_lab()
     shutil.rmtree(lab / ".git")
     with pytest.raises(CloudError, match="lab: no checkout of git; a job gets what git tracks"):
-        submission.pack(prepare("obs://my-bucket", lab=str(lab)), tmp_path / "code")
+        packing.pack(prepare("obs://my-bucket", lab=str(lab)), tmp_path / "code")
     subprocess.run(["git", "-C", lab, "init", "-q"], check=True)
     with pytest.raises(CloudError, match="lab: git tracks nothing there"):
-        submission.pack(prepare("obs://my-bucket", lab=str(lab)), tmp_path / "code")
+        packing.pack(prepare("obs://my-bucket", lab=str(lab)), tmp_path / "code")
 
 
 def test_a_start_file_that_git_does_not_track(prepare, small_lab, tmp_path):
@@ -157,7 +150,7 @@ def test_a_start_file_that_git_does_not_track(prepare, small_lab, tmp_path):
     lab = small_lab()
     subprocess.run(["git", "-C", lab, "rm", "-q", "--cached", "train.py"], check=True)
     with pytest.raises(CloudError, match="^.*lab/train.py: git does not track it; .*`git add` it$") as caught:
-        submission.pack(prepare("obs://my-bucket", lab=str(lab)), tmp_path / "code")
+        packing.pack(prepare("obs://my-bucket", lab=str(lab)), tmp_path / "code")
     assert len(str(caught.value).splitlines()) == 1 and not (tmp_path / "code").exists()
 
 
@@ -179,19 +172,19 @@ WITH_OTHERS = {"mindspore", "numpy", "PIL", "pydantic_core"}
 
 def test_the_packed_code_is_enough(prepare, tmp_path):
     """It imports its own labkit, and of others what a job installs, or what comes with that or MindSpore."""
-    submission.pack(prepare("obs://my-bucket"), tmp_path)
+    packing.pack(prepare("obs://my-bucket"), tmp_path)
     (tmp_path / "loaded.py").write_text(LOADED)
     done = subprocess.run([sys.executable, tmp_path / "loaded.py"], capture_output=True, text=True, check=True)
     file, *modules = done.stdout.split()
-    assert file == str(tmp_path / "labkit" / "jobs.py")
-    installed = {MODULES.get(name, name) for name in submission.NEEDS}
+    assert file == str(tmp_path / "labkit" / "modelarts" / "start_files.py")
+    installed = {MODULES.get(name, name) for name in packing.NEEDS}
     others = set(modules) - set(sys.stdlib_module_names) - {"labkit"} - WITH_OTHERS
     assert others <= installed and {"pydantic", "yaml", "psutil"} <= others
 
 
 def test_needs_are_pinned():
-    lines = submission.needs()
-    assert [line.partition("==")[0] for line in lines] == list(submission.NEEDS)
+    lines = packing.needs()
+    assert [line.partition("==")[0] for line in lines] == list(packing.NEEDS)
     pinned = (REPO / "requirements.txt").read_text().splitlines()
     assert all(line in pinned for line in lines)
 
@@ -200,25 +193,21 @@ def test_needs_are_pinned():
 
 
 @pytest.fixture
-def uploaded(prepare, tmp_path):
+def in_bucket(uploaded, tmp_path):
     """A job whose code and data are in a bucket, and the bucket's folder."""
-    asked = prepare(f"file://{tmp_path}/b", name="mine")
-    submission.pack(asked, tmp_path / "code")
-    submission.require_new(asked, tmp_path / "code")
-    submission.upload(asked, tmp_path / "code")
-    return asked, tmp_path / "b"
+    return uploaded(), tmp_path / "b"
 
 
-def test_upload(uploaded, sample_data, tmp_path):
-    _, bucket = uploaded
+def test_upload(in_bucket, sample_data, tmp_path):
+    _, bucket = in_bucket
     assert copying.verify(sample_data / "cifar-10-batches-bin", bucket / "data/sample/cifar-10-batches-bin") == []
     assert copying.verify(tmp_path / "code", bucket / "jobs/mine/code") == []
 
 
 @pytest.mark.parametrize("left", ["run", "log"])
-def test_a_name_that_is_taken(uploaded, prepare, tmp_path, left):
+def test_a_name_that_is_taken(in_bucket, prepare, tmp_path, left):
     """By a job that has begun. What an interrupted submission left is gone on with."""
-    asked, bucket = uploaded
+    asked, bucket = in_bucket
     submission.require_new(asked, tmp_path / "code")
     (bucket / "jobs/mine" / left).mkdir()
     with pytest.raises(CloudError, match="mine: the bucket has files of a job of this name; choose another --name"):
@@ -226,24 +215,24 @@ def test_a_name_that_is_taken(uploaded, prepare, tmp_path, left):
     submission.require_new(prepare(f"file://{tmp_path}/b", name="other"), tmp_path / "code")  # the data is the same
 
 
-def test_code_that_is_no_more(uploaded, tmp_path):
+def test_code_that_is_no_more(in_bucket, tmp_path):
     """It would be imported."""
-    asked, bucket = uploaded
+    asked, bucket = in_bucket
     (bucket / "jobs/mine/code/helper.py").write_text("")
     with pytest.raises(CloudError, match="jobs/mine/code: has helper.py, which is not in the code; choose another"):
         submission.require_new(asked, tmp_path / "code")
 
 
-def test_data_comes_first(uploaded, tmp_path):
+def test_data_comes_first(in_bucket, tmp_path):
     """It may take hours, in which the code may change."""
-    asked, _ = uploaded
+    asked, _ = in_bucket
     assert [what for what, _, _ in submission.copies(asked, tmp_path / "code")] == ["data", "code"]
 
 
 @pytest.mark.parametrize("change", ["another", "more"])
-def test_other_data_of_this_name(uploaded, prepare, tmp_path, change):
+def test_other_data_of_this_name(in_bucket, prepare, tmp_path, change):
     """It may be another job's, which reads it now."""
-    _, bucket = uploaded
+    _, bucket = in_bucket
     folder = bucket / "data/sample/cifar-10-batches-bin"
     if change == "more":
         (folder / "extra.bin").write_bytes(b"x")
@@ -253,8 +242,8 @@ def test_other_data_of_this_name(uploaded, prepare, tmp_path, change):
         submission.require_new(prepare(f"file://{tmp_path}/b", name="other"), tmp_path / "code")
 
 
-def test_data_that_was_copied_in_part(uploaded, prepare, tmp_path):
-    _, bucket = uploaded
+def test_data_that_was_copied_in_part(in_bucket, prepare, tmp_path):
+    _, bucket = in_bucket
     (bucket / "data/sample/cifar-10-batches-bin/test_batch.bin").unlink()
     submission.require_new(prepare(f"file://{tmp_path}/b", name="other"), tmp_path / "code")
 
@@ -274,9 +263,9 @@ def test_what_is_new_in_a_log(shown, log, added):
 # -- Fetching --------------------------------------------------------------------------------------------
 
 
-def test_fetch(uploaded, tmp_path):
+def test_fetch(in_bucket, tmp_path):
     """The Run names the data of this machine; a damaged one is an error; none is none."""
-    asked, bucket = uploaded
+    asked, bucket = in_bucket
     url = f"file://{bucket}"
     assert submission.fetch(url, "mine", tmp_path / "none") is None and not (tmp_path / "none").exists()
     recorded = REPO / "labs" / "cifar10" / "runs" / "resnet20-laptop"
@@ -297,28 +286,26 @@ def test_fetch(uploaded, tmp_path):
             submission.fetch(url, "mine", tmp_path / "short")
 
 
-def test_fetch_a_run_that_failed_before_its_first_step(uploaded, tmp_path):
-    asked, bucket = uploaded
+def test_fetch_a_run_that_failed_before_its_first_step(in_bucket, tmp_path):
+    asked, bucket = in_bucket
     runs.create(bucket / "jobs/mine/run", asked.recipe)
     run = submission.fetch(f"file://{bucket}", "mine", tmp_path / "fetched")
     assert not run.complete and not run.history_file.exists()
 
 
-def test_a_fetched_run_finds_data_that_was_given(prepare, sample_data, tmp_path):
+def test_a_fetched_run_finds_data_that_was_given(uploaded, sample_data, tmp_path):
     """Also where that is no folder of the recipe."""
     shutil.copytree(sample_data / "cifar-10-batches-bin", tmp_path / "digits")
-    asked = prepare(f"file://{tmp_path}/b", name="mine", data=str(tmp_path / "digits"))
-    submission.pack(asked, tmp_path / "code")
-    submission.upload(asked, tmp_path / "code")
+    asked = uploaded(data=str(tmp_path / "digits"))
     runs.create(tmp_path / "b/jobs/mine/run", asked.recipe)
     run = submission.fetch(f"file://{tmp_path}/b", "mine", tmp_path / "fetched")
     assert run.recipe.data.folder == str(tmp_path / "digits")
 
 
 @pytest.fixture
-def fetched_run(uploaded, tmp_path):
+def fetched_run(in_bucket, tmp_path):
     """Function that fetches the job's Run to this folder; in the bucket it has a checkpoint."""
-    asked, bucket = uploaded
+    asked, bucket = in_bucket
     runs.create(bucket / "jobs/mine/run", asked.recipe)
     (bucket / "jobs/mine/run/checkpoints/latest.ckpt").write_text("1")
     return lambda out: submission.fetch(f"file://{bucket}", "mine", out)
@@ -358,9 +345,9 @@ def test_what_another_fetch_left_is_no_part_of_a_run(fetched_run, tmp_path):
     assert names(tmp_path / "mine") == ["checkpoints/latest.ckpt", "recipe.yaml"] and not part.exists()
 
 
-def test_an_interrupted_fetch_goes_on(uploaded, direct, through, proxy, bucket, tmp_path):
+def test_an_interrupted_fetch_goes_on(in_bucket, direct, through, proxy, bucket, tmp_path):
     """By the same command; what came whole is not copied again. Until then there is no Run."""
-    asked, folder = uploaded
+    asked, folder = in_bucket
     runs.create(folder / "jobs/mine/run", asked.recipe)
     (folder / "jobs/mine/run/checkpoints/latest.ckpt").write_text("1" * 1000)
     copying.copy(folder / "jobs", f"obs://{bucket}/jobs", store=direct)

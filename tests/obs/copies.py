@@ -84,8 +84,8 @@ def start_copy(known, part, *ends):
 
 
 def _copy(known, part, *ends):
-    from labkit.obs import copy, store, transfers
+    from labkit.obs import copy, retrying, transfers
 
     os.environ.update(known)
-    transfers.PART, store.LONGEST_WAIT = part, 0.05
+    transfers.PART, retrying.LONGEST_WAIT = part, 0.05
     copy(*ends, jobs=2)

@@ -12,8 +12,7 @@ from proxy import ERROR, busy
 from swift import SECRET_KEY
 
 from labkit.cli import main
-from labkit.obs import access
-from labkit.obs import store as store_module
+from labkit.obs import access, retrying
 
 TREE = {"a.txt": b"a", "empty": b"", "deep/b.bin": bytes(range(256)), "ä ö/日本 &<>.txt": b"unicode"}
 TOTAL = sum(map(len, TREE.values()))
@@ -171,8 +170,8 @@ def test_a_server_that_stays_busy(source, proxy, bucket, monkeypatch):
 @pytest.mark.parametrize("command", [["ls"], ["cp", "SOURCE"]])
 def test_waiting_is_not_silent(source, proxy, bucket, monkeypatch, command):
     monkeypatch.setenv("OBS_ENDPOINT", proxy.url)
-    monkeypatch.setattr(store_module, "QUIET", 0.2)
-    monkeypatch.setattr(store_module, "LONGEST_WAIT", 0.05)
+    monkeypatch.setattr(retrying, "QUIET", 0.2)
+    monkeypatch.setattr(retrying, "LONGEST_WAIT", 0.05)
     proxy.stop()
     arguments = [str(source) if word == "SOURCE" else word for word in command]
     status, said, errors = run(*arguments, f"obs://{bucket}", "--deadline", 1)
@@ -207,11 +206,14 @@ def test_to_the_same_place(source):
     assert run("cp", source, f"{source}/../source")[1] == "0 files copied, 0 bytes; 4 there already\n"
 
 
-def test_the_help_names_all_that_is_read():
-    said = run("--help")[1]
+@pytest.mark.parametrize("command", ["obs", "jobs", "submit"])
+def test_the_help_names_all_that_is_read(command):
+    done = CliRunner().invoke(main, [command, "--help"])
     for names in (*access.KEYS, ("OBS_ENDPOINT", "S3_ENDPOINT", "S3_USE_HTTPS", "OBS_SIGNATURE", "OBS_REGION",
-                                 "OBS_CA_FILE", access.FILE)):  # fmt: skip
-        assert all(name in said for name in names)
+                                 "OBS_CA_FILE", access.FILE, "MODELARTS_PROJECT_ID", "HUAWEICLOUD_SDK_PROJECT_ID",
+                                 "MODELARTS_REGION", "MODELARTS_ENDPOINT", "MODELARTS_CA_FILE")):  # fmt: skip
+        assert all(name in done.stdout for name in names)
+    assert max(map(len, done.stdout.splitlines())) <= 80
 
 
 # -- ls, rm, verify -------------------------------------------------------------------------------------
@@ -232,7 +234,10 @@ def test_ls(store, source, bucket):
 def test_names_that_would_move_the_cursor(store, bucket, tmp_path):
     put(store, bucket, "a\x1b[2Jb")
     assert run("ls", f"obs://{bucket}")[1] == f"{4:15}  'a\\x1b[2Jb'\n"
-    assert "'a\\x1b[2Jb'" in refused("cp", f"obs://{bucket}", tmp_path / "back")
+    said = run("cp", f"obs://{bucket}", tmp_path / "back", "--dry-run")[1]
+    assert said.startswith(f"would copy {4:15}  'a\\x1b[2Jb'\n")
+    (tmp_path / "back" / "a\x1b[2Jb").mkdir(parents=True)
+    assert "a\\x1b[2Jb: there is a folder of this name" in refused("cp", f"obs://{bucket}", tmp_path / "back")
     assert "\\x1b" in run("rm", f"obs://{bucket}", "--recursive", "--yes")[1]
 
 
@@ -289,7 +294,7 @@ def test_verify_what_has_no_checksum(store, bucket, tmp_path):
     store.complete_multipart_upload(bucket, "k", upload, parts)
     url = f"obs://{bucket}/k"
     assert run("verify", tmp_path / "k", url) == (1, (
-        f"k: no checksum to compare\n1 file of {tmp_path}/k of the same size in {url}, and nothing else to tell by\n"
+        f"k: no checksum to compare\n1 file of {tmp_path}/k the same size in {url}, but without a checksum to compare\n"
     ), "")  # fmt: skip
     told = document("verify", tmp_path / "k", url, status=1)
     assert (told["ok"], told["differences"], told["unknown"]) == (False, [], ["k: no checksum to compare"])
@@ -306,7 +311,7 @@ def test_verify(store, source, bucket):
     store.delete(bucket, "x/empty")
     status, said, _ = run("verify", source, url)
     assert status == 1 and said.splitlines() == [
-        "a.txt: another content", "empty: missing", f"2 files of {source} not as in {url}",
+        "a.txt: another content", "empty: missing", f"2 files of {source} missing in {url}, or different there",
     ]  # fmt: skip
     told = document("verify", source, url, status=1)
     assert told["ok"] is False and told["differences"] == said.splitlines()[:2]

@@ -78,7 +78,7 @@ def test_stopped_and_given_again(store, proxy, bucket, tmp_path, way, sent):
         child.send_signal(sent)
         begun = time.monotonic()
         said, errors = child.communicate(timeout=30)
-    assert (child.returncode, said, errors) == (128 + sent, "", "\nstopped; the same command goes on from here\n")
+    assert (child.returncode, said, errors) == (128 + sent, "", "\nstopped; the same command resumes it\n")
     assert time.monotonic() - begun < 15
     proxy.clear()
     with start(proxy, "cp", *ends, "--json") as child:

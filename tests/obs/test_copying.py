@@ -15,10 +15,10 @@ from copies import BIG, TREE, content_of, contents, make, notes, open_uploads, p
 from proxy import ERROR
 from waiting import wait_until
 
-from labkit.obs import CloudError, CopyError, RemoveError, copy, copy_parallel, exists, ls, rm, stat, verify
-from labkit.obs import upload_record as records
-from labkit.obs.transfers import LIKELY_PARTS
-from labkit.obs.upload_record import held
+from labkit.obs import CloudError, CopyError, RemoveError, copy, copy_parallel, exists, ls, plan, rm, stat, verify
+from labkit.obs.checksums import LIKELY_PARTS
+from labkit.obs.local_files import held, short
+from labkit.obs.upload_record import records_folder
 
 pytestmark = pytest.mark.usefixtures("direct")
 
@@ -62,9 +62,9 @@ def test_an_object_and_a_folder_of_one_name(direct, bucket, tmp_path):
     copy(f"obs://{bucket}/a/", tmp_path / "two")
     assert (tmp_path / "one").read_bytes() == b"object"
     assert contents(tmp_path / "two") == {"b": b"below"}
-    with pytest.raises(CloudError, match="a file and a folder"):
+    with pytest.raises(CopyError, match="'a': there is a folder of this name too; 1 copied"):
         copy(f"obs://{bucket}", tmp_path / "three")
-    assert not (tmp_path / "three").exists()
+    assert contents(tmp_path / "three") == {"a/b": b"below"}
 
 
 def test_local_to_local(tmp_path):
@@ -85,8 +85,8 @@ def test_local_to_local(tmp_path):
 
 def test_what_a_killed_local_copy_left_is_used_up(tmp_path):
     source, target = make(tmp_path / "source", {"a": b"1"}), tmp_path / "target"
-    script = "import os, sys; from labkit.obs import copying as c; c.os.replace = lambda *_: os.kill(os.getpid(), 9)"
-    subprocess.run([sys.executable, "-c", f"{script}; c.copy(*sys.argv[1:])", source, target])
+    script = "import os, sys; from labkit.obs import copy; os.replace = lambda *_: os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", f"{script}; copy(*sys.argv[1:])", source, target])
     assert len(list(target.iterdir())) == 1 and not (target / "a").exists()
     copy(source, target)
     assert contents(target) == {"a": b"1"}
@@ -125,7 +125,7 @@ def test_no_home_to_write_in(direct, bucket, tmp_path, big, monkeypatch, tempora
     monkeypatch.setenv("HOME", str(tmp_path / "file"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("tmp" if temporary else "file")))
     seen = []
-    copy(big, f"obs://{bucket}/k", progress=lambda *_: seen.append(records._folder()))
+    copy(big, f"obs://{bucket}/k", progress=lambda *_: seen.append(records_folder()))
     assert content_of(direct, bucket, "k") == BIG and open_uploads(direct, bucket, "k") == []
     assert seen[0] == (tmp_path / "tmp" / f"labkit-{os.getuid()}" / "uploads" if temporary else None)
     assert not contents(tmp_path / "tmp")
@@ -141,9 +141,9 @@ def test_a_file_that_another_process_copies(direct, bucket, tmp_path, way):
         copy(source / "k", url)
         interrupted(ends, direct)
     hidden = {
-        "up": lambda: records._folder() / f"{records.short(direct.url, bucket, 'k')}.lock",
+        "up": lambda: records_folder() / f"{short(direct.url, bucket, 'k')}.json",
         "down": lambda: next(tmp_path.glob(".labkit-*")),
-        "here": lambda: tmp_path / f".labkit-{records.short('back')}-local.part",
+        "here": lambda: tmp_path / f".labkit-{short('back')}-local.part",
     }[way]()
     options = {"deadline": 0.3} if way == "here" else {"store": direct}
     with held(hidden):
@@ -352,16 +352,63 @@ def test_errors_of_the_file_system(bucket, tmp_path, monkeypatch):
 # -- Names and links ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", ["../x", "a/../../x", "/abs", "a//b", "a\\b", "C:/x", "..", "./x", "nul", "x./y",
-                                 "a\nb"])
-def test_hostile_keys_are_refused(direct, bucket, tmp_path, key):
+@pytest.mark.parametrize("key", ["../x", "a/../../x", "/abs", ".."])
+def test_keys_that_lead_out_refuse_all(direct, bucket, tmp_path, key):
     put(direct, bucket, "in/good")
     put(direct, bucket, f"in/{key}")
-    with pytest.raises(CloudError, match="not copied as a file"):
-        copy(f"obs://{bucket}/in", tmp_path / "target")
-    with pytest.raises(CloudError, match="not copied as a file"):
-        verify(f"obs://{bucket}/in", tmp_path / "target")
+    for act in (copy, verify):
+        with pytest.raises(CloudError, match="leads out of the folder|an absolute path") as caught:
+            act(f"obs://{bucket}/in", tmp_path / "target")
+        assert repr(key) in str(caught.value) and len(str(caught.value).splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+    copy(f"obs://{bucket}/in", tmp_path / "target", exclude=[key])
+    assert contents(tmp_path / "target") == {"good": b"text"}
+
+
+@pytest.mark.parametrize("key, says", [
+    ("a//b", "empty"), ("./x", "empty"), ("odd/", "empty"), ("x" * 256, "255 bytes"),
+])  # fmt: skip
+def test_keys_that_are_no_file_fail_alone(direct, bucket, tmp_path, key, says):
+    put(direct, bucket, "in/good")
+    put(direct, bucket, f"in/{key}")
+    with pytest.raises(CopyError, match=f"{says}.*; 1 copied") as caught:
+        copy(f"obs://{bucket}/in", tmp_path / "target")
+    assert [name for name, _ in caught.value.report.failed] == [key]
+    assert contents(tmp_path / "target") == {"good": b"text"}
+    (difference,) = verify(f"obs://{bucket}/in", tmp_path / "target")
+    assert difference.startswith(f"{key}: ") and says in difference
+
+
+def test_names_of_other_systems_travel(direct, bucket, tmp_path):
+    """Windows has none of them as a file, or not next to the others."""
+    names = ["a\\b", "C:/x", "nul", "aux.c", "x./y", "z /y", "a\nb", "\x1b[2J", "README", "readme", "STRASSE", "straße"]
+    files = {name: name.encode() for name in names}
+    assert copy(make(tmp_path / "up", files), f"obs://{bucket}/x").copied == len(files)
+    assert {item.name for item in ls(f"obs://{bucket}/x")} == set(files)
+    assert copy(f"obs://{bucket}/x", tmp_path / "down").copied == len(files)
+    assert contents(tmp_path / "down") == files and verify(f"obs://{bucket}/x", tmp_path / "down") == []
+
+
+@pytest.mark.parametrize("names, fails, says", [
+    (["a/B", "a/b"], "a/b", "the same file as 'a/B'"), (["STRASSE", "straße"], "straße", "the same file as 'STRASSE'"),
+    (["A", "a/b/c"], "A", "a folder of this name"), (["x/Y", "x/y/z"], "x/Y", "a folder of this name"),
+])  # fmt: skip
+def test_where_case_does_not_matter(tmp_path, monkeypatch, names, fails, says):
+    """As on a Mac: what would overwrite another file of the copy fails, alone."""
+    source = make(tmp_path / "source", {name: name.encode() for name in names})
+    with monkeypatch.context() as patch, pytest.raises(CopyError, match=f"{says}.*; 1 copied") as caught:
+        patch.setattr(plan, "ignores_case", lambda folder: True)
+        copy(source, tmp_path / "target")
+    assert [name for name, _ in caught.value.report.failed] == [fails]
+    assert set(contents(tmp_path / "target")) == {*names} - {fails}
+    assert copy(source, tmp_path / "other").copied == 2
+
+
+def test_does_case_matter(tmp_path):
+    make(tmp_path, {"folder/file": b""})
+    assert not plan.ignores_case(tmp_path / "folder") and not plan.ignores_case(tmp_path / "folder" / "none")
+    (tmp_path / "FOLDER").symlink_to("folder")
+    assert plan.ignores_case(tmp_path) and plan.ignores_case(tmp_path / "none")
 
 
 def test_hostile_targets_are_refused(through, proxy, bucket, tmp_path):
@@ -373,18 +420,6 @@ def test_hostile_targets_are_refused(through, proxy, bucket, tmp_path):
     assert proxy.requests("PUT") == []
 
 
-def test_collisions_are_refused(direct, bucket, tmp_path):
-    for keys in (("a/B", "a/b"), ("a", "a/b")):
-        for key in keys:
-            put(direct, bucket, f"{len(keys[0])}/{key}")
-        with pytest.raises(CloudError, match="one file where case|a file and a folder"):
-            copy(f"obs://{bucket}/{len(keys[0])}", tmp_path / "target")
-    assert list(tmp_path.iterdir()) == []
-    make(tmp_path / "up", {"A": b"1", "a": b"2"})
-    with pytest.raises(CloudError, match="one file where case"):
-        copy(tmp_path / "up", f"obs://{bucket}/up")
-
-
 def test_folder_markers(direct, bucket, tmp_path):
     for key in ("x/", "x/deep/", "only/"):
         put(direct, bucket, key, b"")
@@ -394,7 +429,7 @@ def test_folder_markers(direct, bucket, tmp_path):
     with pytest.raises(CloudError, match="nothing to copy"):
         copy(f"obs://{bucket}/only", tmp_path / "none")
     put(direct, bucket, "x/odd/", b"has content")
-    with pytest.raises(CloudError, match="not copied as a file"):
+    with pytest.raises(CopyError, match="odd/.*empty; 0 copied, 1 there already"):
         copy(f"obs://{bucket}/x", tmp_path / "target")
 
 
@@ -430,5 +465,6 @@ def test_what_is_no_file(bucket, tmp_path):
         copy(source, f"obs://{bucket}")
     (source / "pipe").unlink()
     Path(os.fsdecode(os.fsencode(source) + b"/\xff")).write_bytes(b"")
-    with pytest.raises(CloudError, match="UTF-8"):
+    with pytest.raises(CopyError, match="UTF-8; 1 copied"):
         copy(source, f"obs://{bucket}")
+    assert copy(source, tmp_path / "here").copied == 2

@@ -5,7 +5,6 @@ import os
 import signal
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from copies import BIG, LARGE, PART, content_of, contents, make, notes, open_uploads, put
@@ -15,7 +14,6 @@ from swift import environment
 from labkit.obs.copying import CopyError, copy, rm, stat, verify
 from labkit.obs.place import CloudError
 from labkit.obs.store import Store
-from labkit.obs.upload_record import short
 
 pytestmark = pytest.mark.usefixtures("direct")
 
@@ -155,12 +153,16 @@ def test_a_server_that_takes_what_was_damaged(moto, tmp_path, size, path):
         assert content_of(through, bucket, "k") == BIG[:size] and notes() == []
 
 
-def test_a_record_that_cannot_be_written(direct, through, bucket, big):
-    """Then the upload is not resumed should it be cut off, but goes on now."""
-    in_the_way = Path(os.environ["XDG_CACHE_HOME"], "labkit", "uploads", f"{short(through.url, bucket, 'k')}.new")
-    in_the_way.mkdir(parents=True)
-    copy(big, f"obs://{bucket}/k", store=through)
-    assert in_the_way.is_dir() and content_of(direct, bucket, "k") == BIG
+def test_a_record_that_cannot_be_written(direct, through, bucket, big, monkeypatch):
+    """On a full disk. The upload could not be resumed, but is completed now."""
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        copy(big, f"obs://{bucket}/k", store=through)
+    assert content_of(direct, bucket, "k") == BIG
     assert open_uploads(direct, bucket, "k") == [] and notes() == []
 
 

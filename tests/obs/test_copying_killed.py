@@ -13,9 +13,11 @@ from proxy import ERROR, FaultProxy
 from swift import environment
 from waiting import wait_until
 
-from labkit.modelarts.node_lock import _lock_file, copy_once_per_node
+from labkit.modelarts.node_lock import copy_once_per_node, lock_file
 from labkit.obs import transfers
+from labkit.obs.checksums import digest
 from labkit.obs.copying import copy, stat
+from labkit.obs.local_files import held
 from labkit.obs.place import CloudError
 from labkit.obs.store import Store
 
@@ -48,7 +50,7 @@ def test_memory_of_a_big_copy(proxy, bucket, tmp_path):
     for ends in ((tmp_path / "huge", f"obs://{bucket}/k"), (f"obs://{bucket}/k", tmp_path / "back")):
         told, complaint = start(MEMORY, proxy, *ends).communicate()
         assert not complaint and int(told) * 1024 < 150e6
-    assert transfers.digest(tmp_path / "back", "md5") == transfers.digest(tmp_path / "huge", "md5")
+    assert digest(tmp_path / "back", "md5") == digest(tmp_path / "huge", "md5")
 
 
 # -- Processes that are killed --------------------------------------------------------------------------
@@ -160,15 +162,14 @@ def test_what_was_kept_of_a_download_was_damaged(direct, through, proxy, bucket,
 ONE_OF_EIGHT = f"""
 import os, sys
 from pathlib import Path
-from labkit.system.files import lock
-from labkit.obs import store, transfers
+from labkit.obs import local_files, retrying, transfers
 from labkit.modelarts.node_lock import copy_once_per_node
-transfers.PART, store.LONGEST_WAIT = {PART}, 0.05
+transfers.PART, retrying.LONGEST_WAIT = {PART}, 0.05
 src, dst, marks = sys.argv[1:]
-def lock(handle, lock=lock):
+def lock(handle, lock=local_files.lock):
     Path(marks, f"waits-{{os.getpid()}}").touch()
     return lock(handle)
-lock = lock
+local_files.lock = lock
 copying = lambda done, total: Path(marks, str(os.getpid())).touch()
 try:
     print(copy_once_per_node(src, dst, jobs=1, progress=copying))
@@ -186,8 +187,7 @@ def eight(proxy, tmp_path, monkeypatch):
     children = []
 
     def begin(source, target):
-        with open(_lock_file(source, target), "a") as lock:
-            assert lock(lock.fileno())
+        with held(lock_file(source, target)):
             children.extend(start(ONE_OF_EIGHT, proxy, source, target, tmp_path / "marks") for _ in range(8))
             while len(list((tmp_path / "marks").glob("waits-*"))) < 8:
                 assert all(child.poll() is None for child in children)
@@ -237,7 +237,7 @@ def test_a_failure_reaches_all_eight(proxy, bucket, tmp_path, eight):
 def test_a_stale_outcome_does_not_matter(bucket, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     source, target = make(tmp_path / "source", {"a": b"1"}), tmp_path / "target"
-    _lock_file(source, target).write_text("half of an outco")
+    lock_file(source, target).write_text("half of an outco")
     for _ in range(2):
         assert copy_once_per_node(source, target).copied == 1
         (target / "a").unlink()  # so it is done again, not told from the first time
@@ -247,7 +247,5 @@ def test_a_stale_outcome_does_not_matter(bucket, tmp_path, monkeypatch):
             copy_once_per_node(source, target)
     make(source, {"a": b"1"})
     assert copy_once_per_node(source, target).copied == 1
-    with open(_lock_file(source, target)) as lock:
-        assert lock(lock.fileno())
-        with pytest.raises(CloudError, match="in 0.1 s"):
-            copy_once_per_node(source, target, timeout=0.1)
+    with held(lock_file(source, target)), pytest.raises(CloudError, match="after 0.1 s"):
+        copy_once_per_node(source, target, timeout=0.1)

@@ -1,8 +1,6 @@
 """The store against a true object server: every method, any key, certificates and signatures."""
 
 import hashlib
-import ssl
-import subprocess
 import time
 
 import pytest
@@ -165,34 +163,10 @@ def test_other_signatures(swift):
         assert Store.connect(swift.environment | {"OBS_ENDPOINT": host}).client.signature == name
 
 
-@pytest.fixture(scope="session")
-def certificates(tmp_path_factory):
-    """Folder with ca.pem, and for `localhost` and `other.example` a certificate by it with its key."""
-    folder = tmp_path_factory.mktemp("certificates")
-
-    def openssl(name, *more):
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}",
-             "-keyout", f"{name}.key", "-out", f"{name}.pem", *more],
-            cwd=folder, check=True, capture_output=True,
-        )  # fmt: skip
-
-    openssl("ca")
-    for host in ("localhost", "other.example"):
-        openssl(host, "-CA", "ca.pem", "-CAkey", "ca.key", "-addext", f"subjectAltName=DNS:{host}",
-                "-addext", "basicConstraints=critical,CA:FALSE")  # fmt: skip
-    return folder
-
-
-def tls(folder, host):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / f"{host}.pem", folder / f"{host}.key")
-    return context
-
-
 def test_tls(swift, bucket, certificates):
-    with FaultProxy(swift.port, tls(certificates, "localhost")) as proxy:
-        store = Store.connect(environment(proxy.url) | {"OBS_CA_FILE": str(certificates / "ca.pem")}, deadline=5)
+    folder, context = certificates
+    with FaultProxy(swift.port, context("localhost")) as proxy:
+        store = Store.connect(environment(proxy.url) | {"OBS_CA_FILE": str(folder / "ca.pem")}, deadline=5)
         etag = store.put(bucket, "k", BLOCK, SHA)
         assert store.get(bucket, "k", 0, len(BLOCK), etag) == BLOCK
         assert len(proxy.requests()) == 2
@@ -205,8 +179,10 @@ def test_tls(swift, bucket, certificates):
     ("localhost", None, "certificate"),
 ])  # fmt: skip
 def test_a_certificate_that_proves_nothing_is_refused(swift, certificates, host, authority, says):
-    with FaultProxy(swift.port, tls(certificates, host)) as proxy:
-        more = {"OBS_CA_FILE": str(certificates / authority)} if authority else {}
+    folder, context = certificates
+    context("other.example")
+    with FaultProxy(swift.port, context(host)) as proxy:
+        more = {"OBS_CA_FILE": str(folder / authority)} if authority else {}
         store = Store.connect(environment(proxy.url) | more, deadline=20)
         begun = time.monotonic()
         with pytest.raises(CloudError, match=f"certificate refused: .*{says}"):

@@ -13,8 +13,7 @@ from proxy import ERROR, HTML, FaultProxy, busy
 from swift import environment
 from waiting import wait_until
 
-from labkit.obs import sdk
-from labkit.obs import store as module
+from labkit.obs import retrying, sdk
 from labkit.obs.place import CloudError
 from labkit.obs.store import Entry, Store
 
@@ -27,7 +26,7 @@ def store(swift):
 @pytest.fixture
 def through(through, monkeypatch):
     """The store behind the proxy, without long waits between tries."""
-    monkeypatch.setattr(module, "LONGEST_WAIT", 0.05)
+    monkeypatch.setattr(retrying, "LONGEST_WAIT", 0.05)
     return through
 
 
@@ -137,13 +136,13 @@ def test_it_gives_up_at_the_deadline(store, through, proxy, bucket, method):
 def test_nobody_answers(swift, proxy, monkeypatch, missing, says):
     """Until it is given up, it is told now and then."""
     told = []
-    store = Store.connect(environment(proxy.url), deadline=3, tell=told.append)
-    monkeypatch.setattr(module, "LONGEST_WAIT", 0.05)
-    monkeypatch.setattr(module, "QUIET", 0.9)
+    store = Store.connect(environment(proxy.url), deadline=3, notice=told.append)
+    monkeypatch.setattr(retrying, "LONGEST_WAIT", 0.05)
+    monkeypatch.setattr(retrying, "QUIET", 0.9)
     if missing:
         proxy.stop()
     proxy.plant(times=10**6, answer=busy(503))
-    with pytest.raises(module.GivenUp, match=says):
+    with pytest.raises(retrying.GivenUp, match=says):
         store.head("bucket", "k")
     host = f"127.0.0.1:{proxy.port}"
     said = f"no answer from {host} yet" if missing else f"{host} answers with status 503"
@@ -186,7 +185,7 @@ def test_one_object_that_fails_is_not_the_server(store, through, proxy, bucket):
         proxy.plant(method="GET", path="/k$", times=10**6, **fault)
         with pytest.raises(CloudError, match="given up") as caught:
             prepared.get(through)
-        assert not isinstance(caught.value, module.GivenUp)
+        assert not isinstance(caught.value, retrying.GivenUp)
         proxy.clear()
 
 
@@ -257,7 +256,7 @@ def test_a_stop_cuts_off_what_is_under_way(store, through, proxy, bucket):
     wait_until(proxy.requests)
     through.stop()
     thread.join(timeout=20)
-    assert [type(error) for error in failures] == [module.GivenUp] and len(proxy.requests()) == 1
+    assert [type(error) for error in failures] == [retrying.GivenUp] and len(proxy.requests()) == 1
 
 
 def test_it_waits_as_long_as_the_server_asks(store, through, proxy, bucket):

@@ -1,0 +1,64 @@
+"""Packing: the code of a job, which is what git tracks of the lab and of labkit, and the recipe that was asked for."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import yaml
+
+from labkit.obs.place import CloudError
+from labkit.system import environment
+
+BOOT_FILE = "train.py"
+# What a start file imports besides MindSpore and what that brings; ModelArts installs them before it starts the code.
+NEEDS = ("pydantic", "PyYAML", "psutil", "tqdm", "click", "filelock", "esdk-obs-python")
+NEEDS_FILE = "pip-requirements.txt"
+
+
+def pack(submission, folder: Path) -> list[str]:
+    """Write a Submission's code into an empty folder; returns the names of its files.
+
+    The lab and labkit are side by side, so that a start file finds labkit. The recipe has the settings that were asked
+    for, and names the data as it is called here: the job is given another folder, and a Run that is fetched is to name
+    this one. Recorded Runs are no code and stay here.
+    """
+    package = environment.REPO / "labkit"
+    wanted = {f"labkit/{name}": package / name for name in _tracked(package)}
+    wanted |= {name: submission.lab / name for name in _tracked(submission.lab) if not name.startswith("runs/")}
+    if BOOT_FILE not in wanted:
+        file = submission.lab / BOOT_FILE
+        raise CloudError(f"{file}: git does not track it; a job gets what git tracks: `git add` it")
+    for name, source in wanted.items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)  # of a link, the file that it leads to
+    tree = submission.recipe.model_dump(exclude={"lab", "profile"})
+    tree["data"]["folder"] = submission.data_at_home
+    recipe = {"lab": submission.recipe.lab, "profiles": {submission.recipe.profile: tree}}
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe, sort_keys=False), encoding="utf-8")
+    (folder / NEEDS_FILE).write_text("".join(f"{line}\n" for line in needs()), encoding="utf-8")
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def needs() -> list[str]:
+    """What a job installs, in the versions of the project's requirements.txt where that is here."""
+    file = environment.REPO / "requirements.txt"
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    pinned = {line.partition("==")[0].strip(): line.strip() for line in lines if "==" in line}
+    return [pinned.get(name, name) for name in NEEDS]
+
+
+def _tracked(folder):
+    """Names of the files below a folder that git tracks and that are there; CloudError where git does not know it."""
+    command = ["git", "-C", str(folder), "ls-files", "-z"]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CloudError(f"{folder}: git is needed, which knows what belongs to the code ({error})") from None
+    names = [name for name in done.stdout.decode().split("\0") if name and (folder / name).is_file()]
+    if done.returncode:
+        top = environment.REPO if folder.is_relative_to(environment.REPO) else folder
+        raise CloudError(f"{top}: no checkout of git; a job gets what git tracks: `git init`, then `git add .` there")
+    if not names:
+        raise CloudError(f"{folder}: git tracks nothing there; a job gets what git tracks: `git add` it")
+    return names

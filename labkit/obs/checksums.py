@@ -1,0 +1,74 @@
+"""Checksums of files and objects: digests, ETags, and whether a file has the content of an object."""
+
+import hashlib
+import os
+
+from labkit.obs.place import CloudError
+
+BLOCK = 1 << 20  # bytes that are read at once
+LIKELY_PARTS = [size << 20 for size in (8, 5, 9, 10, 15, 16, 20, 50, 64, 100)]  # of other tools' uploads
+
+
+def digest(path, algorithm, size=None, begin=0, stopped=lambda: None) -> str:
+    """Checksum of `size` bytes of a file, or of all, from `begin` on. stopped: the error to stop with, or None."""
+    found, left = hashlib.new(algorithm), os.stat(path).st_size if size is None else size
+    with open(path, "rb", buffering=0) as file:
+        file.seek(begin)
+        while left and (block := file.read(min(left, BLOCK))):
+            if error := stopped():
+                raise error
+            found.update(block)
+            left -= len(block)
+    return found.hexdigest()
+
+
+def etag_of_parts(etags) -> str | None:
+    """ETag of an object that was made of parts with these; None where they are no MD5s."""
+    try:
+        joined = bytes.fromhex("".join(etags))
+    except ValueError:
+        return None
+    return f"{hashlib.md5(joined).hexdigest()}-{len(etags)}"
+
+
+def matches(store, bucket, entry, path, stopped=lambda: None) -> bool | None:
+    """Whether a file begins with the object's content, by checksum; None where there is none to compare.
+
+    An ETag without a hyphen is an MD5, unless the server encrypts. An object that another tool uploaded in parts has no
+    SHA-256. Then the likely sizes of parts are tried: an equal ETag proves equal content, another one proves nothing.
+    """
+    is_md5 = "-" not in entry.etag
+    if not entry.sha256 and is_md5 and digest(path, "md5", entry.size, stopped=stopped) == entry.etag:
+        return True
+    found = entry if entry.sha256 else store.head(bucket, entry.key)
+    if found and found.etag == entry.etag and found.sha256:
+        return digest(path, "sha256", entry.size, stopped=stopped) == found.sha256
+    if is_md5:
+        return None if found and found.encrypted else False
+    return _has_etag_of_parts(path, entry.size, entry.etag) or None
+
+
+def _has_etag_of_parts(path, size, etag):
+    for part in LIKELY_PARTS:
+        begins = range(0, size, part)
+        if etag.endswith(f"-{len(begins)}") and etag == etag_of_parts(
+            [digest(path, "md5", min(part, size - begin), begin) for begin in begins]
+        ):  # fmt: skip
+            return True
+    return False
+
+
+def state(path) -> tuple[int, ...]:
+    """What changes when a file does: its size first, its time of modification, and which file it is."""
+    found = os.stat(path)
+    return found.st_size, found.st_mtime_ns, found.st_ino, found.st_dev
+
+
+class Changed(CloudError):
+    """The file is not what it was when its copy began."""
+
+
+def require_unchanged(path, before, size=None):
+    """Changed where the file's state is not what it was before, or its size not this one."""
+    if state(path) != before or size not in (None, before[0]):
+        raise Changed(f"{path}: changed while it was copied")

@@ -1,0 +1,78 @@
+"""What the commands for buckets and for jobs share: options, the connection, a progress bar and messages."""
+
+import json
+import sys
+from contextlib import contextmanager
+
+import click
+
+from labkit.obs.place import CloudError, parse
+
+
+class Place(click.ParamType):
+    """A path or URL, checked and passed on unchanged: a "/" at its end means something."""
+
+    name = "place"
+
+    def convert(self, value, param, context):
+        try:
+            parse(value)
+        except CloudError as error:
+            self.fail(str(error), param, context)
+        return value
+
+
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+DRY_RUN = click.option("--dry-run", is_flag=True, help="Only print what would be done.")
+
+
+def deadline(seconds):
+    """The option --deadline with this default."""
+    return click.option(
+        "--deadline", type=click.FloatRange(0, min_open=True), default=seconds, show_default=True, metavar="SECONDS",
+        help="Give a request up after so long without success.",
+    )  # fmt: skip
+
+
+def with_options(*options):
+    """A decorator that gives a command these options and arguments."""
+
+    def decorate(command):
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def connected(*places, deadline=300.0):
+    """The object server, with this deadline in seconds; None where all places are on this machine."""
+    from labkit.obs import copying
+
+    return copying.connected(None, *map(parse, places), deadline=deadline, notice=warn)
+
+
+def warn(line):
+    """A line on stderr, above a bar if there is one."""
+    from tqdm import tqdm
+
+    tqdm.write(line, file=sys.stderr)
+
+
+@contextmanager
+def bar():
+    """What to call with bytes done and bytes to do: moves a bar, on a terminal."""
+    from tqdm import tqdm
+
+    with tqdm(unit="B", unit_scale=True, dynamic_ncols=True, delay=0.5, disable=None) as bar:
+
+        def progress(done, total):
+            bar.total = total
+            bar.update(done - bar.n)
+
+        yield progress
+
+
+def print_json(document):
+    """A JSON document on stdout."""
+    click.echo(json.dumps(document, indent=2))
