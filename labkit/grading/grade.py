@@ -32,9 +32,7 @@ def score(lab: Lab, answers: dict[str, str], execution: dict, references: dict) 
     answers: source by task, without those that were not handed in; execution: of `execution.execute`; references: the
     encoded values of the master, executed with the same seed, by task and name.
     """
-    tasks = {}
-    for task in lab.manifest.tasks:
-        tasks[task] = _score_task(lab, task, answers, execution, references)
+    tasks = {task: _score_task(lab, task, answers, execution, references) for task in lab.manifest.tasks}
     for task in lab.manifest.tasks:
         _find_what_blocks(lab, task, tasks)
     return tasks
@@ -237,19 +235,7 @@ def _run_entry(lab, runs, sandboxed):
         return {}
     if len(runs) == 1:
         return {wanted.name: handed_in.examine(lab, runs[0], sandboxed)}
-    values = {
-        name: {"points": 0.0, "max_points": most, "detail": "missing"} for name, most in wanted.points.items()
-    }
-    several = f"several Runs: {', '.join(sorted(run.name for run in runs)[:5])}; hand in one"
-    entry = {
-        "title": wanted.title,
-        "points": 0.0,
-        "max_points": total(wanted.points.values()),
-        "verdict": "missing",
-        "detail": several if runs else "no Run was handed in",
-        "values": values,
-    }
-    return {wanted.name: entry}
+    return {wanted.name: handed_in.not_one(wanted, runs)}
 
 
 def _result(lab, student, tasks, answers, problem="", stopped=""):

@@ -33,6 +33,8 @@ def release(lab: Lab, folder: Path, *, sandboxed: bool = True, train: bool = Tru
     if sandboxed and (why := sandbox.unavailable()):
         raise LabError(f"no sandbox: {why}; for a lab that you trust: --no-sandbox")
     found = handout.files(lab, book_url())
+    for line in handout.by_git(lab):
+        tell(line)
     tell("looking for solutions in what is handed out")
     leaks.require_none(lab, found)
     with tempfile.TemporaryDirectory(prefix="labkit-release-") as temporary, fonts.kept_in(Path(temporary, "fonts")):
