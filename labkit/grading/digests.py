@@ -8,17 +8,16 @@ import ast
 import functools
 import hashlib
 import importlib.metadata
+import itertools
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
 import labkit
-from labkit.grading import handout, report
+from labkit.grading import handed_in, handout, report, work
 from labkit.grading.lab import Lab, source
 
 PACKAGE = Path(labkit.__file__).parent
-GRADES = "labkit.grading.work"  # what an executor's process runs
-OF_A_RUN = "labkit.grading.handed_in"  # is asked only where a lab has a Run to hand in
 # In a text: `from PACKAGE import NAMES`, and a module by its whole name, wherever it is.
 NAMED = re.compile(r"\bfrom\s+(labkit[\w.]*)\s+import\b((?:[\w\s,(\\]|#.*)*)|\b(labkit(?:\.\w+)*)")
 PROGRAM = re.compile(r"(labkit(?:\.\w+)+)(:\w+)?")  # a text by which a module is run or imported later
@@ -45,30 +44,25 @@ def all_of_labkit() -> str:
 def of_labkit(lab: Lab, answers: Iterable[str] = ()) -> str:
     """Version of labkit, and the digest of those modules that decide what these answers are worth."""
     cells = [source(cell) for cell in lab.graded_notebook(lab.solutions, 0)["cells"]]
-    found = modules([GRADES], [*cells, *answers], without=() if lab.manifest.run else (OF_A_RUN,))
+    unused = () if lab.manifest.run else (handed_in.__name__,)
+    found = modules([work.__name__], [*cells, *answers], unused)
     return f"{labkit.__version__} {_of_files(found, PACKAGE)}"
 
 
 def modules(names: Iterable[str], texts: Iterable[str] = (), without: tuple[str, ...] = ()) -> set[Path]:
     """Files of labkit's modules with these names, of those that the texts name, and of all that these import.
 
-    The texts may be anybody's and in no language: what looks like a module's name is one.
+    without: names of modules that are not followed. The texts may be anybody's: what looks like a module's name is one.
     """
+    parts = ((file, file.relative_to(PACKAGE.parent).with_suffix("").parts) for file in PACKAGE.rglob("*.py"))
+    known = {".".join(its).removesuffix(".__init__"): file for file, its in parts}
     found, left = set(), set(names).union(*map(_named, texts))
     while left:
-        parts = left.pop().split(".")
-        for end in range(1, len(parts) + 1):  # packages are imported with their modules
-            file = _file(name := ".".join(parts[:end]))
-            if file and file not in found and name not in without:
-                found.add(file)
-                left |= _imported(file.read_text(encoding="utf-8"))
-    return found
-
-
-def _file(name):
-    """The file of labkit's module or package; None where there is none."""
-    place = PACKAGE.parent.joinpath(*name.split("."))
-    return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
+        within = itertools.accumulate(left.pop().split("."), "{}.{}".format)  # a module's packages are imported first
+        new = {name for name in itertools.takewhile(known.__contains__, within) if name not in (*found, *without)}
+        found |= new
+        left = left.union(*(_imported(known[name].read_text(encoding="utf-8")) for name in new))
+    return {known[name] for name in found}
 
 
 @functools.lru_cache(maxsize=1024)
@@ -89,7 +83,7 @@ def _named(text):
     """Names in a cell or an answer. It need not be Python's, and nobody's answer is given to Python's parser here."""
     names = set()
     for package, members, module in NAMED.findall(text):
-        names |= {f"{package}.{member}" for member in re.findall(r"\w+", members)} if package else set()
+        names |= {package, *(f"{package}.{member}" for member in re.findall(r"\w+", members))} if package else set()
         names |= {module, f"{module}.__main__"} if module else set()
     return names
 
