@@ -95,7 +95,8 @@ def by_git(lab: Lab) -> list[str]:
             more = f" and {len(names) - 5} more" if len(names) > 5 else ""
             said.append(f"{folder.name}: not handed out, as git does not track it: {', '.join(names[:5])}{more}")
         elif found and not _known_to_git(folder):
-            said.append(f"{folder.name}: git tracks nothing here, so all of its files that learners may have are handed out")
+            all_of_them = "so all of its files that learners may have are handed out"
+            said.append(f"{folder.name}: git tracks nothing here, {all_of_them}")
     return said
 
 
