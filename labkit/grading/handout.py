@@ -86,8 +86,8 @@ def of_the_lab(folder: Path) -> list[Path]:
 
 
 def by_git(lab: Lab) -> list[str]:
-    """What an instructor should know of the files that git does not track, a line a folder."""
-    said = []
+    """What an instructor should know of the files that git does not track: lines, none where it tracks all."""
+    said, unknown = [], []
     for folder, patterns in _sources(lab):
         found, left_out = _tracked(folder, patterns)
         if left_out:
@@ -95,8 +95,9 @@ def by_git(lab: Lab) -> list[str]:
             more = f" and {len(names) - 5} more" if len(names) > 5 else ""
             said.append(f"{folder.name}: not handed out, as git does not track it: {', '.join(names[:5])}{more}")
         elif found and not _known_to_git(folder):
-            all_of_them = "so all of its files that learners may have are handed out"
-            said.append(f"{folder.name}: git tracks nothing here, {all_of_them}")
+            unknown.append(folder.name)
+    if unknown:
+        said.append(f"{', '.join(unknown)}: git tracks nothing here, so all files that learners may have are handed out")
     return said
 
 

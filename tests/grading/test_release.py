@@ -118,11 +118,10 @@ def test_only_what_git_tracks_is_handed_out(tiny, tmp_path, monkeypatch, git):
     monkeypatch.setattr(handout, "REPO", tmp_path)
     mine = dataclasses.replace(tiny, folder=tmp_path / "labs/tiny")
     assert set(handout._project(mine)) == {*handout.TOP, *tracked, *([] if git else private)}
-    names = ("private.py", "mine.py", "runs/mine/summary.json")
-    left_out = [f"not handed out, as git does not track it: {name}" for name in names]
-    everything = ["git tracks nothing here, so all of its files that learners may have are handed out"] * 3
-    said = zip(("labkit", "data_scripts", "tiny"), left_out if git else everything)
-    assert handout.by_git(mine) == [f"{folder}: {what}" for folder, what in said]
+    left_out = {"labkit": "private.py", "data_scripts": "mine.py", "tiny": "runs/mine/summary.json"}
+    everything = f"{', '.join(left_out)}: git tracks nothing here, so all files that learners may have are handed out"
+    named = [f"{folder}: not handed out, as git does not track it: {name}" for folder, name in left_out.items()]
+    assert handout.by_git(mine) == (named if git else [everything])
 
 
 def test_the_zip_has_no_master_and_no_manifest(released):
