@@ -9,7 +9,7 @@ import json
 import shlex
 import shutil
 import unicodedata
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from labkit.grading import digests, executors, fonts, grade, handed_in, report, submissions, work
@@ -83,7 +83,7 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, sc
         else:
             with (
                 _pool(lab, jobs, scheduler, sandboxed, scratch) as pool,
-                (progress or _unseen)(len(found), len(found) - len(executed)) as tell,
+                progress(len(found), len(found) - len(executed)) if progress else nullcontext(lambda _: None) as tell,
             ):
                 references = pool.call(grade.references, lab, seed, sandboxed)
                 if data and pool.call(handed_in.required_of, lab)[1] != data:
@@ -130,11 +130,6 @@ def _pool(lab, jobs, scheduler, sandboxed, scratch):
     if scheduler:
         return executors.dask(scheduler, lab, sandboxed)
     return executors.local(jobs or executors.most_jobs(lab.manifest.memory), scratch)
-
-
-@contextmanager
-def _unseen(total, done):
-    yield lambda student: None
 
 
 @contextmanager

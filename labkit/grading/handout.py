@@ -97,7 +97,8 @@ def by_git(lab: Lab) -> list[str]:
         elif found and not _known_to_git(folder):
             unknown.append(folder.name)
     if unknown:
-        said.append(f"{', '.join(unknown)}: git tracks nothing here, so all files that learners may have are handed out")
+        names = ", ".join(unknown)
+        said.append(f"{names}: git tracks nothing here, so all files that learners may have are handed out")
     return said
 
 
