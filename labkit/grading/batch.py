@@ -1,22 +1,19 @@
 """Grade a class: an executor does a submission at a time, and each result is kept as soon as it is there.
 
-DIR/results/STUDENT.json has a result and its key: the lab, what was handed in, this labkit and its environment, the
-seed and the sandbox. A result whose key is still the same is not computed again.
+DIR/results/STUDENT.json has a result and its key: the lab, what was handed in, what of labkit decides the grade, its
+environment, the seed and the sandbox. A result whose key is still the same is not computed again.
 """
 
 import functools
-import hashlib
 import json
-import os
 import shlex
 import shutil
-import tempfile
 import unicodedata
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
-from labkit.grading import executors, fonts, grade, handed_in, report, submissions
+from labkit.grading import digests, executors, fonts, grade, handed_in, report, submissions, work
+from labkit.grading.answers import Answers, read_answers
 from labkit.grading.executors import BatchError
 from labkit.grading.lab import Lab
 from labkit.system.files import atomic_write, locked
@@ -24,37 +21,6 @@ from labkit.system.files import atomic_write, locked
 SCRATCH = ".scratch"  # in DIR: what is unpacked; a grading that was killed leaves it, the next one removes it
 FILES = {"grades.csv", "grades.json", "index.html", "overview.svg"}
 OURS = {"results", "feedback", SCRATCH, *FILES, *(f"{name}.part" for name in FILES)}
-
-
-@dataclass(frozen=True)
-class Work:
-    """All that a process needs to grade one submission; pickled on its way there."""
-
-    lab: Lab
-    student: str
-    answers: dict[str, str]
-    runs: tuple[Path, ...]
-    run_files: dict[str, bytes | int] | None  # of the Run, where the process may be on another machine
-    references: dict
-    seed: int
-    sandboxed: bool
-
-
-def work(task: Work) -> dict:
-    """Result of a submission; what the executor's processes do."""
-    arguments = (task.references, task.seed, task.sandboxed)
-    if task.run_files is None:
-        return grade.grade_one(task.lab, task.student, task.answers, task.runs, *arguments)
-    with tempfile.TemporaryDirectory(prefix="labkit-grade-") as folder:
-        for name, data in task.run_files.items():
-            file = Path(folder, name)
-            file.parent.mkdir(exist_ok=True)
-            with open(file, "wb") as copy:
-                if isinstance(data, bytes):
-                    copy.write(data)
-                else:  # larger than it may be: its size tells that as well
-                    copy.truncate(data)
-        return grade.grade_one(task.lab, task.student, task.answers, (Path(folder),), *arguments)
 
 
 def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, scheduler: str | None = None,
@@ -72,7 +38,7 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, sc
     earlier = _earlier(lab, out)
     with _folder(out), _scratch(out) as scratch:
         listed = {one.student: one for one in submissions.find(place, scratch, tell)}
-        dropped = _dropped(drop, earlier, listed, place, tell)
+        dropped, dropped_files = _dropped(drop, earlier, listed, place, tell)
         _require_all(earlier, {*listed, *dropped}, out)
         kept = [earlier[student]["key"] for student in earlier if student not in dropped]
         others = sorted({key.get("seed", seed) for key in kept} - {seed})
@@ -80,21 +46,21 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, sc
             tell(f"the seed differs from the last grading's ({', '.join(map(str, others))}): all are graded again")
         pages = dict(zip(listed, report.feedback_names(list(listed)), strict=True))
         _clear_halves(out, pages)
-        about, found, answers, keys = executors.about(lab) | {"seed": seed, "sandboxed": sandboxed}, {}, {}, {}
-        with executors.Reader(functools.partial(submissions.read_answers, lab)) as read:
+        about, found, answers, keys = digests.about(lab) | {"seed": seed, "sandboxed": sandboxed}, {}, {}, {}
+        with executors.Reader(functools.partial(read_answers, lab)) as read:
             for student, one in listed.items():
                 found[student] = one = submissions.look(one)
-                answers[student] = _read(read, one)
-                keys[student] = {**about, "submission": _digest(one, answers[student])}
+                answers[student] = own = _read(read, one)
+                code = digests.of_labkit(lab, own.sources.values())
+                submitted = work.digest(one.runs, own.sources, own.problem)
+                keys[student] = {**about, "labkit": code, "submission": submitted}
                 submissions.clear(one)
         with_run = [student for student in found if found[student].runs and lab.manifest.run]
         data = handed_in.required_of(lab)[1] if with_run else ""  # missing, that is no learner's fault
         for student in with_run:
             keys[student]["data"] = data
-        results, failed = {}, {}
-        for student in found:
-            if earlier.get(student, {}).get("key") == keys[student]:
-                results[student] = earlier[student]["result"]
+        same = [student for student in found if earlier.get(student, {}).get("key") == keys[student]]
+        results, failed = {student: earlier[student]["result"] for student in same}, {}
         todo = [student for student in found if student not in results]
         executed = [student for student in todo if not answers[student].problem]
 
@@ -104,39 +70,37 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, sc
             results[student] = json.loads(text)["result"]  # as a later grading finds it
 
         def begin():
-            """From here on there is nothing in `out` that a result does not stand behind, until all is written."""
-            for file in [*(out / name for name in FILES), *(out / "feedback" / pages[student] for student in todo),
-                         *(out / "results" / f"{student}.json" for student in todo),
-                         *(out / name for names in dropped.values() for name in names)]:  # fmt: skip
-                file.unlink(missing_ok=True)
+            """From here on `out` has nothing but what a result is there for, until all is written."""
+            old = [name for student in todo for name in _files_of(student, pages[student])]
+            for name in (*FILES, *old, *dropped_files):
+                (out / name).unlink(missing_ok=True)
             for student in todo:
                 if answers[student].problem:
                     keep(student, grade.nothing(lab, student, answers[student].problem))
 
-        if executed:
+        if not executed:
+            begin()
+        else:
             with (
                 _pool(lab, jobs, scheduler, sandboxed, scratch) as pool,
-                (progress or _unseen)(len(found), len(found) - len(executed)) as tell,
+                progress(len(found), len(found) - len(executed)) if progress else nullcontext(lambda _: None) as tell,
             ):
                 references = pool.call(grade.references, lab, seed, sandboxed)
                 if data and pool.call(handed_in.required_of, lab)[1] != data:
                     raise BatchError("the data of Runs are others on the workers than here")
                 begin()
-                tasks = {}
-                for student in executed:
-                    one, sources = found[student], answers[student].sources
-                    tasks[student] = functools.partial(
-                        _work_of, lab, one, sources, references, seed, sandboxed, scheduler is not None
-                    )
-                for student, result, error in pool.results(work, tasks):
+                work_of = functools.partial(_work_of, lab, references, seed, sandboxed, scheduler is not None)
+                tasks = {
+                    student: functools.partial(work_of, found[student], answers[student].sources)
+                    for student in executed
+                }
+                for student, result, error in pool.results(work.work, tasks):
                     submissions.clear(found[student])
                     if error:
                         failed[student] = error
                     else:
                         keep(student, result)
                     tell(student)
-        else:
-            begin()
         ordered = [results[student] for student in sorted(results)]
         report.write(lab, ordered, out, seed)
     return ordered, failed
@@ -145,42 +109,27 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, sc
 def _read(read, one):
     """Answers of a submission, or its problem where reading it never ends or takes all memory."""
     if one.problem:
-        return submissions.Answers(problem=one.problem)
+        return Answers(problem=one.problem)
     try:
         return read(one)
     except executors.NotRead as error:
         names = submissions.printable(", ".join(file.name for file in one.notebooks[:5]))
-        return submissions.Answers(problem=f"{names}: {error}")
+        return Answers(problem=f"{names}: {error}")
 
 
-def _work_of(lab, one, sources, references, seed, sandboxed, elsewhere):
+def _work_of(lab, references, seed, sandboxed, elsewhere, one, sources):
     if one.runs:
         one = submissions.look(one)  # its zip was unpacked to be read, and is again, for a while
         if one.problem:
             raise BatchError(f"{one.student}: changed while the class was graded: {one.problem}")
-    files = _run_files(one.runs[0]) if elsewhere and len(one.runs) == 1 else None
-    return Work(lab, one.student, sources, one.runs, files, references, seed, sandboxed)
-
-
-def _run_files(run):
-    """What can be read of a Run: the files' bytes, or their size where it is more than they may have."""
-    found = {}
-    for name, most in handed_in.TAKEN.items():
-        if handed_in.is_own_file(run, name) and os.access(run / name, os.R_OK, effective_ids=True):
-            size = (run / name).stat().st_size
-            found[name] = size if size > most else (run / name).read_bytes()
-    return found
+    files = work.run_files(one.runs[0]) if elsewhere and len(one.runs) == 1 else None
+    return work.Work(lab, one.student, sources, one.runs, files, references, seed, sandboxed)
 
 
 def _pool(lab, jobs, scheduler, sandboxed, scratch):
     if scheduler:
         return executors.dask(scheduler, lab, sandboxed)
     return executors.local(jobs or executors.most_jobs(lab.manifest.memory), scratch)
-
-
-@contextmanager
-def _unseen(total, done):
-    yield lambda student: None
 
 
 @contextmanager
@@ -216,23 +165,6 @@ def _remove_empty(*folders):
     for folder in folders:
         with suppress(OSError):  # there is something in it
             folder.rmdir()
-
-
-def _digest(one, answers):
-    """SHA-256 of what is graded of a submission: its answers' sources, and the files of its Run."""
-    total = hashlib.sha256(json.dumps([answers.sources, answers.problem, len(one.runs)]).encode())
-    for run in one.runs:
-        total.update(json.dumps(run.name).encode())
-        for name in handed_in.TAKEN:
-            if handed_in.is_own_file(run, name):
-                total.update(name.encode())
-                try:
-                    with open(run / name, "rb") as file:
-                        while block := file.read(1 << 20):
-                            total.update(block)
-                except PermissionError:  # the Run's page tells the learner
-                    total.update(b"\0")
-    return total.hexdigest()
 
 
 def _require_apart(place, out):
@@ -272,34 +204,37 @@ def _earlier(lab, out):
 
 
 def _dropped(drop, earlier, found, place, tell):
-    """{student: files in `out`} of those whose results are to be removed; BatchError for one who would come again."""
+    """Students whose results are to be removed, and their files in `out`; BatchError for one who would come again."""
     pages = dict(zip(earlier, report.feedback_names(list(earlier)), strict=True))
-    dropped = {}
-    for name in (unicodedata.normalize("NFC", name) for name in drop):
+    names = {unicodedata.normalize("NFC", name) for name in drop}
+    for name in sorted(names):
         if name in found:
             raise BatchError(f"--drop {name}: is among the submissions: take it out of {place} first")
-        if name in earlier:
-            dropped[name] = (f"results/{name}.json", f"feedback/{pages[name]}")
-        else:  # the same command may go on after an interruption
+        if name not in earlier:  # the same command may be given again after an interruption
             tell(f"--drop {name}: nobody of that name has a result, nothing to remove")
-    return dropped
+    dropped = names.intersection(earlier)
+    return dropped, [file for name in dropped for file in _files_of(name, pages[name])]
+
+
+def _files_of(student, page):
+    return f"results/{student}.json", f"feedback/{page}"
 
 
 def _require_all(earlier, found, out):
     """BatchError where learners graded before are not among the submissions: their results would be gone."""
     gone = sorted(set(earlier) - set(found))
     if gone:
-        names = ", ".join(gone[:3]) + (", ..." if len(gone) > 3 else "")
+        more = ["..."] if len(gone) > 3 else []
         many = "1 learner graded before is" if len(gone) == 1 else f"{len(gone)} learners graded before are"
-        options = " ".join(f"--drop {shlex.quote(name)}" for name in gone[:3]) + (" ..." if len(gone) > 3 else "")
+        options = " ".join([f"--drop {shlex.quote(name)}" for name in gone[:3]] + more)
         raise BatchError(
-            f"{out}: {many} not among the submissions ({names}): grade all together, remove the results with "
-            f"{options}, or choose another -o"
+            f"{out}: {many} not among the submissions ({', '.join(gone[:3] + more)}): grade all together, remove the "
+            f"results with {options}, or choose another -o"
         )
 
 
 def _clear_halves(out, pages):
     """Remove the halves of files that a grading left as it was killed."""
-    own = [name for student, page in pages.items() for name in (f"results/{student}.json", f"feedback/{page}")]
-    for name in [*FILES, *own]:
+    own = [name for student, page in pages.items() for name in _files_of(student, page)]
+    for name in (*FILES, *own):
         (out / f"{name}.part").unlink(missing_ok=True)

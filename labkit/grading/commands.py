@@ -24,9 +24,9 @@ WARNING: without a sandbox, what learners handed in runs as you, with your files
 def release(lab, folder, no_run, no_sandbox):
     """Write what learners get of LAB into DIR: its notebook, the same as Markdown, and a zip for ModelArts.
 
-    Solutions are replaced by stubs, hidden checks are left out. Nothing is written unless the master has full marks,
-    the blank none, and no line of a solution is told. For CIFAR-10 that takes about 75 seconds on two cores, and the
-    time to train its Run.
+    Solutions are replaced by stubs; hidden checks, and files that git does not track, are left out. Nothing is written
+    unless the master has full marks, the blank none, and no line of a solution is told. For CIFAR-10 that takes about
+    75 seconds on two cores, and the time to train its Run.
 
     \b
     Example:  labkit release cifar10 handout
@@ -66,9 +66,9 @@ def grade(lab, submissions, out, jobs, scheduler, seed, drop, no_sandbox):
     Where it is missing nothing is graded, unless --no-sandbox is given: learners' code then can do all that you can.
 
     Interrupted, by Ctrl-C or otherwise, the same command goes on; what has been graded is graded again only if the
-    lab, the submission, what is installed, the seed or the sandbox has changed. All who were graded into DIR must be
-    among SUBMISSIONS again, or be named with --drop: others need another DIR. Workers of Dask need the same labkit and
-    lab.
+    lab, the submission, what is installed, the seed, the sandbox or what they import of labkit has changed. All who
+    were graded into DIR must be among SUBMISSIONS again, or be named with --drop: others need another DIR. Workers of
+    Dask need the same labkit and lab.
     Exit status: 0; 1 where a submission could not be graded by a fault that is not its own; 130 when interrupted.
 
     \b

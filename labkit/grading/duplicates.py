@@ -18,7 +18,7 @@ import tokenize
 from collections import Counter
 from textwrap import dedent
 
-from labkit.grading.lab import BEGIN, END
+from labkit.grading.lab import parted
 
 ENOUGH = 30  # tokens: a function of three or four lines
 _LAYOUT = {tokenize.NEWLINE: "\n", tokenize.INDENT: "{", tokenize.DEDENT: "}"}
@@ -27,26 +27,19 @@ _LEFT_OUT = (tokenize.COMMENT, tokenize.NL, tokenize.ENCODING, tokenize.ENDMARKE
 
 def tokens(source: str) -> list[str]:
     """What Python reads of a source, without comments and docstrings; its words, where it is no Python."""
+    kept, line = [], []
     try:
-        found = [
-            token for token in tokenize.generate_tokens(io.StringIO(source).readline) if token.type not in _LEFT_OUT
-        ]
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type not in _LEFT_OUT:
+                line.append(token)
+            if token.type in (tokenize.NEWLINE, tokenize.ENDMARKER):
+                if {token.type for token in line}.difference(_LAYOUT) == {tokenize.STRING}:  # such as a docstring
+                    line = [token for token in line if token.type in (tokenize.INDENT, tokenize.DEDENT)]
+                kept += [_LAYOUT.get(token.type, token.string) for token in line]
+                line = []
     # An open bracket, an indentation that fits nowhere, and from Python 3.12 on a lone surrogate.
     except (tokenize.TokenError, SyntaxError, UnicodeEncodeError):
         return source.split()
-    lines = [[]]
-    for token in found:
-        lines[-1].append(token)
-        if token.type == tokenize.NEWLINE:
-            lines.append([])
-    kept = []
-    for line in lines:
-        layout = [token for token in line if token.type in _LAYOUT]
-        text = [token for token in line if token.type not in _LAYOUT]
-        if text and all(token.type == tokenize.STRING for token in text):  # a docstring, or a string left lying
-            kept += [_LAYOUT[token.type] for token in layout if token.type != tokenize.NEWLINE]
-        else:
-            kept += [_LAYOUT.get(token.type, token.string) for token in line]
     return kept
 
 
@@ -62,36 +55,22 @@ def answer_digest(source: str) -> str:
     return hashlib.sha256(normalised(source).encode("utf-8", "backslashreplace")).hexdigest()
 
 
-def _own(text):
-    """What stands between the markers, as a program of its own."""
-    kept, inside = [], False
-    for line in text.splitlines():
-        if line.strip() in (BEGIN, END):
-            inside = line.strip() == BEGIN
-        elif inside:
-            kept.append(line)
-    return dedent("\n".join(kept))
-
-
-def _without_markers(text):
-    return "\n".join(line for line in text.splitlines() if line.strip() not in (BEGIN, END))
-
-
 def counting(lab) -> dict[str, set[str]]:
     """Tasks whose answers are evidence, each with the digests that are none: of the stub and of the solution."""
     found = {}
     for task, text in lab.solutions.items():
-        added = Counter(tokens(_own(text))) - Counter(tokens(lab.stubs[task]))
+        own = dedent("\n".join(parted(text)[1]))
+        added = Counter(tokens(own)) - Counter(tokens(lab.stubs[task]))
         if added.total() >= ENOUGH:
-            known = (text, _without_markers(text), _own(text), lab.stubs[task])
+            known = (text, own, lab.stubs[task])
             found[task] = {answer_digest(source) for source in known}
     return found
 
 
 def _evidence(tasks, result):
     """((task, digest), ...) of a learner's own answers that count."""
-    given = {task: result.get("answers", {}).get(task, "") for task in sorted(tasks)}
-    return tuple((task, digest) for task, digest in given.items() if digest and digest not in tasks[task])
+    given = ((task, result.get("answers", {}).get(task, "")) for task in sorted(tasks))
+    return tuple((task, digest) for task, digest in given if digest and digest not in tasks[task])
 
 
 def compared(lab, results: list[dict]) -> list[str]:
@@ -106,11 +85,7 @@ def groups(lab, results: list[dict]) -> list[dict]:
     alike = {}
     for result in results:
         evidence = _evidence(tasks, result)
-        if len(evidence) >= min(2, len(tasks)) and evidence:
+        if evidence and len(evidence) >= min(2, len(tasks)):
             alike.setdefault(evidence, []).append(result["student"])
-    shared = [
-        {"students": sorted(students), "tasks": [task for task, _ in evidence]}
-        for evidence, students in alike.items()
-        if len(students) > 1
-    ]
-    return sorted(shared, key=lambda group: group["students"])
+    shared = sorted((sorted(students), evidence) for evidence, students in alike.items() if len(students) > 1)
+    return [{"students": students, "tasks": [task for task, _ in evidence]} for students, evidence in shared]

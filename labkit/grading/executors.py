@@ -1,8 +1,5 @@
 """Who grades: processes on this machine, or the workers of a Dask cluster; both as executors of concurrent.futures."""
 
-import functools
-import hashlib
-import importlib.metadata
 import multiprocessing
 import os
 import signal
@@ -13,8 +10,7 @@ from concurrent import futures
 from contextlib import contextmanager
 from pathlib import Path
 
-import labkit
-from labkit.grading import handout, report, sandbox
+from labkit.grading import digests, sandbox
 from labkit.grading import lab as labs
 from labkit.system import environment, interrupts
 from labkit.system.errors import LabkitError
@@ -108,26 +104,22 @@ class Reader:
 
     def __init__(self, function, seconds: float = READING, memory_mb: int = READING_MB):
         self.function, self.seconds, self.memory_mb = function, seconds, memory_mb
-        self.process = None
+        self.executor, self.started = None, set()
 
     def __call__(self, *arguments):
-        """What the function gives; raises what it raises, NotRead where its time is over or its process dies."""
-        if self.process is None:
+        """What the function gives; raises its LabkitError, and NotRead where its time is over or its process dies."""
+        if self.executor is None:
             self._start()
         try:
-            self.pipe.send(arguments)
-            if not self.pipe.poll(self.seconds):
-                raise NotRead(f"takes more than {self.seconds:g} seconds to read")
-            value, error = self.pipe.recv()
-        except (EOFError, OSError):
-            self._end()
-            raise NotRead("cannot be read: Python itself ended, or its memory was full") from None
-        except BaseException:
-            self._end()
+            return self.executor.submit(self.function, *arguments).result(self.seconds)
+        except LabkitError:
             raise
-        if error:
-            raise error
-        return value
+        except futures.TimeoutError:
+            why = f"takes more than {self.seconds:g} seconds to read"
+        except Exception:  # Python's own end, or what a parser that nobody's file should upset has raised
+            why = "cannot be read: Python itself ended, or its memory was full"
+        self._end()
+        raise NotRead(why)
 
     def __enter__(self):
         return self
@@ -136,47 +128,21 @@ class Reader:
         self._end()
 
     def _start(self):
-        context = multiprocessing.get_context("spawn")
-        self.pipe, there = context.Pipe()
-        arguments = (there, self.function, self.memory_mb, os.getpid())
-        self.process = context.Process(target=_read_all, args=arguments, daemon=True)
-        self.process.start()
-        there.close()
+        before = set(multiprocessing.active_children())
+        self.executor = _processes(1, tempfile.gettempdir(), environment.cores(), self.memory_mb)
         try:
-            self.pipe.recv()
-        except EOFError:
-            self._end()
+            self.executor.submit(int).result()
+        except futures.BrokenExecutor:
             raise BatchError("the process that reads submissions does not start: is there memory left?") from None
+        finally:
+            self.started = set(multiprocessing.active_children()) - before
 
     def _end(self):
-        if self.process:
-            self.process.kill()
-            self.process.join()
-            self.pipe.close()
-        self.process = None
-
-
-def _read_all(pipe, function, memory_mb, parent):
-    """What a Reader's process does."""
-    import resource  # Windows has none
-
-    interrupts.die_with_parent()
-    if os.getppid() != parent:
-        os._exit(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends this one
-    most = memory_mb * 1_000_000
-    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-    pipe.send("ready")
-    while True:
-        try:
-            arguments = pipe.recv()
-        except EOFError:
-            return
-        try:
-            answer = function(*arguments), None
-        except LabkitError as error:
-            answer = None, error
-        pipe.send(answer)
+        for process in self.started:
+            process.kill()
+        if self.executor:
+            self.executor.shutdown()
+        self.executor, self.started = None, set()
 
 
 def most_jobs(memory_mb: int) -> int:
@@ -191,13 +157,7 @@ def local(jobs: int, scratch: Path):
     """A Pool of processes on this machine, with their temporary files in `scratch`."""
     threads = max(1, environment.cores() // jobs)
     before = set(multiprocessing.active_children())
-
-    def start():
-        return futures.ProcessPoolExecutor(
-            jobs, multiprocessing.get_context("spawn"), _prepare, (os.getpid(), str(scratch), threads)
-        )
-
-    pool = Pool(start, lambda: jobs)
+    pool = Pool(lambda: _processes(jobs, scratch, threads), lambda: jobs)
     try:
         yield pool
     except BaseException:
@@ -235,7 +195,12 @@ def _end(*_):
     sys.exit(143)
 
 
-def _prepare(parent, scratch, threads):
+def _processes(jobs, scratch, threads, memory_mb=None):
+    arguments = (os.getpid(), str(scratch), threads, memory_mb)
+    return futures.ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _prepare, arguments)
+
+
+def _prepare(parent, scratch, threads, memory_mb):
     """In a new process: end with the one that started it, however that ends; leave nothing of a sandbox behind."""
     interrupts.die_with_parent()
     if os.getppid() != parent:
@@ -244,6 +209,10 @@ def _prepare(parent, scratch, threads):
     signal.signal(signal.SIGTERM, _end)
     tempfile.tempdir = scratch
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    if memory_mb:
+        import resource  # Windows has none
+
+        resource.setrlimit(resource.RLIMIT_DATA, (memory_mb * 1_000_000,) * 2)
 
 
 @contextmanager
@@ -271,7 +240,7 @@ def _require_alike(client, lab, sandboxed):
         found = client.run(_inspect, lab.name, lab.folder.resolve(), sandboxed)
     except Exception as error:  # a worker without labkit fails at unpacking the function, in whatever way
         raise BatchError(f"the workers cannot run this labkit ({type(error).__name__}: {error})") from None
-    here = about(lab)
+    here = _has(lab)
     for worker, there in sorted(found.items()):
         if isinstance(there, str):
             raise BatchError(f"worker {worker}: {there}")
@@ -283,37 +252,12 @@ def _require_alike(client, lab, sandboxed):
 def _inspect(name, folder, sandboxed):
     """On a worker: what it has, or why it cannot grade."""
     try:
-        found = about(labs.load(name, folder))
+        found = _has(labs.load(name, folder))
     except LabkitError as error:
         return str(error)
     reason = sandbox.unavailable() if sandboxed else ""
     return f"no sandbox: {reason}" if reason else found
 
 
-def about(lab: labs.Lab) -> dict[str, str]:
-    """What decides results besides submission, seed and data: the lab's files, labkit's sources, versions."""
-    files = {file.relative_to(lab.folder).as_posix(): _of_file(file) for file in handout.of_the_lab(lab.folder)}
-    found = {"lab": lab.name, "lab's files": _short(lab.digest + repr(sorted(files.items()))), **report.environment()}
-    return found | {"labkit": f"{labkit.__version__} {_code()}", "packages": _packages()}
-
-
-@functools.lru_cache
-def _packages():
-    """Digest of all that is installed, by name and version: an answer may use any of it."""
-    found = {(one.metadata["Name"], one.version) for one in importlib.metadata.distributions()}
-    return _short(repr(sorted(map(str, found))))
-
-
-@functools.lru_cache
-def _code():
-    """Digest of labkit's sources: probes and answers call them."""
-    folder = Path(labkit.__file__).parent
-    return _short("".join(f"{file.relative_to(folder)} {_of_file(file)}" for file in sorted(folder.glob("**/*.py"))))
-
-
-def _of_file(file):
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-def _short(text):
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def _has(lab):
+    return digests.about(lab) | {"labkit": digests.all_of_labkit()}

@@ -15,6 +15,11 @@ from labkit.grading.duplicates import answer_digest, normalised
 from labkit.grading.lab import Lab, LabError, answer_of, probe_of, solution_lines, source
 from labkit.grading.values import difference
 
+OUTCOMES = {  # verdict and detail
+    "passed": ("", ""),
+    "timed out": ("timed out", "took longer than allowed"),
+    "crashed": ("crashed", "ended the kernel"),
+}
 STOPPED = {  # why cells were not run
     "": ("crashed", "was not run: a cell before it ended the kernel"),
     "time": ("timed out", "was not run: the time for all cells together was over"),
@@ -32,9 +37,7 @@ def score(lab: Lab, answers: dict[str, str], execution: dict, references: dict) 
     answers: source by task, without those that were not handed in; execution: of `execution.execute`; references: the
     encoded values of the master, executed with the same seed, by task and name.
     """
-    tasks = {}
-    for task in lab.manifest.tasks:
-        tasks[task] = _score_task(lab, task, answers, execution, references)
+    tasks = {task: _score_task(lab, task, answers, execution, references) for task in lab.manifest.tasks}
     for task in lab.manifest.tasks:
         _find_what_blocks(lab, task, tasks)
     return tasks
@@ -58,11 +61,11 @@ def _score_task(lab, task, answers, execution, references):
             reason = difference(emitted[name], references[task][name], value.rtol, value.atol)
         values[name] = {"points": 0.0 if reason else value.points, "max_points": value.points, "detail": reason}
     right = sum(not value["detail"] for value in values.values())
-    if not verdict:
+    if not verdict and right == len(values):
+        verdict = "right"
+    elif not verdict:
         verdict, detail = next(iter(lost.values()), ("wrong", ""))
-        if right == len(values):
-            verdict, detail = "right", ""
-        elif right:
+        if right:
             verdict = "partly right" if verdict in ("wrong", "error") else verdict
             detail = _joined(f"{right} of {len(values)} values are right", detail)
     return {
@@ -97,17 +100,9 @@ def _failure(execution, cell, answer=""):
     answer: its source, where that is the learner's.
     """
     found = execution["cells"].get(cell, {"outcome": "not run", "error": ""})
-    match found["outcome"]:
-        case "passed":
-            return "", ""
-        case "error":
-            return "error", f"raised {_told(found['error'], answer)}"
-        case "timed out":
-            return "timed out", "took longer than allowed"
-        case "crashed":
-            return "crashed", "ended the kernel"
-        case _:
-            return STOPPED[execution["stopped"]]
+    if found["outcome"] == "error":
+        return "error", f"raised {_told(found['error'], answer)}"
+    return OUTCOMES.get(found["outcome"]) or STOPPED[execution["stopped"]]
 
 
 def _find_what_blocks(lab, task, tasks):
@@ -170,11 +165,6 @@ def _told(error, answer):
     return f"{known}, line {line}" if line and 1 <= int(line) <= len(answer.splitlines()) else known
 
 
-def _message(error):
-    line = next(iter(error.splitlines()), "").strip()
-    return "".join(letter for letter in line if letter.isprintable())[:LONGEST_MESSAGE] or "an error"
-
-
 def total(points) -> float:
     """Sum of points, without the last digits that decimal fractions leave."""
     return round(float(sum(points)), 6)
@@ -196,8 +186,8 @@ def references(lab: Lab, seed: int, sandboxed: bool = True) -> dict:
                 error = found["cells"][cell]["error"]
                 own = lab.solutions[task] if cell == f"answer-{task}" else ""
                 where = " in a line of the stub" if _of_stub(error, own) else ""
-                told = _message(error) if error else detail
-                raise LabError(f"{file}, cell {cell}: the master itself fails{where}: {told}")
+                told = "".join(filter(str.isprintable, next(iter(error.splitlines()), "").strip())) or detail
+                raise LabError(f"{file}, cell {cell}: the master itself fails{where}: {told[:LONGEST_MESSAGE]}")
         lacking = sorted(set(described.values) - set(found["values"].get(task, {})))
         if lacking:
             raise LabError(f"{file}: no probe of task {task} emits {lacking[0]}")
@@ -237,19 +227,7 @@ def _run_entry(lab, runs, sandboxed):
         return {}
     if len(runs) == 1:
         return {wanted.name: handed_in.examine(lab, runs[0], sandboxed)}
-    values = {
-        name: {"points": 0.0, "max_points": most, "detail": "missing"} for name, most in wanted.points.items()
-    }
-    several = f"several Runs: {', '.join(sorted(run.name for run in runs)[:5])}; hand in one"
-    entry = {
-        "title": wanted.title,
-        "points": 0.0,
-        "max_points": total(wanted.points.values()),
-        "verdict": "missing",
-        "detail": several if runs else "no Run was handed in",
-        "values": values,
-    }
-    return {wanted.name: entry}
+    return {wanted.name: handed_in.not_one(wanted, runs)}
 
 
 def _result(lab, student, tasks, answers, problem="", stopped=""):

@@ -12,10 +12,9 @@ import stat
 import tempfile
 from pathlib import Path
 
-import yaml
-
 from labkit.grading import sandbox
 from labkit.grading.lab import LabError
+from labkit.grading.untrusted import Unreadable, require_plain_yaml
 from labkit.system.errors import LabkitError
 from labkit.training import recipes
 from labkit.training.recipes import Recipe
@@ -31,7 +30,11 @@ ELSEWHERE = ("data.folder",)
 
 
 class NotThis(Exception):
-    """What is wrong with a part of a Run, in a line for the learner."""
+    """What is wrong with a part of a Run, in a line for the learner; ended: how its test did, where it never came."""
+
+    def __init__(self, text, ended=""):
+        super().__init__(text)
+        self.ended = ended
 
 
 def examine(lab, folder: Path, sandboxed: bool = True) -> dict:
@@ -46,16 +49,15 @@ def examine(lab, folder: Path, sandboxed: bool = True) -> dict:
     with tempfile.TemporaryDirectory(prefix="labkit-run-") as kept:
         # Resolved, since a link in the way to it would not be one in the sandbox.
         run = Run(Path(kept).resolve())
-        problems = {name: _take(folder, name, run.path / name, most) for name, most in TAKEN.items()}
         theirs, summary, last = None, {}, {}
         try:
-            _need(problems, "recipe.yaml")
+            _take(folder, run.path, "recipe.yaml")
             theirs = read_recipe(run.path / "recipe.yaml")
             details["recipe"] = ""
         except NotThis as problem:
             details["recipe"] = str(problem)
         try:
-            _need(problems, "summary.json", "history.jsonl")
+            _take(folder, run.path, "summary.json", "history.jsonl")
             summary = _object("summary.json", (run.path / "summary.json").read_bytes())
             with open(run.history_file, "rb") as history:
                 last = _ended_as_it_says(summary, history, theirs)
@@ -69,7 +71,7 @@ def examine(lab, folder: Path, sandboxed: bool = True) -> dict:
             required = with_changes(required, theirs, asked.may_change)
             facts.insert(0, ("network", required.network.name))
         try:
-            _need(problems, CHECKPOINT)
+            _take(folder, run.path, CHECKPOINT)
             correct, step = _correct(lab, required, run.checkpoint, labels, sandboxed)
             reached = correct / len(labels)
             facts.append(("accuracy, tested here", f"{reached:.2%} ({correct:,} of {len(labels):,} images)"))
@@ -79,7 +81,7 @@ def examine(lab, folder: Path, sandboxed: bool = True) -> dict:
             if last and step != last["steps"]:
                 details["complete"] = f"{CHECKPOINT}: of step {_short(step)}, history.jsonl ends with {last['steps']}"
         except NotThis as problem:
-            ended = getattr(problem, "ended", "")
+            ended = problem.ended
             for name in asked.points:
                 details[name] = details.get(name) or str(problem)
     return _entry(asked, details, ended, facts)
@@ -110,52 +112,49 @@ def is_own_file(run: Path, name: str) -> bool:
     return file.is_file() and not any(place.is_symlink() for place in (file, file.parent))
 
 
+def not_one(asked, runs: tuple[Path, ...]) -> dict:
+    """The task entry where no Run, or more than one, was handed in."""
+    several = f"several Runs: {', '.join(sorted(run.name for run in runs)[:5])}; hand in one"
+    entry = _entry(asked, dict.fromkeys(asked.points, "missing"), "missing")
+    return entry | {"detail": several if runs else "no Run was handed in"}
+
+
 def _entry(asked, details, ended="", facts=()):
     values = {
         name: {"points": 0.0 if details[name] else most, "max_points": most, "detail": details[name]}
         for name, most in asked.points.items()
     }
-    points, most = sum(value["points"] for value in values.values()), sum(asked.points.values())
-    verdict = "partly right" if points else ended or "wrong"
-    if not any(details.values()):
-        verdict = "right"
+    points = sum(value["points"] for value in values.values())
+    verdict = ("partly right" if points else ended or "wrong") if any(details.values()) else "right"
     return {
-        "title": asked.title, "points": points, "max_points": most, "verdict": verdict, "detail": "",
-        "values": values, "facts": [list(fact) for fact in facts],
+        "title": asked.title, "points": points, "max_points": sum(asked.points.values()), "verdict": verdict,
+        "detail": "", "values": values, "facts": [list(fact) for fact in facts],
     }  # fmt: skip
 
 
-def _take(folder, name, target, most):
-    """Copy one file of the Run to where nobody changes it, readable for all; what is wrong with it, or ""."""
-    if (folder / name).parent.is_symlink():
-        return f"{name}: in a link, not in a folder of the Run"
-    try:
-        # Not blocking: opening a named pipe would wait for ever.
-        handle = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except (FileNotFoundError, NotADirectoryError):
-        return f"{name}: missing"
-    except OSError as error:
-        link = (folder / name).is_symlink()
-        return f"{name}: a link, hand in the file itself" if link else f"{name}: cannot be read ({error.strerror})"
-    found, problem = os.fstat(handle), ""
-    if not stat.S_ISREG(found.st_mode):
-        problem = f"{name}: not a file"
-    elif found.st_size > most:
-        problem = f"{name}: {found.st_size / 1e6:,.1f} MB, more than the {most / 1e6:g} MB that it may have"
-    if problem:
-        os.close(handle)
-        return problem
-    target.parent.mkdir(exist_ok=True)
-    with open(handle, "rb") as file, open(target, "wb") as copy:
-        shutil.copyfileobj(file, copy, 1 << 20)
-    target.chmod(0o644)
-    return ""
-
-
-def _need(problems, *names):
+def _take(folder, run, *names):
+    """Copy files of the Run to where nobody changes them, readable for all; NotThis for one that cannot be."""
     for name in names:
-        if problems[name]:
-            raise NotThis(problems[name])
+        if (folder / name).parent.is_symlink():
+            raise NotThis(f"{name}: in a link, not in a folder of the Run")
+        try:
+            # Not blocking: opening a named pipe would wait for ever.
+            handle = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotThis(f"{name}: missing") from None
+        except OSError as error:
+            link = (folder / name).is_symlink()
+            why = "a link, hand in the file itself" if link else f"cannot be read ({error.strerror})"
+            raise NotThis(f"{name}: {why}") from None
+        found, most, target = os.fstat(handle), TAKEN[name], run / name
+        if not stat.S_ISREG(found.st_mode) or found.st_size > most:
+            os.close(handle)
+            size = f"{found.st_size / 1e6:,.1f} MB, more than the {most / 1e6:g} MB that it may have"
+            raise NotThis(f"{name}: {size if stat.S_ISREG(found.st_mode) else 'not a file'}")
+        target.parent.mkdir(exist_ok=True)
+        with open(handle, "rb") as file, open(target, "wb") as copy:
+            shutil.copyfileobj(file, copy, 1 << 20)
+        target.chmod(0o644)
 
 
 def _short(value):
@@ -180,7 +179,7 @@ def _whole(number):
 
 
 def _ended_as_it_says(summary, history, recipe):
-    """Where the history ends: {steps, epochs, accuracy}; NotThis where the summary tells another end."""
+    """Where the history ends: {steps, epochs, accuracy}; NotThis where the summary has another end."""
     last = {"steps": 0, "epochs": None, "accuracy": None}
     for number, line in enumerate(history, start=1):
         if number > MOST_LINES:
@@ -209,25 +208,14 @@ def _ended_as_it_says(summary, history, recipe):
 def read_recipe(file: Path) -> Recipe:
     """A learner's recipe.yaml, read as data only; raises NotThis."""
     try:
-        _require_plain(file)
+        require_plain_yaml(file.read_text(encoding="utf-8"))
         return recipes.read_resolved(file)
-    except NotThis:
-        raise
+    except Unreadable as error:
+        raise NotThis(f"recipe.yaml: not a recipe ({error})") from None
     except LabkitError as error:
         raise NotThis(str(error).replace(str(file), "recipe.yaml")[:200]) from None
     except Exception as error:  # whatever a parser raises at a hostile file is that file's fault
         raise NotThis(f"recipe.yaml: not a recipe ({type(error).__name__})") from None
-
-
-def _require_plain(file):
-    """NotThis where a YAML file would grow in memory (aliases) or is deeper than any recipe."""
-    depth = 0
-    for event in yaml.parse(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader):
-        if isinstance(event, yaml.AliasEvent):
-            raise NotThis("recipe.yaml: not a recipe (it has aliases)")
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > 8:
-            raise NotThis("recipe.yaml: not a recipe (too deep)")
 
 
 def _within(key, names):
@@ -288,10 +276,10 @@ def _correct(lab, recipe, checkpoint, labels, sandboxed):
         limits=limits, sandboxed=sandboxed, readable=(checkpoint, folder),
     )  # fmt: skip
     if ended.stopped == "time":
-        raise _stopped(f"{CHECKPOINT}: testing it takes longer than {limits.seconds:g} seconds", "timed out")
+        raise NotThis(f"{CHECKPOINT}: testing it takes longer than {limits.seconds:g} seconds", "timed out")
     if ended.stopped or ended.status:
         reason = f"it takes more {ended.stopped} than there is" if ended.stopped else "Python itself ended"
-        raise _stopped(f"{CHECKPOINT}: cannot be tested: {reason}", "crashed")
+        raise NotThis(f"{CHECKPOINT}: cannot be tested: {reason}", "crashed")
     found = _object(CHECKPOINT, ended.output.strip().rpartition(b"\n")[2])
     if found.get("stage") == "testing" and recipe == required_of(lab)[0]:  # nothing of the learner's is in that
         raise LabError(f"{lab.folder / 'recipe.yaml'}: the test images cannot be used: {found['problem']}")
@@ -301,9 +289,3 @@ def _correct(lab, recipe, checkpoint, labels, sandboxed):
     if not isinstance(predicted, list) or len(predicted) != len(labels):
         raise NotThis(f"{CHECKPOINT}: gives no prediction for each test image")
     return sum(_whole(one) and one == label for one, label in zip(predicted, labels)), found.get("step")
-
-
-def _stopped(text, ended):
-    problem = NotThis(text)
-    problem.ended = ended
-    return problem

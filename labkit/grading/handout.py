@@ -3,6 +3,7 @@
 import io
 import posixpath
 import re
+import subprocess
 import zipfile
 from pathlib import Path
 
@@ -81,12 +82,52 @@ def files(lab: Lab, book_url: str = "") -> dict[str, bytes]:
 
 def of_the_lab(folder: Path) -> list[Path]:
     """The files of a lab's folder that learners have too."""
-    found = sorted({path for pattern in OF_THE_LAB for path in folder.glob(pattern) if path.suffix in KINDS})
-    return [path for path in found if path.is_file() and not any(map(_left_out, path.relative_to(folder).parts))]
+    return _tracked(folder, OF_THE_LAB)[0]
+
+
+def by_git(lab: Lab) -> list[str]:
+    """What an instructor should know of the files that git does not track: lines, none where it tracks all."""
+    said, unknown = [], []
+    for folder, patterns in _sources(lab):
+        found, left_out = _tracked(folder, patterns)
+        if left_out:
+            names = [path.relative_to(folder).as_posix() for path in left_out]
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            said.append(f"{folder.name}: not handed out, as git does not track it: {', '.join(names[:5])}{more}")
+        elif found and not _known_to_git(folder):
+            unknown.append(folder.name)
+    if unknown:
+        names = ", ".join(unknown)
+        said.append(f"{names}: git tracks nothing here, so all files that learners may have are handed out")
+    return said
+
+
+def _sources(lab):
+    """Folders whose files go along, each with the patterns of these."""
+    return [*((REPO / folder, ("**/*.py",)) for folder in CODE), (lab.folder, OF_THE_LAB)]
+
+
+def _tracked(folder, patterns):
+    """Files below a folder that git tracks, or all where it tracks none there; and those that it does not track."""
+    paths = sorted({path for pattern in patterns for path in folder.glob(pattern) if path.suffix in KINDS})
+    names = {path: path.relative_to(folder) for path in paths if path.is_file()}
+    found = [path for path, name in names.items() if not any(map(_left_out, name.parts))]
+    known = _known_to_git(folder) or {names[path].as_posix() for path in found}
+    theirs = [path for path in found if names[path].as_posix() in known]
+    return theirs, [path for path in found if path not in theirs]
+
+
+def _known_to_git(folder):
+    """Names of the files below a folder that git tracks; none without git, or where the folder is in no checkout."""
+    try:
+        listed = subprocess.run(["git", "-C", folder, "ls-files", "-z"], capture_output=True, check=True, timeout=60)
+    except (OSError, subprocess.SubprocessError):
+        return set()
+    return set(listed.stdout.decode(errors="surrogateescape").split("\0")) - {""}
 
 
 def _left_out(part):
-    return part.startswith((".", "__")) or part == "checkpoints"
+    return part.startswith(".") or part in ("__pycache__", "checkpoints")
 
 
 def unzipped(data: bytes) -> dict[str, bytes]:
@@ -98,9 +139,9 @@ def unzipped(data: bytes) -> dict[str, bytes]:
 def _project(lab):
     """What the notebook needs beside it, by name: labkit, the lab's recipe and records, what makes the data."""
     found = {file: REPO / file for file in TOP}
-    for folder in CODE:
-        found |= {path.relative_to(REPO).as_posix(): path for path in (REPO / folder).rglob("*.py")}
-    found |= {f"labs/{lab.name}/{path.relative_to(lab.folder).as_posix()}": path for path in of_the_lab(lab.folder)}
+    for folder, patterns in _sources(lab):
+        place = f"labs/{lab.name}" if folder == lab.folder else folder.name
+        found |= {f"{place}/{path.relative_to(folder).as_posix()}": path for path in _tracked(folder, patterns)[0]}
     return {name: path.read_bytes() for name, path in found.items()}
 
 

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from labkit.grading import sandbox, values
+from labkit.grading import limits, values
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
 
@@ -39,7 +39,7 @@ class Cells:
     def __init__(self, document: dict, out):
         self.key, self.out, self.home = document["key"], out, Path.cwd()
         self.probes = {cell["id"]: cell["metadata"].get("probe") for cell in document["notebook"]["cells"]}
-        self.limits = sandbox.Limits(0, document["memory"], document["processes"])
+        self.limits = limits.Limits(0, document["memory"], document["processes"])
         self.emitted = self.home
 
     def begin(self, cell: str) -> str:
@@ -59,7 +59,7 @@ class Cells:
             except (OSError, ValueError):
                 outcome, error = "error", "ValueError"
         if outcome in ("passed", "error"):  # what a cell has used up is not to be the next one's fault
-            stopped = sandbox.exceeded(os.getpid(), self.limits)
+            stopped = limits.exceeded(os.getpid(), self.limits)
         if stopped:
             outcome, error, found = "crashed", "", {}
         self._write(cell=cell, outcome=outcome, error=error, values=found, stopped=stopped)

@@ -115,10 +115,8 @@ class Lab:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of what decides a grade: master and manifest."""
-        total = hashlib.sha256()
-        for file in (self.folder / "lab.md", self.folder / "grading.yaml"):
-            total.update(hashlib.sha256(file.read_bytes()).digest())
-        return total.hexdigest()
+        files = [self.folder / name for name in ("lab.md", "grading.yaml")]
+        return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()
 
     @cached_property
     def solutions(self) -> dict[str, str]:
@@ -129,10 +127,6 @@ class Lab:
     def stubs(self) -> dict[str, str]:
         """What the learner finds in each answer cell, by task."""
         return {task: without_solution(text) for task, text in self.solutions.items()}
-
-    def learners_notebook(self) -> dict:
-        """The notebook to hand out: stubs for solutions, no probes, no outputs."""
-        return learners(self.notebook)
 
     def graded_notebook(self, answers: dict[str, str], seed: int) -> dict:
         """The notebook to execute: the master's cells with these answers, stubs where there is none, and the probes.
@@ -184,32 +178,30 @@ def probe_of(cell: dict) -> str | None:
     return cell["metadata"].get("probe") if cell["cell_type"] == "code" else None
 
 
-def without_solution(text: str) -> str:
-    """The source without what stands between the two markers; raises ValueError where they do not pair."""
-    kept, inside = [], False
+def parted(text: str) -> tuple[list[str], list[str]]:
+    """The lines outside the two markers, and those between them; raises ValueError where the markers do not pair."""
+    parts, inside = ([], []), False
     for line in text.splitlines():
         mark = line.strip()
-        if mark in (BEGIN, END):
-            if inside != (mark == END):
-                raise ValueError(f"`{mark}` where the other marker belongs")
+        if mark not in (BEGIN, END):
+            parts[inside].append(line)
+        elif inside != (mark == END):
+            raise ValueError(f"`{mark}` where the other marker belongs")
+        else:
             inside = not inside
-        elif not inside:
-            kept.append(line)
     if inside:
         raise ValueError(f"no `{END}`")
-    return "\n".join(kept).strip("\n")
+    return parts
+
+
+def without_solution(text: str) -> str:
+    """The source without what is between the two markers; raises ValueError where they do not pair."""
+    return "\n".join(parted(text)[0]).strip("\n")
 
 
 def solution_lines(text: str) -> list[str]:
-    """The lines between the markers, stripped."""
-    found, inside = [], False
-    for line in text.splitlines():
-        mark = line.strip()
-        if mark in (BEGIN, END):
-            inside = mark == BEGIN
-        elif inside and mark:
-            found.append(mark)
-    return found
+    """The lines between the markers, stripped, without empty ones."""
+    return [line.strip() for line in parted(text)[1] if line.strip()]
 
 
 def load(name: str, folder: Path | None = None) -> Lab:
@@ -265,7 +257,7 @@ def read(file: Path) -> dict:
 
 
 def _require_fit(lab):
-    file, tasks = lab.folder / "lab.md", set(lab.manifest.tasks)
+    file, manifest, tasks = lab.folder / "lab.md", lab.folder / "grading.yaml", set(lab.manifest.tasks)
     answers = [answer_of(cell) for cell in lab.notebook["cells"] if answer_of(cell)]
     probes = {probe_of(cell) for cell in lab.notebook["cells"] if probe_of(cell)}
     for task in answers:
@@ -279,14 +271,13 @@ def _require_fit(lab):
         if tasks - known:
             raise LabError(f"{file}: task {sorted(tasks - known)[0]} of grading.yaml has no {where} cell")
     if lab.manifest.run and lab.manifest.run.name in tasks:
-        raise LabError(f"{lab.folder / 'grading.yaml'}: run.name: {lab.manifest.run.name} is a task's name too")
+        raise LabError(f"{manifest}: run.name: {lab.manifest.run.name} is a task's name too")
     for name, task in lab.manifest.tasks.items():
-        for other in task.needs:
-            if other not in tasks or other == name:
-                raise LabError(f"{lab.folder / 'grading.yaml'}: tasks.{name}.needs: {other} is no other task")
+        if others := set(task.needs) - (tasks - {name}):
+            raise LabError(f"{manifest}: tasks.{name}.needs: {min(others)} is no other task")
     for name in lab.manifest.tasks:
         if name in lab.manifest.all_needs(name):
-            raise LabError(f"{lab.folder / 'grading.yaml'}: tasks.{name}.needs: lead back to {name}")
+            raise LabError(f"{manifest}: tasks.{name}.needs: lead back to {name}")
     for task, text in lab.solutions.items():
         try:
             if without_solution(text) == text.strip("\n"):

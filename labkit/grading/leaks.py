@@ -79,12 +79,8 @@ def _telling(lines):
 
 def told(hidden: list, line: str) -> str:
     """Which of `secrets` stands in this line, and how it reads; "" where none does."""
-    squeezed = _squeezed(line)
-    for what, wanted in hidden:
-        for short, secret in wanted.items():
-            if short in squeezed:
-                return f"{what}: {secret}"
-    return ""
+    text = _squeezed(line)
+    return next((f"{what}: {own}" for what, wanted in hidden for short, own in wanted.items() if short in text), "")
 
 
 def told_whole(hidden: list, text: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from labkit.grading import fonts, handout, leaks, sandbox
+from labkit.grading import execution, fonts, grade, handed_in, handout, leaks, sandbox
 from labkit.grading import lab as labs
 from labkit.grading.lab import Lab, LabError
 from labkit.system.environment import REPO
@@ -33,6 +33,8 @@ def release(lab: Lab, folder: Path, *, sandboxed: bool = True, train: bool = Tru
     if sandboxed and (why := sandbox.unavailable()):
         raise LabError(f"no sandbox: {why}; for a lab that you trust: --no-sandbox")
     found = handout.files(lab, book_url())
+    for line in handout.by_git(lab):
+        tell(line)
     tell("looking for solutions in what is handed out")
     leaks.require_none(lab, found)
     with tempfile.TemporaryDirectory(prefix="labkit-release-") as temporary, fonts.kept_in(Path(temporary, "fonts")):
@@ -69,25 +71,23 @@ def verify(lab: Lab, found: dict[str, bytes], *, sandboxed: bool = True, train: 
 
     It runs twice, as handed out and with the solutions, to which each check must say "ok".
     """
-    from labkit.grading import grade
-
     seed, file = lab.manifest.seed, lab.folder / "lab.md"
     tell("the master's answers: executing")
     references = grade.references(lab, seed, sandboxed)
     tell("the master's answers: executing them again, which must give the same values")
     for task, entry in _scored(lab, lab.solutions, references, sandboxed).items():
-        if entry["points"] != entry["max_points"]:
-            details = {name: value["detail"] for name, value in entry["values"].items() if value["detail"]}
-            if not {"not counted", "its check failed", "missing"} & set(details.values()):
-                two = f"executed twice, the master emits two values of {', '.join(details)}"
-                raise LabError(f"{file}: task {task}: {two}")
+        if entry["points"] == entry["max_points"]:
+            continue
+        details = {name: value["detail"] for name, value in entry["values"].items() if value["detail"]}
+        if {"not counted", "its check failed", "missing"}.intersection(details.values()):
             raise LabError(f"{file}: the master's own task {task} is {_reasons(entry)}")
+        two = f"executed twice, the master emits two values of {', '.join(details)}"
+        raise LabError(f"{file}: task {task}: {two}")
     tell("the blank: executing it, which must earn nothing")
     blank = {task: f"{stub}\npass" for task, stub in lab.stubs.items()}  # not as handed out, which earns 0 unseen
     for task, entry in _scored(lab, blank, references, sandboxed, _going_on(lab)).items():
-        if entry["points"]:
-            right = ", ".join(name for name, value in entry["values"].items() if value["points"])
-            told = f"the master's value of {right} (points: {entry['points']:g})"
+        if right := [name for name, value in entry["values"].items() if value["points"]]:
+            told = f"the master's value of {', '.join(right)} (points: {entry['points']:g})"
             raise LabError(f"{file}: the stub of task {task} gives {told}")
     tell("the learner's notebook: running it where its zip is unpacked")
     require_runs(lab, found)
@@ -173,8 +173,6 @@ def _going_on(lab):
 
 def _scored(lab, answers, references, sandboxed, executed=None):
     """executed: the lab to execute, where it is not `lab` itself."""
-    from labkit.grading import execution, grade
-
     found = execution.execute(executed or lab, answers, lab.manifest.seed, sandboxed)
     return grade.score(lab, answers, found, references)
 
@@ -185,8 +183,6 @@ def _reasons(entry):
 
 
 def _require_run(lab, sandboxed):
-    from labkit.grading import handed_in
-
     wanted = lab.manifest.run
     with tempfile.TemporaryDirectory(prefix="labkit-release-", ignore_cleanup_errors=True) as folder:
         place = Path(folder, "run")

@@ -6,6 +6,7 @@ The same results give the same bytes, in whatever order they come: no file has a
 import csv
 import hashlib
 import io
+import itertools
 import json
 import platform
 import re
@@ -40,10 +41,10 @@ def write(lab, results: list[dict], folder: Path, seed: int | None = None) -> No
     atomic_write(folder / "grades.json", grades_json(lab, results, found, seed))
     template = _templates()
     common = {"lab": {"name": lab.name, "title": lab.manifest.title, "digest": lab.digest}, "environment": found}
-    for result, page in zip(results, pages, strict=True):
-        text = template.get_template("feedback.html").render(**common, **_feedback(lab, result))
-        atomic_write(folder / "feedback" / page, text)
-    overview = _overview(lab, results, pages)
+    learners = [_feedback(lab, result, page) for result, page in zip(results, pages, strict=True)]
+    for learner in learners:
+        atomic_write(folder / learner["page"], template.get_template("feedback.html").render(**common, **learner))
+    overview = _overview(lab, results, learners)
     picture, overview["size"] = _picture(overview)
     atomic_write(folder / "overview.svg", picture)
     atomic_write(folder / "index.html", template.get_template("overview.html").render(**common, **overview))
@@ -80,14 +81,9 @@ def grades_csv(lab, results) -> str:
     rows = csv.writer(table, lineterminator="\n")
     rows.writerow([*COLUMNS, *questions(lab)])
     for result in results:
-        known = {
-            "assignment": _cell(lab.name),
-            "student_id": _cell(result["student"]),
-            "raw_score": points(result["score"]),
-            "late_submission_penalty": "0",
-            "score": points(result["score"]),
-            "max_score": points(lab.manifest.max_score),
-        }
+        names, score = (_cell(lab.name), _cell(result["student"])), points(result["score"])
+        known = {"assignment": names[0], "student_id": names[1], "raw_score": score, "score": score,
+                 "late_submission_penalty": "0", "max_score": points(lab.manifest.max_score)}  # fmt: skip
         given = [points(result["tasks"].get(name, {}).get("points", 0)) for name in questions(lab)]
         rows.writerow([known.get(column, "") for column in COLUMNS] + given)
     return table.getvalue()
@@ -121,10 +117,8 @@ def feedback_names(students: list[str]) -> list[str]:
         name = re.sub(r"[^\w.@+-]", "_", student)[:60].lstrip(".-") or "learner"
         if name != student:
             name += "-" + hashlib.sha256(student.encode("utf-8", "backslashreplace")).hexdigest()[:8]
-        number, unique = 1, name
-        while unique.casefold() in taken:
-            number += 1
-            unique = f"{name}-{number}"
+        numbered = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+        unique = next(one for one in numbered if one.casefold() not in taken)
         taken.add(unique.casefold())
         names[place] = f"{unique}.html"
     return [names[place] for place in range(len(students))]
@@ -157,12 +151,7 @@ def _task(lab, name, entry):
     entry = entry or {"points": 0.0, "verdict": "", "detail": "", "values": {}}
     titles = verdicts.titles(lab, name)
     values = [
-        {
-            "title": shown(titles.get(key) or key.replace("_", " ")),
-            "points": value["points"],
-            "max_points": value["max_points"],
-            "said": _said(value),
-        }
+        value | {"title": shown(titles.get(key) or key.replace("_", " ")), "said": _said(value)}
         for key, value in entry["values"].items()
     ]
     return {
@@ -189,10 +178,11 @@ def _said(value):
     return shown(value["detail"]) or ("right" if value["points"] >= value["max_points"] else "not right")
 
 
-def _feedback(lab, result):
+def _feedback(lab, result, page):
     most = lab.manifest.max_score
     return {
         "student": shown(result["student"]),
+        "page": f"feedback/{page}",
         "problem": shown(result["problem"]),
         "stopped": verdicts.stopped(lab, result["stopped"]),
         "score": result["score"],
@@ -202,29 +192,21 @@ def _feedback(lab, result):
     }
 
 
-def _overview(lab, results, pages):
-    most = lab.manifest.max_score
-    rows = []
-    for result, page in zip(results, pages, strict=True):
-        rows.append({"student": shown(result["student"]), "page": f"feedback/{page}", "score": result["score"]})
-        rows[-1]["tasks"] = _tasks(lab, result)
+def _overview(lab, results, rows):
     found = []
     for number, (name, (title, max_points)) in enumerate(questions(lab).items()):
         column = [row["tasks"][number] for row in rows]
         counts = {outcome: sum(task["outcome"] == outcome for task in column) for outcome in verdicts.OUTCOMES}
         mean = statistics.fmean([task["points"] for task in column]) if column else 0.0
         found.append({"name": name, "title": title, "max_points": max_points, "mean": mean, "counts": counts})
-    problems = [
-        (shown(result["student"]), shown(result["problem"]) or verdicts.stopped(lab, result["stopped"]))
-        for result in results
-        if result["problem"] or result["stopped"]
+    problems = [(row["student"], row["problem"] or row["stopped"]) for row in rows if row["problem"] or row["stopped"]]
+    scores = [row["score"] for row in rows] or [0.0]
+    shares = [row["share"] for row in rows]
+    alike = [
+        group | {"students": [shown(student) for student in group["students"]]}
+        for group in duplicates.groups(lab, results)
     ]
-    scores = [result["score"] for result in results] or [0.0]
-    shares = [min(1.0, result["score"] / most) if most else 0.0 for result in results]
-    alike = duplicates.groups(lab, results)
-    for group in alike:
-        group["students"] = [shown(student) for student in group["students"]]
-    middle = f"{points(round(statistics.fmean(scores), 2))} of {points(most)}"
+    middle = f"{points(round(statistics.fmean(scores), 2))} of {points(lab.manifest.max_score)}"
     return {
         "rows": rows,
         "questions": found,
@@ -247,15 +229,15 @@ def _overview(lab, results, pages):
 
 def _alternative(found, shares):
     """The figure in words."""
-    most = max((question["counts"]["all points"] for question in found), default=0)
-    easiest = [question["name"] for question in found if question["counts"]["all points"] == most]
-    least = min((question["counts"]["all points"] for question in found), default=0)
-    hardest = [question["name"] for question in found if question["counts"]["all points"] == least]
-    half = sum(share >= 0.5 for share in shares)
+    full = {question["name"]: question["counts"]["all points"] for question in found}
+    most, least = (
+        f"{', '.join(name for name in full if full[name] == number)} ({number})"
+        for number in (max(full.values(), default=0), min(full.values(), default=0))
+    )
     return (
         f"Bars, a question each: how many of {len(shares)} learners got all, some or no points. Most got all points in "
-        f"{', '.join(easiest)} ({most}), fewest in {', '.join(hardest)} ({least}). Histogram of scores: {half} of "
-        f"{len(shares)} learners have half of the points or more."
+        f"{most}, fewest in {least}. Histogram of scores: {sum(share >= 0.5 for share in shares)} of {len(shares)} "
+        "learners have half of the points or more."
     )
 
 

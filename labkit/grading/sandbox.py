@@ -8,54 +8,22 @@ import functools
 import os
 import random
 import re
-import selectors
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Iterable
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.grading import fonts, syscalls
+from labkit.grading import fonts, handout, syscalls
+from labkit.grading.limits import DISK_MB, MARK, Ended, Limits, SandboxError, prlimit, watched
 from labkit.system.environment import REPO, data_root
-from labkit.system.errors import LabkitError
 
 HOME = "/tmp/home"  # inside: working directory and home
-DISK_MB = 500  # what the sandbox's temporary folder holds, and the largest file
-WATCH = 0.2  # seconds between two looks at memory and processes
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin")
 SETTINGS = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "fonts", "localtime", "passwd", "group",
             "nsswitch.conf", "hosts")  # fmt: skip
-MARK = "LABKIT_SANDBOX"  # environment variable by which processes are known that left their group
-
-
-class SandboxError(LabkitError):
-    """A command that could not even be started: one line that says why."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Of a command and all that it starts: seconds of wall clock, memory, processes and threads, output."""
-
-    seconds: float
-    memory_mb: int
-    processes: int = 256
-    output_mb: int = 32
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a command ended: exit status (negative: killed by that signal), its stdout, and which limit stopped it."""
-
-    status: int
-    output: bytes
-    stopped: str  # "", "time", "memory", "processes" or "output"
-    message: str = ""  # the last line of stderr
 
 
 def python() -> str:
@@ -99,7 +67,7 @@ def run(command: list[str], *, files: dict[str, bytes] | None = None, stdin: byt
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(data)
         environment = _environment(folder) | {MARK: folder}
-        return _watched(_limited(command, limits), stdin, limits, env=environment, cwd=folder)
+        return watched(prlimit(command, limits), stdin, limits, env=environment, cwd=folder)
 
 
 def _run_in_bubblewrap(command, files, stdin, limits, readable=()):
@@ -120,9 +88,9 @@ def _run_in_bubblewrap(command, files, stdin, limits, readable=()):
                 inside += ["--perms", "0777", "--dir", f"{HOME}/{parent}"]
             inside += ["--perms", "0666", "--file", held(data), f"{HOME}/{name}"]
         user = _free_user() if os.geteuid() == 0 else None
-        command = [*_bubblewrap(readable), *inside, *_sealed(user), *_limited(command, limits)]
+        command = [*_bubblewrap(readable), *inside, *_sealed(user), *prlimit(command, limits)]
         with _guarded(user):
-            return _watched(command, stdin, limits, pass_fds=handles)
+            return watched(command, stdin, limits, pass_fds=handles)
     finally:
         for handle in handles:
             os.close(handle)
@@ -142,17 +110,15 @@ def _bubblewrap(readable=()):
     arguments += ["--perms", "0755", "--dir", "/etc"]
     for name in SETTINGS:
         arguments += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-    bound, made = {Path(folder) for folder in SYSTEM}, set()
+    bound, made = {Path(folder) for folder in SYSTEM}, {Path("/")}
     places = [("--ro-bind", source, place) for source, place in [*_project(), *((path, path) for path in readable)]]
     for how, source, place in [*places, *(("--symlink", target, link) for link, target in _links_to_python())]:
         if any(bound.intersection([place, *place.parents])):
             continue
         bound.add(place)
-        for parent in list(place.parents)[-2::-1]:  # bubblewrap's own would be closed to another user
-            if parent in made:
-                continue
-            made.add(parent)
+        for parent in sorted({*place.parents} - made):  # bubblewrap's own would be closed to another user
             arguments += ["--perms", "0755", "--dir", str(parent)]
+        made.update(place.parents)
         arguments += [how, str(source), str(place)]
     arguments += ["--clearenv"]
     for key, value in _environment(HOME).items():
@@ -164,24 +130,18 @@ def exposed(paths: Iterable[Path]) -> str:
     """"" where no sandbox sees any of these folders, otherwise a line that names one, and where it lies."""
     bound = [Path(folder) for folder in SYSTEM] + [source for source, _ in _project()]
     for path in paths:
-        real = Path(path).resolve()
-        for seen in bound:
-            if real.is_relative_to(seen.resolve()):
-                return f"{path}: lies in {seen}, which every sandbox sees: choose another place"
+        if seen := next((seen for seen in bound if Path(path).resolve().is_relative_to(seen.resolve())), None):
+            return f"{path}: lies in {seen}, which every sandbox sees: choose another place"
     return ""
 
 
 def _project():
     """Source and place of what is bound besides the system."""
-    from labkit.grading import handout  # not above: pydantic, for `inside`, which needs the limits alone
-
-    base = Path(sys.base_prefix)
-    folders = [(base.resolve(), base), (base.resolve(), base.resolve())]
-    folders += [(folder, folder) for folder in (Path(sys.prefix).resolve(), REPO / "labkit")]
-    folders += [(folder, folder) for folder in [data_root().resolve() / "sample"] if folder.is_dir()]
+    base, sample = Path(sys.base_prefix), data_root().resolve() / "sample"
+    places = [base.resolve(), Path(sys.prefix).resolve(), REPO / "labkit", *([sample] if sample.is_dir() else [])]
     for lab in sorted((REPO / "labs").glob("*/")):
-        folders += [(file, file) for file in handout.of_the_lab(lab)]
-    return folders
+        places += handout.of_the_lab(lab)
+    return [(base.resolve(), base), *((place, place) for place in places)]
 
 
 def _links_to_python():
@@ -240,12 +200,6 @@ def _free_user():
     return user
 
 
-def _limited(command, limits):
-    disk, data = DISK_MB * 1_000_000, 2 * limits.memory_mb * 1_000_000  # what is reserved is more than what is used
-    processes = limits.processes + 1  # `_guarded` is one of the user's
-    return ["prlimit", f"--nproc={processes}", f"--fsize={disk}", f"--data={data}", "--core=0", "--", *command]
-
-
 def _environment(home):
     return {
         "PATH": os.pathsep.join([str(Path(python()).parent), "/usr/local/bin", "/usr/bin", "/bin"]),
@@ -254,104 +208,3 @@ def _environment(home):
         "LABKIT_DATA": str(data_root().resolve()), "MS_OM_PATH": f"{home}/.mindspore", "GLOG_v": "3",
         "MPLBACKEND": "Agg", "MPLCONFIGDIR": f"{home}/.matplotlib",
     } | {key: os.environ[key] for key in ("OMP_NUM_THREADS", "ONEDNN_MAX_CPU_ISA") if key in os.environ}  # fmt: skip
-
-
-def _watched(command, stdin, limits, **options):
-    """Start the command, read its output, stop it at the first limit, and leave no process of it."""
-    try:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   start_new_session=True, **options)  # fmt: skip
-    except OSError as error:
-        raise SandboxError(f"{command[0]}: {error.strerror}") from None
-    with suppress(OSError):  # where memory runs out all the same, the system takes this one first
-        Path(f"/proc/{process.pid}/oom_score_adj").write_text("1000")
-    output, errors, stopped = bytearray(), bytearray(), ""
-    deadline, look = time.monotonic() + limits.seconds, 0.0
-    writer = threading.Thread(target=_write, args=(process.stdin, stdin), daemon=True)
-    writer.start()
-    try:
-        with selectors.DefaultSelector() as selector:
-            for stream in (process.stdout, process.stderr):
-                selector.register(stream, selectors.EVENT_READ)
-            while selector.get_map() and not stopped:
-                for key, _ in selector.select(WATCH):
-                    data = os.read(key.fd, 1 << 16)
-                    if not data:
-                        selector.unregister(key.fileobj)
-                    elif key.fileobj is process.stdout:
-                        output += data
-                    else:
-                        errors = (errors + data)[-4096:]
-                now = time.monotonic()
-                if len(output) > limits.output_mb * 1_000_000:
-                    stopped = "output"
-                elif now > deadline:
-                    stopped = "time"
-                elif now > look:
-                    look, stopped = now + WATCH, exceeded(process.pid, limits)
-                    if process.poll() is not None and not selector.select(0):
-                        break  # a process that left its group holds the pipe
-    finally:
-        _end(process, options.get("env", {}).get(MARK))
-        writer.join()
-    lines = errors.decode(errors="replace").strip().splitlines()
-    return Ended(process.returncode, bytes(output), stopped, lines[-1] if lines else "")
-
-
-def _write(pipe, data):
-    with suppress(OSError), pipe:  # it may end without reading
-        pipe.write(data)
-
-
-def exceeded(pid: int, limits: Limits) -> str:
-    """"memory" or "processes" where a process and all that it started have as much as they may; otherwise ""."""
-    import psutil
-
-    most, resident, threads, found = limits.memory_mb * 1_000_000, 0, 0, []
-    with suppress(psutil.NoSuchProcess):
-        found = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-    for process in found:
-        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            resident += process.memory_info().rss
-            threads += process.num_threads()
-    if threads >= limits.processes:
-        return "processes"
-    return "memory" if resident > most and sum(map(_proportional, found)) > most else ""
-
-
-def _proportional(process):
-    """Bytes of a process's memory, with its share of what it shares; all of it where that is not told."""
-    import psutil
-
-    try:
-        return process.memory_full_info().pss
-    except psutil.AccessDenied:
-        with suppress(psutil.NoSuchProcess):
-            return process.memory_info().rss
-    except psutil.NoSuchProcess:
-        pass
-    return 0
-
-
-def _end(process, mark):
-    """Kill what is left. bubblewrap's child is process 1 inside: with it all others end, and only then bubblewrap."""
-    import psutil
-
-    left = []
-    with suppress(psutil.NoSuchProcess):
-        left = psutil.Process(process.pid).children(recursive=mark is not None)
-    for other in left:
-        with suppress(psutil.NoSuchProcess):
-            other.kill()
-    if mark:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        for other in psutil.process_iter():
-            with suppress(psutil.Error):
-                if other.environ().get(MARK) == mark:
-                    other.kill()
-    elif not left:
-        process.kill()
-    for stream in (process.stdout, process.stderr):
-        stream.close()
-    process.wait()

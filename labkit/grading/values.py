@@ -62,28 +62,24 @@ def encoded(value, depth: int = 0):
 def read(folder: Path, most_bytes: int = MOST_BYTES) -> dict[str, dict]:
     """{task: {name: encoded}} of a folder's files; ValueError where they are no values, or more than `most_bytes`."""
     found, total = {}, 0
-    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-        task, name = re.fullmatch(rf"({NAME})\.({NAME})\.json", entry.name).groups() if _ours(entry.name) else ("", "")
-        if not task:
+    for file in sorted(folder.iterdir()):
+        if not (ours := re.fullmatch(rf"({NAME})\.({NAME})\.json", file.name)):
             continue
+        task, name = ours.groups()
         # Neither a link, which may lead anywhere, nor a pipe, which would be waited for.
-        handle = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with open(handle, "rb") as file:
+        handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(handle, "rb") as opened:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise ValueError(f"{entry.name}: not a file")
-            data = file.read(most_bytes - total + 1)
+                raise ValueError(f"{file.name}: not a file")
+            data = opened.read(most_bytes - total + 1)
         total += len(data)
         if total > most_bytes:
             raise ValueError(f"values of more than {most_bytes:,} bytes")
         try:
             found.setdefault(task, {})[name] = json.loads(data)
         except RecursionError:
-            raise ValueError(f"{entry.name}: too deeply nested") from None
+            raise ValueError(f"{file.name}: too deeply nested") from None
     return found
-
-
-def _ours(name):
-    return re.fullmatch(rf"{NAME}\.{NAME}\.json", name) is not None
 
 
 def difference(found, wanted, rtol: float, atol: float) -> str:
@@ -111,10 +107,7 @@ def _decoded(value, depth=0):
     if set(value) == {"float"} and value["float"] in ("nan", "inf", "-inf"):
         return float(value["float"])
     if set(value) == {"dict"}:
-        items = {}
-        for key, item in value["dict"]:
-            items[_decoded(key, depth + 1)] = _decoded(item, depth + 1)
-        return items
+        return {_decoded(key, depth + 1): _decoded(item, depth + 1) for key, item in value["dict"]}
     if set(value) == {"dtype", "shape", "data"} and re.fullmatch(rf"[<>|][{NUMBERS}]\d\d?", value["dtype"]):
         data = base64.b64decode(value["data"], validate=True)
         return np.frombuffer(data, np.dtype(value["dtype"])).reshape([_size(size) for size in value["shape"]])
@@ -133,33 +126,26 @@ def _difference(found, wanted, rtol, atol):
     kind = _kind(wanted)
     if _kind(found) != kind:
         return "another type"
-    if kind == "list":
-        if len(found) != len(wanted):
-            return "another length"
-        return next(filter(None, (_difference(f, w, rtol, atol) for f, w in zip(found, wanted))), "")
-    if kind == "dict":
-        if set(found) != set(wanted):
-            return "other keys"
-        return next(filter(None, (_difference(found[key], wanted[key], rtol, atol) for key in wanted)), "")
-    if kind in ("a number", "numbers"):
-        found, wanted = np.asarray(found), np.asarray(wanted)
-        if found.dtype == object or wanted.dtype == object:  # whole numbers beyond 64 bits
-            return "" if found.tolist() == wanted.tolist() else "values differ"
-        if found.shape != wanted.shape:
-            return "another shape"
-        if found.dtype.kind in "fc" and np.isnan(found).any():
-            return "not a number"
-        if wanted.dtype.kind in "iu":
-            return "" if np.array_equal(found, wanted) else "values differ"
-        wider = np.complex128 if "c" in (found.dtype.kind, wanted.dtype.kind) else np.float64
-        with np.errstate(all="ignore"):
-            near = np.isclose(found.astype(wider), wanted.astype(wider), rtol=rtol, atol=atol)
-        return "" if near.all() else "values differ"
-    if kind == "truths":
-        if found.shape != wanted.shape:
-            return "another shape"
-        return "" if np.array_equal(found, wanted) else "values differ"
-    return "" if found == wanted else "values differ"
+    if kind == "list" and len(found) != len(wanted):
+        return "another length"
+    if kind == "dict" and set(found) != set(wanted):
+        return "other keys"
+    if kind in ("list", "dict"):
+        pairs = zip(found, wanted) if kind == "list" else ((found[key], wanted[key]) for key in wanted)
+        return next(filter(None, (_difference(*pair, rtol, atol) for pair in pairs)), "")
+    if kind not in ("a number", "numbers", "truths"):
+        return "" if found == wanted else "values differ"
+    found, wanted = np.asarray(found), np.asarray(wanted)
+    if found.shape != wanted.shape:
+        return "another shape"
+    if found.dtype.kind in "fc" and np.isnan(found).any():
+        return "not a number"
+    if found.dtype == object or wanted.dtype.kind in "iubO":  # object: whole numbers beyond 64 bits
+        return "" if found.tolist() == wanted.tolist() else "values differ"
+    wider = np.complex128 if "c" in (found.dtype.kind, wanted.dtype.kind) else np.float64
+    with np.errstate(all="ignore"):
+        near = np.isclose(found.astype(wider), wanted.astype(wider), rtol=rtol, atol=atol)
+    return "" if near.all() else "values differ"
 
 
 def _kind(value):

@@ -94,22 +94,19 @@ STOPPED = {
 
 def in_words(lab, name: str, verdict: str, detail: str = "") -> dict:
     """{number, label, shade, meaning, next} of a verdict about a task; detail: the result's, which names an error."""
-    run = lab.manifest.run
+    run, task = lab.manifest.run, lab.manifest.tasks.get(name)
     is_run = run is not None and name == run.name
     kind, _, other = verdict.partition(" by ") if verdict.startswith("blocked by ") else (verdict, "", "")
-    words = (RUN_WORDS if is_run and kind in RUN_WORDS else WORDS).get(kind)
-    found = {"number": numbered(lab, name)}
-    if words is None:
-        unknown = {"label": verdict or "not graded", "shade": "none", "meaning": "It was not graded.", "next": ""}
-        return found | unknown
-    task = lab.manifest.tasks.get(name)
+    words = WORDS | RUN_WORDS if is_run else WORDS
+    shade, meaning, advice = words.get(kind, ("none", "It was not graded.", ""))
     limit = run.time_limit if is_run else (task and task.time_limit) or lab.manifest.time_limit
     if other in lab.manifest.tasks:
         other = f"{numbered(lab, other).lower()}, “{lab.manifest.tasks[other].title}”"
-    shade, meaning, advice = words
     filled = {"seconds": limit, "other": other}
     advice = (not is_run and kind in ("error", "partly right") and _next_after(detail)) or advice.format(**filled)
-    return found | {"label": kind, "shade": shade, "meaning": meaning.format(**filled), "next": advice}
+    label = kind if kind in words else verdict or "not graded"
+    meaning = meaning.format(**filled)
+    return {"number": numbered(lab, name), "label": label, "shade": shade, "meaning": meaning, "next": advice}
 
 
 def numbered(lab, name: str) -> str:

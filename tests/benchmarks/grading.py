@@ -54,7 +54,7 @@ def measure(report, rounds=1, submissions=30, name="cifar10") -> dict:
     found = {LABKIT: [], SAME: [], WHOLE: []}
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
-        expected = class_of.write(lab, folder / "class", class_, lab.learners_notebook())
+        expected = class_of.write(lab, folder / "class", class_, labs.learners(lab.notebook))
         wanted = grade.references(lab, lab.manifest.seed, True)
         for number in range(rounds):
             for peer in rotated(list(found), number):

@@ -298,7 +298,7 @@ def main(lab, folder, notebook, run, address):
         settings = " ".join(f"--set {setting}" for setting in lab.manifest.run.solution)
         command = f"labkit train {lab.name} --profile {lab.manifest.run.profile} {settings} --out FOLDER"
         raise click.UsageError(f"some of this class hand in a Run: --run FOLDER, which comes from `{command}`")
-    released = json.load(notebook) if notebook else lab.learners_notebook()
+    released = json.load(notebook) if notebook else labs.learners(lab.notebook)
     expected = write(lab, folder, members(lab, address), released, run)
     click.echo(f"{len(expected)} submissions in {folder / 'submissions'}")
 

@@ -21,13 +21,13 @@ import pytest
 from click.testing import CliRunner
 
 from labkit.cli import main
-from labkit.grading import batch, executors, handed_in, sandbox, submissions
+from labkit.grading import batch, digests, executors, handed_in, sandbox, work
 from labkit.grading.batch import BatchError, grade_batch
 from labkit.grading.lab import load
+from labkit.system.environment import REPO
 from labkit.system.errors import LabkitError
+from tests.grading.conftest import TINY, filled_in, with_run
 
-TINY = Path(__file__).parent / "tiny"
-REPO = TINY.parents[2]
 LABKIT = [sys.executable, "-c", "from labkit.cli import main; main(prog_name='labkit')"]
 # It leaves by the back door, and takes along all that it may.
 HOSTILE = """
@@ -61,10 +61,7 @@ def tree(folder):
 
 
 def notebook(lab, **answers):
-    made = lab.learners_notebook()
-    for cell in made["cells"]:
-        cell["source"] = answers.get(cell["metadata"].get("answer"), cell["source"])
-    return json.dumps(made)
+    return json.dumps(filled_in(lab, **answers))
 
 
 @pytest.fixture(scope="module")
@@ -251,7 +248,7 @@ def test_a_cluster_that_is_not_there_or_differs_is_told(tmp_path, tiny, cluster,
     with monkeypatch.context() as hasty:
         hasty.setattr(executors, "PATIENCE", 2)
         refused("tcp://127.0.0.1:9: no scheduler there", "tcp://127.0.0.1:9")
-    monkeypatch.setattr(executors, "_code", lambda: "0123456789abcdef")
+    monkeypatch.setattr(digests, "all_of_labkit", lambda: "0.1.0 0123456789abcdef")
     refused(r"worker tcp://.*: labkit is .*, here .* 0123456789abcdef")
     (folder / "lab.md").unlink()
     refused(r"worker tcp://.*lab\.md: missing")
@@ -436,14 +433,14 @@ def _slow(what):
         os._exit(0)
     if what == "fails":
         raise BatchError("the disk is full")
-    return what
+    return os.getpid() if what == "pid" else what
 
 
 def test_reading_cannot_hold_up_the_class():
     with executors.Reader(_slow, seconds=60, memory_mb=500) as read:
         assert read("one") == "one"
-        first = read.process
-        assert read("two") == "two" and read.process is first
+        first = read("pid")
+        assert read("two") == "two" and read("pid") == first
         for what, said in [("loops", "takes more than 2 seconds"), ("dies", "Python itself ended"), ("eats", "memory")]:
             with pytest.raises(executors.NotRead, match=said):
                 read.seconds = 2 if what == "loops" else 60
@@ -452,8 +449,8 @@ def test_reading_cannot_hold_up_the_class():
             assert read("more") == "more"
         with pytest.raises(BatchError, match="the disk is full"):
             read("fails")
-        last = read.process.pid
-    assert last != first.pid and not psutil.pid_exists(last)
+        last = read("pid")
+    assert last != first and not psutil.pid_exists(first) and not psutil.pid_exists(last)
 
 
 def test_a_notebook_that_is_never_read_is_its_learners_row(tiny, broken, tmp_path, monkeypatch):
@@ -481,7 +478,7 @@ def test_a_disk_that_is_full_is_told_and_costs_nobody(tiny, broken, tmp_path, mo
 
     with zipfile.ZipFile(broken / "fay.zip", "w") as archive:
         archive.writestr("lab.ipynb", "{}")
-    monkeypatch.setattr("labkit.grading.archives.shutil.copyfileobj", full)
+    monkeypatch.setattr("labkit.grading.untrusted.shutil.copyfileobj", full)
     with pytest.raises(LabkitError, match=r"fay\.zip: cannot be looked into here: No space left on device"):
         grade_batch(tiny, broken, tmp_path / "out")
     assert not tree(tmp_path / "out")
@@ -503,9 +500,9 @@ def test_what_decides_a_result_makes_a_new_one(tiny, broken, tmp_path, monkeypat
     grade_batch(tiny, broken, out)
     times = {file: file.stat().st_mtime_ns for file in (out / "results").iterdir()}
     if changed == "labkit":
-        monkeypatch.setattr(executors, "_code", lambda: "another")
+        monkeypatch.setattr(digests, "of_labkit", lambda *_: "another")
     elif changed == "a package":
-        executors._packages.cache_clear()
+        digests._packages.cache_clear()
         installed = list(importlib.metadata.distributions())
         monkeypatch.setattr(importlib.metadata, "distributions", lambda: installed[1:])
     elif changed == "python":
@@ -523,7 +520,7 @@ def test_what_decides_a_result_makes_a_new_one(tiny, broken, tmp_path, monkeypat
     else:
         options = {changed: False if changed == "sandboxed" else 8}
     grade_batch(lab, broken, out, **options)
-    executors._packages.cache_clear()
+    digests._packages.cache_clear()
     assert all(file.stat().st_mtime_ns != before for file, before in times.items())
 
 
@@ -632,26 +629,6 @@ def test_without_the_sandbox_the_same_is_graded(graded, handed_in_by_all, tmp_pa
     assert results[0]["result"] == results[1]["result"] and results[0]["key"] != results[1]["key"]
 
 
-RUN = """
-run:
-  title: A trained network
-  profile: sample
-  may_change: [epochs]
-  accuracy: 0.5
-  points: {complete: 1, recipe: 2, accuracy: 3}
-  solution: []
-"""
-
-
-def with_run(folder):
-    """The tiny lab with a Run to hand in."""
-    shutil.copytree(TINY, folder)
-    shutil.copy(REPO / "labs" / "cifar10" / "recipe.yaml", folder)
-    with open(folder / "grading.yaml", "a", encoding="utf-8") as manifest:
-        manifest.write(RUN)
-    return load("tiny", folder)
-
-
 def test_a_zip_is_unpacked_while_it_is_graded_and_other_data_of_a_run_make_a_new_result(tmp_path, monkeypatch):
     lab, out, graded = with_run(tmp_path / "tiny"), tmp_path / "out", []
     place = tmp_path / "handed-in"
@@ -693,15 +670,15 @@ def test_a_run_that_is_sent_to_a_worker_is_examined_as_it_was(tmp_path, sandboxe
     with open(run / "history.jsonl", "wb") as history:
         history.truncate(handed_in.TAKEN["history.jsonl"] + 1)
     (run / "other").write_text("not sent")
-    files = batch._run_files(run)
+    files = work.run_files(run)
     assert set(files) == {"recipe.yaml", "summary.json", "history.jsonl"} and isinstance(files["history.jsonl"], int)
     execution = {"cells": {}, "values": {}, "stopped": ""}
     monkeypatch.setattr("labkit.grading.execution.execute", lambda *_: execution)  # the notebook is not what is asked
-    results = [batch.work(batch.Work(lab, "ann", {}, (run,), sent, {}, 7, True)) for sent in (None, files)]
+    results = [work.work(work.Work(lab, "ann", {}, (run,), sent, {}, 7, True)) for sent in (None, files)]
     assert results[0] == results[1]
     details = {name: value["detail"] for name, value in results[0]["tasks"]["run"]["values"].items()}
     assert "MB" in details["complete"] and "missing" in details["accuracy"] and details["recipe"]
-    several = batch.work(batch.Work(lab, "ann", {}, (run, folder), None, {}, 7, True))["tasks"]["run"]
+    several = work.work(work.Work(lab, "ann", {}, (run, folder), None, {}, 7, True))["tasks"]["run"]
     assert several["verdict"] == "missing" and several["detail"] == "several Runs: run, tiny; hand in one"
 
 
@@ -716,10 +693,9 @@ def test_a_runs_file_that_cannot_be_read_is_its_learners_affair():
         me = os.geteuid()
         os.seteuid(me or 65534)
         try:
-            one = submissions.Submission("ann", runs=(run,))
-            digests = {batch._digest(one, submissions.Answers()) for _ in range(2)}
-            files = batch._run_files(run)
+            found = {work.digest((run,)) for _ in range(2)}
+            files = work.run_files(run)
         finally:
             os.seteuid(me)
-    assert len(digests) == 1
+    assert len(found) == 1
     assert set(files) == {"recipe.yaml"}

@@ -159,7 +159,7 @@ def test_no_process_is_left(course):
 def test_the_class_is_the_same_each_time(tmp_path):
     lab = class_of.load("tiny")
     for name in ("one", "two"):
-        class_of.write(lab, tmp_path / name, class_of.members(lab), lab.learners_notebook())
+        class_of.write(lab, tmp_path / name, class_of.members(lab), class_of.labs.learners(lab.notebook))
     one, two = (listing_of_bytes(tmp_path / name) for name in ("one", "two"))
     assert one == two and len(one) == 31
 

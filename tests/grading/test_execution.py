@@ -1,15 +1,12 @@
 """What an execution tells of each cell, and whose values count."""
 
 import os
-import shutil
 
 import pytest
 from waiting import wait_until
 
 from labkit.grading import execution, sandbox
-from labkit.grading.lab import load
 from tests.grading.check_lab import check, mutants_of
-from tests.grading.conftest import TINY
 
 PASSED = {"outcome": "passed", "error": ""}
 
@@ -29,22 +26,6 @@ def executed(request):
 
 # What the sandbox has a part in: processes that end, limits, files.
 in_both = pytest.mark.parametrize("executed", [True, False], ids=["sandbox", "no sandbox"], indirect=True)
-
-
-@pytest.fixture
-def edited(tmp_path):
-    """Function that gives the tiny lab another text in the place of one."""
-
-    def edited(file, old, new):
-        folder = tmp_path / "tiny"
-        if not folder.exists():
-            shutil.copytree(TINY, folder)
-        text = (folder / file).read_text()
-        assert old in text
-        (folder / file).write_text(text.replace(old, new, 1))
-        return load("tiny", folder)
-
-    return edited
 
 
 @in_both

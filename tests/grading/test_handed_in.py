@@ -6,26 +6,14 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
 
 from labkit.grading import handed_in, lab, report, sandbox
+from labkit.system.environment import REPO
 from labkit.system.errors import LabkitError
-
-REPO = Path(__file__).resolve().parents[2]
-TINY = Path(__file__).parent / "tiny"
-RUN = """
-run:
-  title: A trained network
-  profile: sample
-  may_change: [schedule, network.name, data.batch_size]
-  at_most: {epochs: 4}
-  accuracy: 0.5
-  points: {complete: 1, recipe: 2, accuracy: 3}
-  solution: [network.name=resnet8, epochs=1, data.batch_size=16, schedule.warmup_epochs=0.2]
-"""
+from tests.grading.conftest import with_run
 
 UNTESTED = "checkpoints/latest.ckpt: missing"
 
@@ -35,12 +23,7 @@ pytestmark = pytest.mark.usefixtures("sample_data")
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     """The tiny lab with a Run of the CIFAR-10 lab's recipe."""
-    folder = tmp_path_factory.mktemp("labs") / "tiny"
-    shutil.copytree(TINY, folder)
-    shutil.copy(REPO / "labs" / "cifar10" / "recipe.yaml", folder)
-    with open(folder / "grading.yaml", "a", encoding="utf-8") as manifest:
-        manifest.write(RUN)
-    return lab.load("tiny", folder)
+    return with_run(tmp_path_factory.mktemp("labs") / "tiny", "schedule, network.name, data.batch_size")
 
 
 @pytest.fixture(scope="module")

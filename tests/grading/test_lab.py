@@ -3,30 +3,13 @@
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import nbformat
 import pytest
 
 from labkit.grading import lab as labs
 from labkit.system.environment import REPO
-
-TINY = Path(__file__).parent / "tiny"
-
-
-@pytest.fixture
-def edited(tmp_path):
-    """Function that loads a copy of the tiny lab with a text of one of its files replaced."""
-
-    def edited(file, old, new):
-        folder = tmp_path / "tiny"
-        shutil.copytree(TINY, folder, dirs_exist_ok=True)
-        text = (folder / file).read_text()
-        assert old in text
-        (folder / file).write_text(text.replace(old, new))
-        return labs.load("tiny", folder)
-
-    return edited
+from tests.grading.conftest import TINY
 
 
 def test_ids_are_the_tasks(tiny):
@@ -42,7 +25,7 @@ def test_points_add_up(tiny):
 
 
 def test_what_is_handed_out_has_neither_solutions_nor_probes(tiny):
-    notebook = tiny.learners_notebook()
+    notebook = labs.learners(tiny.notebook)
     nbformat.validate(nbformat.from_dict(notebook))
     text = "\n".join(map(labs.source, notebook["cells"]))
     assert tiny.stubs["triangle"] == "triangle = None  # def triangle(steps, lr_max): ..."
@@ -67,8 +50,9 @@ def test_what_is_executed_is_the_masters(tiny):
 
 
 def test_the_digest_is_of_what_decides_a_grade(tiny, edited):
-    assert edited("grading.yaml", "points: 3", "points: 3.5").digest != tiny.digest
     assert edited("grading.yaml", "points: 3", "points: 3").digest == tiny.digest
+    changed = edited("grading.yaml", "points: 3", "points: 3.5").digest
+    assert changed != tiny.digest and edited("grading.yaml", "points: 3.5", "points: 3").digest == tiny.digest
     assert edited("lab.md", "whole batches", "batches").digest != tiny.digest
 
 

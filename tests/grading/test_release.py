@@ -1,12 +1,12 @@
 """What is handed out: a notebook without solutions that runs beside its zip; and what no release takes."""
 
+import dataclasses
 import os
 import re
 import shutil
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import jupytext
 import nbformat
@@ -18,24 +18,10 @@ from labkit.cli import main
 from labkit.grading import handout, lab, leaks, release
 from labkit.grading.lab import LabError
 from labkit.system import environment
+from tests.grading.conftest import TINY
 
-TINY = Path(__file__).parent / "tiny"
 SOLVED = "lab-tiny.ipynb, with the solutions, cell cell-006"
 FILES = ["lab-tiny-modelarts.zip", "lab-tiny.ipynb", "lab-tiny.md"]
-
-
-@pytest.fixture
-def changed(tmp_path):
-    """Function: the tiny lab with one text of its master replaced by another."""
-
-    def changed(old, new):
-        folder = shutil.copytree(TINY, tmp_path / "tiny")
-        text = (folder / "lab.md").read_text()
-        assert text.count(old) == 1
-        (folder / "lab.md").write_text(text.replace(old, new))
-        return lab.load("tiny", folder)
-
-    return changed
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +101,29 @@ def test_the_zip_is_all_that_its_notebook_needs(released, tmp_path):
     assert printed == ["steps: not done yet", str(place / "labkit/training/recipes.py")]
 
 
+@pytest.mark.parametrize("git", [True, False])
+def test_only_what_git_tracks_is_handed_out(tiny, tmp_path, monkeypatch, git):
+    """Without git, all that learners may have, and a line says so."""
+    tracked = ["labkit/__init__.py", "labkit/obs/copying.py", "data_scripts/cifar10.py", "labs/tiny/recipe.yaml"]
+    private = ["labkit/private.py", "data_scripts/mine.py", "labs/tiny/runs/mine/summary.json"]
+    for name in (*handout.TOP, *tracked, "labkit/obs/__pycache__/x.py", "labkit/notes.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    if git:
+        subprocess.run(["git", "-C", tmp_path, "init", "-q"], check=True)
+        subprocess.run(["git", "-C", tmp_path, "add", "--all"], check=True)
+    for name in private:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    monkeypatch.setattr(handout, "REPO", tmp_path)
+    mine = dataclasses.replace(tiny, folder=tmp_path / "labs/tiny")
+    assert set(handout._project(mine)) == {*handout.TOP, *tracked, *([] if git else private)}
+    left_out = {"labkit": "private.py", "data_scripts": "mine.py", "tiny": "runs/mine/summary.json"}
+    everything = f"{', '.join(left_out)}: git tracks nothing here, so all files that learners may have are handed out"
+    named = [f"{folder}: not handed out, as git does not track it: {name}" for folder, name in left_out.items()]
+    assert handout.by_git(mine) == (named if git else [everything])
+
+
 def test_the_zip_has_no_master_and_no_manifest(released):
     with zipfile.ZipFile(released / "lab-tiny-modelarts.zip") as packed:
         names = packed.namelist()
@@ -155,23 +164,23 @@ def refused(lab, tmp_path):
     ],
     ids=["text", "comment", "stub", "self-check", "probe", "markers", "metadata"],
 )  # fmt: skip
-def test_a_lab_that_tells_a_solution_is_refused(changed, tmp_path, sandboxed, old, new, place):
-    assert place in refused(changed(old, new), tmp_path)
+def test_a_lab_that_tells_a_solution_is_refused(edited, tmp_path, sandboxed, old, new, place):
+    assert place in refused(edited("lab.md", old, new), tmp_path)
 
 
 @pytest.mark.parametrize(
     "told",
     ["rng = np.random.default_rng(seed)", "# rates = triangle(2*int(rng.integers(5,50)), float(rng.uniform(0.1,1)))"],
 )
-def test_a_line_of_a_probe_is_a_secret_whether_it_emits_or_not(changed, told):
-    found = changed("# Check\n", f"# Check\n{told}\n")
+def test_a_line_of_a_probe_is_a_secret_whether_it_emits_or_not(edited, told):
+    found = edited("lab.md", "# Check\n", f"# Check\n{told}\n")
     with pytest.raises(LabError, match="cell cell-006: tells a probe of triangle"):
         leaks.require_none(found, handout.files(found))
 
 
 @pytest.mark.parametrize("said", ["The result is steps=44.", "```python\nsteps  =  44  # so many\n```", "`steps = 44`"])
-def test_a_solution_of_short_lines_is_a_secret_as_a_whole(changed, said):
-    found = changed("steps = 1437 // batch", "steps = 44  # so many")
+def test_a_solution_of_short_lines_is_a_secret_as_a_whole(edited, said):
+    found = edited("lab.md", "steps = 1437 // batch", "steps = 44  # so many")
     leaks.require_none(found, handout.files(found))
     text = (found.folder / "lab.md").read_text()
     (found.folder / "lab.md").write_text(text + "\nNeither `steps = 440` nor `steps = 44.5` tells it.\n")
@@ -183,16 +192,16 @@ def test_a_solution_of_short_lines_is_a_secret_as_a_whole(changed, said):
         leaks.require_none(found, handout.files(found))
 
 
-def test_a_solution_of_short_lines_is_found_over_several_lines(changed):
-    found = changed("steps = 1437 // batch", "n = 1437\nsteps = n\nsteps //= 32")
+def test_a_solution_of_short_lines_is_found_over_several_lines(edited):
+    found = edited("lab.md", "steps = 1437 // batch", "n = 1437\nsteps = n\nsteps //= 32")
     (found.folder / "answers.py").write_text("n=1437\n  steps=n\n\nsteps //= 32\n")
     with pytest.raises(LabError, match="answers.py: tells the solution of steps: n = 1437"):
         leaks.require_none(found, handout.files(found))
 
 
 @pytest.mark.parametrize("name", ["answers.py", "runs/mine/summary.json"])
-def test_a_file_beside_the_notebook_that_tells_a_solution_is_refused(changed, tmp_path, sandboxed, name):
-    lab = changed("# A tiny lab", "# A tiny lab, again")
+def test_a_file_beside_the_notebook_that_tells_a_solution_is_refused(edited, tmp_path, sandboxed, name):
+    lab = edited("lab.md", "# A tiny lab", "# A tiny lab, again")
     (lab.folder / name).parent.mkdir(parents=True, exist_ok=True)
     (lab.folder / name).write_text("batch = 32\nsteps  =  1437 // batch  # 44\n")
     assert refused(lab, tmp_path) == (
@@ -200,10 +209,10 @@ def test_a_file_beside_the_notebook_that_tells_a_solution_is_refused(changed, tm
     )
 
 
-def test_what_the_stub_has_itself_is_no_secret(changed):
+def test_what_the_stub_has_itself_is_no_secret(edited):
     """A task to mend a function hands out most of its lines."""
     stub = "def triangle(steps, lr_max):\n    ramp = np.arange(steps) / (steps / 2)\n    return ramp\n"
-    found = changed("triangle = None  # def triangle(steps, lr_max): ...\n", stub)
+    found = edited("lab.md", "triangle = None  # def triangle(steps, lr_max): ...\n", stub)
     leaks.require_none(found, handout.files(found))
 
 
@@ -228,8 +237,8 @@ def test_what_the_stub_has_itself_is_no_secret(changed):
     ids=["fails", "stub fails", "another value each time", "no value", "stub is right", "right before it fails",
          "notebook fails", "stub is no Python", "check fails"],
 )  # fmt: skip
-def test_a_lab_that_grades_wrongly_is_refused(changed, tmp_path, sandboxed, old, new, reason):
-    assert reason in refused(changed(old, new), tmp_path)
+def test_a_lab_that_grades_wrongly_is_refused(edited, tmp_path, sandboxed, old, new, reason):
+    assert reason in refused(edited("lab.md", old, new), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -240,18 +249,18 @@ def test_a_lab_that_grades_wrongly_is_refused(changed, tmp_path, sandboxed, old,
     ],
     ids=["no", "nothing was done"],
 )
-def test_a_check_that_does_not_say_ok_to_the_solutions_is_refused(changed, old, new, said):
+def test_a_check_that_does_not_say_ok_to_the_solutions_is_refused(edited, old, new, said):
     """By the last stage of a release, which `check fails` above comes to."""
-    found = changed(old, new)
+    found = edited("lab.md", old, new)
     with pytest.raises(LabError) as error:
         release.require_runs(found, handout.files(found), found.solutions)
     assert f'{SOLVED}: the check says "{said}", and not "ok"' in str(error.value)
 
 
 @pytest.mark.parametrize("stub, home", [("import os; os._exit(1)", ""), ("steps = None", "/nowhere")])
-def test_a_kernel_that_dies_is_one_clear_line(changed, monkeypatch, stub, home):
+def test_a_kernel_that_dies_is_one_clear_line(edited, monkeypatch, stub, home):
     """In a cell, or before the first: there is no Python in such a home."""
-    found = changed("steps = None  # your answer", stub)
+    found = edited("lab.md", "steps = None  # your answer", stub)
     monkeypatch.setenv("PYTHONHOME", home)
     with pytest.raises(LabError, match="^lab-tiny.ipynb: does not run to its end: Kernel died"):
         release.require_runs(found, handout.files(found))
@@ -299,7 +308,7 @@ def test_the_books_text_is_the_learners_notebook(tiny):
     text = (TINY / "lab.md").read_text()
     shown = handout.learners_text(text)
     cells = [(cell.source, dict(cell.metadata)) for cell in jupytext.reads(shown, fmt="md:myst").cells]
-    assert cells == [(cell["source"], cell["metadata"]) for cell in tiny.learners_notebook()["cells"]]
+    assert cells == [(cell["source"], cell["metadata"]) for cell in lab.learners(tiny.notebook)["cells"]]
     assert [line for line in shown.splitlines() if line not in text.splitlines()] == []
 
 

@@ -4,8 +4,6 @@ import csv
 import json
 import random
 import re
-import shutil
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -13,17 +11,8 @@ from bs4 import BeautifulSoup
 
 from labkit.grading import duplicates, lab, report, verdicts
 from labkit.training import plots
+from tests.grading.conftest import with_run
 
-TINY = Path(__file__).parent / "tiny"
-RUN = """
-run:
-  title: A trained network
-  profile: sample
-  may_change: [schedule]
-  accuracy: 0.9
-  points: {complete: 1, recipe: 1, accuracy: 2}
-  solution: []
-"""
 VERDICTS = (
     "right",
     "partly right",
@@ -45,11 +34,7 @@ HOSTILE = [
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     """The tiny lab, with a Run."""
-    folder = tmp_path_factory.mktemp("labs") / "tiny"
-    shutil.copytree(TINY, folder)
-    with open(folder / "grading.yaml", "a", encoding="utf-8") as manifest:
-        manifest.write(RUN)
-    return lab.load("tiny", folder)
+    return with_run(tmp_path_factory.mktemp("labs") / "tiny", accuracy=0.9, recipe=1, reached=2)
 
 
 def entry(title, values, verdict="right", detail="", share=1.0):

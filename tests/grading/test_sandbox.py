@@ -13,8 +13,8 @@ import psutil
 import pytest
 from waiting import wait_until
 
-from labkit.grading import handout, sandbox
-from labkit.grading.sandbox import Limits
+from labkit.grading import handout, limits, sandbox
+from labkit.grading.limits import Limits
 
 LIMITS = Limits(seconds=30, memory_mb=300, processes=40, output_mb=1)
 
@@ -42,7 +42,7 @@ def python(run, code, **options):
 def test_files_output_and_status(run):
     code = "import sys; print(open('a/b/c.txt').read(), sys.stdin.read()); sys.exit('first\\nlast')"
     ended = python(run, code, files={"a/b/c.txt": b"file"}, stdin=b"given")
-    assert ended == sandbox.Ended(1, b"file given\n", "", "last")
+    assert ended == limits.Ended(1, b"file given\n", "", "last")
 
 
 def test_stdin_that_nobody_reads(run):
@@ -151,7 +151,7 @@ def test_somebody_who_is_not_root(sandboxed, monkeypatch):
     check = "id -u; for place in / /dev /etc /usr; do touch $place/x 2>/dev/null && echo wrote $place; done; " \
             "touch /tmp/x /dev/shm/x x && echo own; unshare -U true 2>/dev/null && echo unshared; " \
             "grep -c : /proc/net/dev; ulimit -u; grep CapEff /proc/self/status"  # fmt: skip
-    arguments = [*sandbox._bubblewrap(), *sandbox._sealed(None), *sandbox._limited(["bash", "-c", check], LIMITS)]
+    arguments = [*sandbox._bubblewrap(), *sandbox._sealed(None), *limits.prlimit(["bash", "-c", check], LIMITS)]
     found = subprocess.run(somebody + arguments, capture_output=True, text=True, cwd="/")
     if "No permissions to create" in found.stderr or "Operation not permitted" in found.stderr:
         pytest.skip(f"no user namespaces here: {found.stderr.strip()}")

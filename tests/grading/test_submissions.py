@@ -12,8 +12,11 @@ import jupytext
 import nbformat
 import pytest
 
-from labkit.grading import archives, submissions
-from labkit.grading.submissions import SubmissionsError, read_answers
+from labkit.grading import answers as answers_module
+from labkit.grading import submissions, untrusted
+from labkit.grading.answers import read_answers
+from labkit.grading.submissions import SubmissionsError
+from tests.grading.conftest import filled_in
 
 
 @pytest.fixture
@@ -35,13 +38,9 @@ def notebook(tiny):
     """Function that gives the learner's notebook as a dict, with answers, and without ids where asked."""
 
     def notebook(answers=None, ids=True):
-        made = tiny.learners_notebook()
-        for cell in made["cells"]:
-            task = cell["metadata"].get("answer")
-            if task in (answers or {}):
-                cell["source"] = answers[task]
-            if not ids:
-                del cell["id"]
+        made = filled_in(tiny, **(answers or {}))
+        for cell in made["cells"] if not ids else ():
+            del cell["id"]
         return made
 
     return notebook
@@ -296,8 +295,8 @@ def test_a_bomb_that_lies_about_its_size_is_not_unpacked_either(tmp_path):
     file = zipped(tmp_path / "ann.zip", {"lab.ipynb": bytes(5_000_000)})
     data = file.read_bytes()
     file.write_bytes(data.replace((5_000_000).to_bytes(4, "little"), (10).to_bytes(4, "little")))
-    with pytest.raises(archives.ArchiveError, match="damaged"):
-        archives.unpack(file, tmp_path / "out", 10, 1_000_000)
+    with pytest.raises(untrusted.Unreadable, match="damaged"):
+        untrusted.unpack(file, tmp_path / "out", 10, 1_000_000)
     assert sum(part.stat().st_size for part in (tmp_path / "out").iterdir()) <= 10
 
 
@@ -413,7 +412,7 @@ def test_markdown_that_cannot_be_used_is_told(read, text, reason):
 
 
 def test_a_notebook_that_is_too_large_is_not_read(monkeypatch, read, notebook):
-    monkeypatch.setitem(submissions.LONGEST_NOTEBOOK, ".ipynb", 1000)
+    monkeypatch.setitem(answers_module.LONGEST_NOTEBOOK, ".ipynb", 1000)
     assert "too large" in read(notebook()).problem
 
 
@@ -465,7 +464,7 @@ def test_a_full_disk_is_no_learners_problem(tmp_path, place, scratch, monkeypatc
         raise OSError(reason, os.strerror(reason))
 
     zipped(place / "ann.zip", {"lab.ipynb": "{}"})
-    monkeypatch.setattr(archives.shutil, "copyfileobj", full)
+    monkeypatch.setattr(untrusted.shutil, "copyfileobj", full)
     with pytest.raises(SubmissionsError, match=rf"ann\.zip: cannot be .* here: {os.strerror(reason)}"):
         find(place / "ann.zip" if whole else place, scratch)
 
