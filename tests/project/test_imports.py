@@ -34,9 +34,9 @@ def test_contracts_are_kept(labkit):
 
 
 @pytest.mark.parametrize("file, line, broken", [
-    ("system/files.py", "from labkit.training import runs", "imports go down"),  # to a floor above
+    ("system/files.py", "from labkit.training import runs", "imports go down"),  # up
     ("losses.py", "from labkit import cli", "imports go down"),
-    ("thor/step.py", "def late():\n    from labkit.data import cifar10", "imports go down"),  # the same floor, when called
+    ("thor/step.py", "def late():\n    from labkit.data import cifar10", "imports go down"),  # the same floor, when run
     ("fresh.py", "", "imports go down"),  # a room that nobody gave a floor
     ("training/plots.py", "import labkit.obs.place", "only jobs copy"),
     ("data/files.py", "from labkit.data import cifar10", "no circles"),
