@@ -141,9 +141,9 @@ def test_own_trajectory_and_its_modes():
     before = ms.get_context("mode")
     reference, candidate = own_pair()
     batches = [(np.roll(reference.images, step, 0), np.roll(reference.labels, step)) for step in range(20)]
-    told = []
-    stage, losses = compare_trajectory(reference, candidate, batches, tell=told.append)
-    assert told == ["PyTorch"] * 20 + ["MindSpore"] * 20
+    steps = []
+    stage, losses = compare_trajectory(reference, candidate, batches, progress=steps.append)
+    assert steps == ["PyTorch"] * 20 + ["MindSpore"] * 20
     assert stage.ok and stage.max_rel < 1e-4 and len(losses["mindspore"]) == 20
     assert losses["mindspore"][-1] < losses["mindspore"][0]
     assert ms.get_context("mode") == before
@@ -314,7 +314,7 @@ def test_only_what_rounding_may_have_decided_is_asked_of_another_batch(compare, 
 
 
 def test_batch_counters_do_not_count():
-    """PyTorch's num_batches_tracked of a trained network, which MindSpore has not."""
+    """PyTorch's num_batches_tracked of a trained network, which MindSpore does not keep."""
     reference, candidate = own_pair()
     reference.net.features[1].num_batches_tracked += 5000
     assert compare_step(reference, candidate, names=NAMES).ok
