@@ -127,7 +127,7 @@ def state_of(names) -> dict[str, dict]:
 
 
 def recorded(log: Path, chapter: str) -> set[str]:
-    """Names of the files in a log of the recorder; a module's bytecode stands for its source."""
+    """Names of the files in a log of the recorder, less what the chapter only packs; bytecode counts as its source."""
     names = set(log.read_text(encoding="utf-8").splitlines()) if log.exists() else set()
     unseen = {path for pattern in UNSEEN.get(chapter, []) for path in REPO.glob(pattern)}
     names |= {path.relative_to(REPO).as_posix() + "/" * path.is_dir() for path in unseen}
@@ -173,7 +173,7 @@ def cells_of(chapter: Path) -> str:
 
 
 def is_cached(chapter: Path) -> bool:
-    """True if the cache has an execution of a chapter's code cells as they are."""
+    """True if the cache has an execution of exactly these code cells."""
     from jupyter_cache import get_cache
 
     try:

@@ -1,5 +1,6 @@
 """A chapter imports the rooms that it uses, so a change in another room does not execute it again."""
 
+import re
 import sys
 
 import pytest
@@ -32,6 +33,14 @@ def test_chapters_import_what_they_are_about(users):
     assert "book/appendix/grading" in users["grading"] and "book/2-migration/clinic" in users["parity"]
     assert {"book/3-thor/inverse", "labs/thor/lab"} <= users["thor"]
     assert set(chapters.notebooks()) == users["system"]
+
+
+def test_contributing_lists_every_room():
+    text = (rooms.REPO / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = text.split("## The rooms of labkit\n")[1].split("\n## ")[0]
+    listed = [name for row in re.findall(r"^\| (`.*?) \|", table, flags=re.M) for name in re.findall(r"`(.*?)/?`", row)]
+    there = [path.name for path in (rooms.REPO / "labkit").iterdir() if path.name[0] not in "_."]
+    assert sorted(listed) == sorted(there)
 
 
 def test_what_waits_in_functions_is_left_out(tmp_path, monkeypatch):
