@@ -79,8 +79,9 @@ status: ## say what is out of date: environment, data, book, records; builds not
 	@if [ -x $(BIN)/python ]; then $(BIN)/python book/status.py; \
 	else echo "environment: no .venv, so nothing is built yet; run \`make book\`"; fi
 
-lint: $(ENV_STAMP) ## check the style of all Python files
+lint: $(ENV_STAMP) ## check the style of all Python files, and the direction of labkit's imports
 	@$(BIN)/ruff check .
+	@$(BIN)/lint-imports --no-cache --no-logo
 
 lab: $(SAMPLE_STAMP) ## open your copy of a lab in JupyterLab (LAB=cifar10, imagenet or thor)
 	@$(BIN)/python -m labkit.grading.release $(LAB) work/lab-$(LAB).ipynb

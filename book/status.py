@@ -1,7 +1,7 @@
 """Say what is out of date, without building anything: python book/status.py (`make status`)
 
 A line each: records against the code that made them, the environment against its pins, the sample data, the book
-against what it was built from. It tells, it does not test: its exit status is 0.
+against what it was built from. It reports and does not test: its exit status is 0.
 """
 
 import json
@@ -174,11 +174,11 @@ def looked_at(what: str, look, *arguments) -> list[Line]:
     try:
         return look(*arguments)
     except Exception as error:
-        return [Line(what, f"cannot be looked at: {type(error).__name__}: {error}", "mend it, then `make status`")]
+        return [Line(what, f"cannot be looked at: {type(error).__name__}: {error}", "fix it, then `make status`")]
 
 
 def main() -> int:
-    looks = (records, environment, data, book, pdf)  # what is to be done stands beside the last line
+    looks = (records, environment, data, book, pdf)  # what there is to do comes right before the last line
     lines = [line for look in looks for line in looked_at(look.__name__, look)]
     width = max(len(line.what) for line in lines)
     for line in lines:

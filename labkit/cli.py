@@ -6,6 +6,7 @@ import importlib
 import click
 
 import labkit
+from labkit.system import environment
 from labkit.system.errors import LabkitError
 
 COMMANDS = {
@@ -47,6 +48,11 @@ class Commands(click.Group):
             known = click.ClickException(str(error))
             known.exit_code = error.exit_status
             raise known from None
+        except ModuleNotFoundError as error:
+            if (error.name or "labkit").partition(".")[0] == "labkit":
+                raise
+            remedy = "run `make env`, or `pip install -e '.[cloud,grading]'` in the course's folder"
+            raise click.ClickException(f"the module {error.name} is not installed: {remedy}") from None
         except OSError as error:
             if error.errno == errno.EPIPE:  # output piped into `head`; click ends quietly
                 raise
@@ -55,10 +61,13 @@ class Commands(click.Group):
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(labkit.__version__)
-def main():
+@click.pass_context
+def main(context):
     """Train, evaluate and compare the networks of the course.
 
     \b
     Start with:  labkit doctor
                  labkit train cifar10 --profile sample
     """
+    if context.invoked_subcommand != "doctor" and (problem := environment.outside_course()):
+        raise LabkitError(f"{problem}; run `pip install -e .` in the course's folder")

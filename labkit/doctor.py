@@ -39,6 +39,8 @@ def examine() -> list[Finding]:
     findings = [_platform(), _python(), _mindspore(), _numpy(), _cores(), _memory(), _disk(), _onednn()]
     if environment.mindspore_version() is not None:
         findings += _device()
+    if problem := environment.outside_course():
+        findings.append(Finding("course", "problem", problem, "run `pip install -e .` in the course's folder"))
     return [*findings, _data("sample/"), _data(""), _launcher(), _pytorch(), _sandbox(), _browser()]
 
 

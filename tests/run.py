@@ -36,11 +36,12 @@ def stages(everything: bool, arguments: list[str]) -> list[tuple[str, list[str]]
     """Titles and commands. Tests of the code often wait, for a server or a launch: one process more than cores."""
     from labkit.system.environment import cores
 
-    processes = min(cores(), MOST_AT_ONCE)
+    processes, programs = min(cores(), MOST_AT_ONCE), Path(sys.executable).parent
     chosen = [] if everything else ["-m", "not slow"]
     notebooks = ["_build/executed"] if everything else [f"_build/executed/{name}.ipynb" for name in AGAIN_LIVE]
     return [
-        ("style (ruff)", [str(Path(sys.executable).parent / "ruff"), "check", "."]),
+        ("style (ruff)", [str(programs / "ruff"), "check", "."]),
+        ("style (import-linter)", [str(programs / "lint-imports"), "--no-cache", "--no-logo"]),
         ("code (pytest)", pytest(min(cores() + 1, MOST_AT_ONCE), "tests", "--ignore=tests/notebooks",
                                  "--ignore=tests/book", "--ignore=tests/grading", *chosen, *arguments)),
         # where memory is used up on purpose: in processes of their own

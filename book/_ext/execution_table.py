@@ -1,6 +1,6 @@
 """The directive execution-table: every page with code, in the book's order, with the time its last execution took.
 
-MyST-NB has the figures, and a table of its own, nb-exec-table, without titles, order and sum.
+MyST-NB has the figures. Its own table, nb-exec-table, lists file names alphabetically, without titles and a sum.
 """
 
 from datetime import datetime
@@ -14,7 +14,7 @@ COLUMNS = {"page": 50, "run time": 20, "executed on": 20, "result": 10}
 
 
 class Table(nodes.General, nodes.Element):
-    """Where the table comes: when a page is written, all have been executed."""
+    """The table's place: it is filled when the page is written, when all pages have been executed."""
 
 
 class ExecutionTable(SphinxDirective):

@@ -1,4 +1,4 @@
-"""Plots in 256 colours: they look the same and weigh a third. Photographs have more colours, and keep them."""
+"""Plots in 256 colours look the same at a third of the size. Photographs have more colours, and keep them."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ PLOT_COLOURS = 8192  # of a plot, edges smoothed, at most
 def lighten(file: Path) -> None:
     """Rewrite a PNG picture with a palette, unless it has one, or too many colours for one."""
     with Image.open(file) as picture:
-        if picture.mode == "P" or picture.convert("RGBA").getextrema()[3][0] < 255:  # what shines through would be lost
+        if picture.mode == "P" or picture.convert("RGBA").getextrema()[3][0] < 255:  # transparency would be lost
             return
         plot = picture.convert("RGB")
     if plot.getcolors(PLOT_COLOURS):

@@ -1,4 +1,4 @@
-"""A figure with `:class: linked` stands in the page as SVG, not as an image: then the links in it can be followed.
+"""A figure with `:class: linked` becomes part of the page as SVG, so that readers can follow its links.
 
 They are relative to the page that shows it. Title and description of the drawing are its alternative text.
 """

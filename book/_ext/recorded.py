@@ -50,8 +50,14 @@ MADE_BY = {
     ),
     "labs/imagenet/parity/own-pair/report.json": ("labkit.parity.compare_step and Report.save", PARITY),
     "labs/imagenet/parity/clinic.json": ("labkit clinic --report FILE", [*PARITY, "labkit/parity/clinic.py"]),
-    "labs/imagenet/parity/operators.json": ("python -m labkit.parity.operators", ["labkit/parity/operators.py"]),
-    "labs/imagenet/parity/subnets.json": ("python -m labkit.parity.subnets", [*PARITY, "labkit/parity/subnets.py"]),
+    "labs/imagenet/parity/operators.json": (
+        "python book/2-migration/operator_table.py",
+        [f"book/2-migration/operator_{part}.py" for part in ("check", "rows", "table")],
+    ),
+    "labs/imagenet/parity/subnets.json": (
+        "python book/2-migration/subnets.py",
+        [*PARITY, "book/2-migration/subnets.py"],
+    ),
     "labs/imagenet/parity/evaluation-images.json": (
         "labkit.parity.pipeline.record_evaluation",
         ["labkit/data/imagenet.py", "labkit/parity/pipeline.py"],
@@ -71,7 +77,7 @@ MADE_BY = {
     "tests/benchmarks/results/parity.json": ("make bench ARGS=parity", [*PARITY, "tests/benchmarks/parity.py"]),
     "tests/benchmarks/results/copying.json": (
         "make bench ARGS=copying",
-        ["labkit/cloud", "tests/benchmarks/copying.py"],
+        ["labkit/obs", "tests/benchmarks/copying.py"],
     ),
     "tests/benchmarks/results/grading.json": (
         "make bench ARGS=grading",

@@ -1,4 +1,4 @@
-"""PyTorch beside MindSpore: weights converted, one training step and a short training compared stage by stage."""
+"""PyTorch compared with MindSpore: weights converted, one training step and a short training, stage by stage."""
 
 from labkit.parity.measures import Difference, Tolerances
 from labkit.parity.report import Report

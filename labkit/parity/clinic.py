@@ -1,6 +1,6 @@
 """Defects of real migrations, planted one at a time in MindSpore's side of a ResNet pair or in a training pipeline.
 
-Each comes from the seeds' own code or from the field; `source` says which.
+Each comes from the original documents' code or from the field; `source` says which.
 """
 
 from collections.abc import Callable, Iterator

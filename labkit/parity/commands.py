@@ -32,14 +32,14 @@ def parity(network, data, image_size, batch, steps, weights, seed, report):
     setting = comparison.Setting(
         network, folder, image_size=image_size, batch_size=batch, steps=steps, seed=seed, weights=weights
     )
-    # On a terminal only. It counts what has begun: PyTorch's steps, and then MindSpore's, of which the first compiles.
+    # On a terminal only. It counts steps that have begun: PyTorch's, then MindSpore's, whose first one compiles.
     with tqdm(total=1 + 2 * steps, unit=" steps", leave=False, disable=None) as bar:
 
-        def tell(what):
+        def progress(what):
             bar.set_description(what, refresh=False)
             bar.update()
 
-        found = comparison.compare_resnets(setting, tell=tell)
+        found = comparison.compare_resnets(setting, progress=progress)
     versions = f"PyTorch {found.about['PyTorch']}, MindSpore {found.about['MindSpore']}"
     click.echo(f"{network}, {batch} images of {image_size} pixels, seed {seed}; {versions}")
     click.echo(found.table())

@@ -1,5 +1,5 @@
-"""The input pipeline: evaluation images beside torchvision's, and what one batch of a training pipeline cannot show:
-whether it flips, shuffles, and shares the images out over its ranks."""
+"""The input pipeline: evaluation images compared with torchvision's, and what one batch of a training pipeline
+cannot show: whether it flips, shuffles, and shares the images out over its ranks."""
 
 import datetime
 import json

@@ -27,7 +27,7 @@ def torch():
 def torchvision():
     """The module torchvision; raises NoTorchError.
 
-    A torchvision without its compiled operators (installed with --no-deps beside a PyTorch of another build) fails at
+    A torchvision without its compiled operators (installed with --no-deps next to a PyTorch of another build) fails at
     import for want of the operator nms, which none of its models needs: declaring the name is enough.
     """
     global _library

@@ -1,4 +1,4 @@
-"""torchvision's ResNets beside labkit's: same files, same weights, same settings (those of the migration guide)."""
+"""torchvision's ResNets compared with labkit's: same files, weights and settings (those of the migration guide)."""
 
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -37,7 +37,7 @@ class Setting:
     """What is compared: the network by its name, batches of photographs, the short training's length.
 
     folder: an image folder (train/<class>/*), of which the first batches are taken in a shuffled order;
-    weights: a PyTorch file to begin with, as it is, instead of PyTorch's own initialisation.
+    weights: a PyTorch file to begin with, instead of PyTorch's own initialisation.
     """
 
     network: str
@@ -141,11 +141,11 @@ def torch_momentum(net, lr):
     return torch().optim.SGD(groups, lr=lr, momentum=MOMENTUM)
 
 
-def compare_resnets(setting: Setting, plant=None, tell=lambda what: None) -> Report:
+def compare_resnets(setting: Setting, plant=None, progress=lambda what: None) -> Report:
     """One step and a short training of a ResNet in both frameworks.
 
     plant: changes the pair before each comparison, (reference, candidate) -> None: how the clinic puts its defects in;
-    tell: called with what comes next, before the one step and before each step of the short training.
+    progress: called with what comes next, before the one step and before each step of the short training.
     Raises NoTorchError, DataError, WeightsError; LabkitError for an unknown network.
     """
     if setting.network not in NETWORKS:
@@ -168,7 +168,7 @@ def compare_resnets(setting: Setting, plant=None, tell=lambda what: None) -> Rep
             plant(*sides)
         return sides
 
-    tell("one step")
+    progress("one step")
     for batch in range(min(TRIES, count)):
         report = compare_step(*pair(batch))
         wrong = {stage.name for stage in report.stages if not stage.ok}
@@ -177,7 +177,7 @@ def compare_resnets(setting: Setting, plant=None, tell=lambda what: None) -> Rep
     if setting.steps:
         reference, candidate = pair(lr=setting.lr, scale=TRAINING_SCALE)
         batches = [theirs[step % count] for step in range(setting.steps)]
-        stage, losses = compare_trajectory(reference, candidate, batches, tell=tell)
+        stage, losses = compare_trajectory(reference, candidate, batches, progress=progress)
         report.stages.append(stage)
         report.losses = losses
     report.about = {

@@ -69,7 +69,7 @@ def torch_step(side: Side) -> Step:
     net, step, handles, entered = side.net, Step(torch_state(side.net)), [], {}
 
     def watch(name, module):
-        # Copies before and behind the layer: a network that goes on in place (ReLU, `out += x`) writes into them, and a
+        # Copies before and behind the layer: a network that works in place (ReLU, `out += x`) writes into them, and a
         # gradient at the copy is this layer's alone, where several layers read the same input.
         def before(module, inputs):
             copy, layer = inputs[0].clone(), step.add(name)
@@ -210,7 +210,7 @@ def compare_layers(theirs: Step, ours: Step, allowed: Tolerances):
 def _ties(theirs, ours, forward) -> dict:
     """Layers that agree and end in a ReLU -> number of values that are zero on one side only: rounding decided them.
 
-    The gradient goes on there on one side only, which is no defect and can turn the gradients of a small layer.
+    The gradient passes there on one side only, which is no defect and can turn the gradients of a small layer.
     """
     outputs = {layer.name: (theirs[layer.name].output, ours[layer.name].output) for layer in forward if layer.ok}
     counts = {name: int(((a > 0) != (b > 0)).sum()) for name, (a, b) in outputs.items() if a.min(initial=0) == 0}
@@ -255,12 +255,12 @@ def torch_state(net) -> dict:
 
 
 def _buffers(step, trained):
-    """What a network holds beside the trained weights (batch norm's statistics)."""
+    """What a network holds besides the trained weights (batch norm's statistics)."""
     return {name: value for name, value in _counted_out(step.state_after).items() if name not in trained}
 
 
 def _counted_out(state):
-    """A state without PyTorch's counters of batches, which MindSpore has not."""
+    """A state without PyTorch's counters of batches, which MindSpore does not keep."""
     return {name: value for name, value in state.items() if name.rpartition(".")[2] != COUNTER}
 
 

@@ -33,20 +33,20 @@ def mindspore_losses(side, batches) -> list[float]:
 
 
 def compare_trajectory(
-    reference, candidate, batches, tolerance=Tolerances.trajectory, tell=lambda framework: None
+    reference, candidate, batches, tolerance=Tolerances.trajectory, progress=lambda framework: None
 ) -> tuple[Difference, dict]:
     """Train both sides on the same batches; the stage, and the losses {"pytorch": [...], "mindspore": [...]}.
 
-    max_rel is the largest relative difference of the losses of a step. tell: called before each step with the
-    framework's name.
+    max_rel is the largest relative difference of the losses of a step. progress: called before each step with
+    the framework's name.
     """
 
-    def told(framework):
+    def announced(framework):
         for batch in batches:
-            tell(framework)
+            progress(framework)
             yield batch
 
-    theirs, ours = torch_losses(reference, told("PyTorch")), mindspore_losses(candidate, told("MindSpore"))
+    theirs, ours = torch_losses(reference, announced("PyTorch")), mindspore_losses(candidate, announced("MindSpore"))
     a, b = np.array(theirs), np.array(ours)
     errors = np.abs(a - b)
     relative = float((errors / np.abs(a)).max())

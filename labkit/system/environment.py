@@ -22,6 +22,13 @@ def require_linux(command: str, why: str) -> None:
         raise LabkitError(f"{command} needs Linux: {why}. {elsewhere.get(sys.platform, 'Use a Linux machine')}")
 
 
+def outside_course() -> str:
+    """What is wrong where labkit was installed as a copy, away from the course's folder; "" in the course."""
+    if (REPO / "labs").is_dir():
+        return ""
+    return f"labkit is a copy in {REPO}, away from the course's labs and data"
+
+
 def user_id() -> int:
     """This user's number, as the owner of a file is given; 0 on Windows, as for every file there."""
     return os.getuid() if hasattr(os, "getuid") else 0

@@ -13,7 +13,6 @@ from labkit.networks import create_resnet, initialise_as_guide, mixed_precision,
 from labkit.optimizers import momentum
 from labkit.schedules import SCHEDULES, damping, update_mask
 from labkit.system import device, environment
-from labkit.thor import TRACE_RULES, Thor, ThorStep
 from labkit.training.recipes import Recipe, RecipeError
 from labkit.training.runs import Run, RunError
 
@@ -104,6 +103,8 @@ def create_model(recipe: Recipe, lr: np.ndarray) -> Model:
     measured = metrics(recipe.network.num_classes)
     options = recipe.optimizer.model_dump(include={"momentum", "weight_decay", "clip_norm"})
     if recipe.optimizer.name == "thor":
+        from labkit.thor import ThorStep  # here, so that what trains without THOR does not depend on it
+
         optimizer = momentum(net, lr, **options)  # over the plain network's parameters; gradients come unscaled
         step = ThorStep(net, loss, optimizer, create_thor(recipe, net, len(lr) // recipe.epochs))
         evaluation = nn.WithEvalCell(net, loss)
@@ -113,8 +114,10 @@ def create_model(recipe: Recipe, lr: np.ndarray) -> Model:
     return Model(net, loss, optimizer, measured, loss_scale_manager=scale)
 
 
-def create_thor(recipe: Recipe, net, steps_per_epoch: int) -> Thor:
-    """THOR by the recipe's optimizer, for a training of its epochs; changes the network."""
+def create_thor(recipe: Recipe, net, steps_per_epoch: int):
+    """`labkit.thor.Thor` by the recipe's optimizer, for a training of its epochs; changes the network."""
+    from labkit.thor import TRACE_RULES, Thor
+
     thor = recipe.optimizer
     return Thor(
         net,

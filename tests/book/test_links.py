@@ -10,6 +10,7 @@ REPO = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPO / "book"))
 
 import links  # noqa: E402
+import mentions  # noqa: E402
 
 
 def told(found):
@@ -191,7 +192,7 @@ BROKEN_NAMES = {
 
 def names(folder, text):
     """What is found in a chapter of a project that is otherwise this one."""
-    for name in ("Makefile", *links.FOLDERS):
+    for name in ("Makefile", *mentions.FOLDERS):
         (folder / name).symlink_to(REPO / name)
     (folder / "chapter.md").write_text(text)
     return links.check_names(folder / "chapter.md", folder)

@@ -1,9 +1,14 @@
-"""What the parity tests share: a small image folder, and one comparison of each ResNet."""
+"""What the parity tests share: a small image folder, one comparison of each ResNet, the code of the chapters."""
+
+import sys
+from pathlib import Path
 
 import pytest
 from threadpoolctl import threadpool_limits
 
 from labkit.parity import Setting, compare_resnets, write_photographs
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "book" / "2-migration"))
 
 
 @pytest.fixture(scope="module", autouse=True)

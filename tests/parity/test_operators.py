@@ -4,15 +4,14 @@ import json
 
 import mindspore as ms
 import numpy as np
+import operator_table
 import pytest
-
-from labkit.parity import operators
-from labkit.parity.operators import Row
+from operator_check import Row, look_up
 
 
 @pytest.fixture(scope="module")
 def found(pytorch):
-    return operators.examine()
+    return operator_table.examine()
 
 
 def test_every_row_that_is_run_agrees(found):
@@ -34,7 +33,7 @@ def test_what_the_network_uses_has_a_row(found):
 
 
 def test_what_is_recorded_is_whole(found):
-    recorded = operators.recorded()
+    recorded = operator_table.recorded()
     assert {"date", "PyTorch", "torchvision", "MindSpore", "machine"} <= set(recorded["about"])
     for part in ("network", "uses", "published"):
         assert recorded[part] == found[part]
@@ -56,7 +55,7 @@ def test_a_row_that_differs_says_so(pytorch):
     row = Row("torch.nn.ReLU", "mindspore.nn.ReLU", one(2), one(1), traps).examine()
     assert row["equal"] is False and row["error"] == 0.5
     assert row["traps"] == {"shape": "shape (2,), not ()", "type": "TypeError", "finite": "not finite", "value": 0.5}
-    table = operators.table([row])
+    table = operator_table.table([row])
     assert "<td nowrap><strong>DIFFERS</strong>: 5e-01</td>" in table and "value: <strong>50% off</strong>" in table
     assert Row("torch.nn.ReLU", "mindspore.nn.ReLU", one(2), raising).examine()["equal"] is False
 
@@ -69,7 +68,7 @@ def test_defaults_that_differ(pytorch):
 @pytest.mark.parametrize("name", ["mindspore.nn.AdaptiveAvgPool5d", "torch.nn.init.he_normal_"])
 def test_a_name_that_does_not_exist(pytorch, name):
     with pytest.raises(AttributeError, match=name):
-        operators.look_up(name)
+        look_up(name)
 
 
 def test_what_the_chapter_says_of_mindspore_alone():

@@ -1,8 +1,7 @@
-"""One step and a short training in both frameworks; each planted defect is found by the report alone."""
+"""Whole ResNets: one step and a short training in both frameworks, planted defects found by the report, commands."""
 
 import json
 
-import mindspore as ms
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -10,15 +9,12 @@ from mindspore import nn
 from selection import torch_or_none
 
 from labkit.cli import main
-from labkit.losses import CrossEntropySmooth
 from labkit.networks import resnet
-from labkit.optimizers import momentum
-from labkit.parity import Report, Side, compare_step, compare_trajectory, pytorch, resnets, to_mindspore
+from labkit.parity import Report, pytorch, resnets
 from labkit.parity.clinic import DEFECTS, examine
 from labkit.parity.measures import difference
 from labkit.parity.resnets import NETWORKS
-from labkit.parity.step import torch_state
-from labkit.parity.weights import Names
+from labkit.parity.step import Layer, _ties
 from labkit.system.errors import LabkitError
 
 pytestmark = pytest.mark.usefixtures("pytorch")
@@ -68,131 +64,6 @@ def test_a_planted_defect_is_located(photographs, name):
     if name == "passing_gradient":  # it does not show forwards
         assert report.first_divergence["forward"] is None
         assert [stage.ok for stage in report.stages[:4]] == [True] * 4
-
-
-# -- A pair of one's own --------------------------------------------------------------------------
-
-
-class Own(nn.Cell):
-    """Names of its own; a layer that is called twice."""
-
-    def __init__(self, momentum=0.9):
-        super().__init__()
-        self.stem = nn.Conv2d(3, 4, 3, pad_mode="pad", padding=1, has_bias=True)
-        self.norm = nn.BatchNorm2d(4, momentum=momentum)
-        self.mix = nn.Conv2d(4, 4, 1)
-        self.act = nn.ReLU()
-        self.end_point = nn.Dense(4, 5)
-
-    def construct(self, x):
-        x = self.act(self.norm(self.stem(x)))
-        x = self.act(self.mix(self.mix(x)))
-        return self.end_point(x.mean((2, 3)))
-
-
-class Theirs(torch.nn.Module if torch else object):
-    def __init__(self):
-        super().__init__()
-        self.features = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.BatchNorm2d(4))
-        self.mix = torch.nn.Conv2d(4, 4, 1, bias=False)
-        self.relu = torch.nn.ReLU(inplace=True)
-        self.head = torch.nn.Linear(4, 5)
-
-    def forward(self, x):
-        x = self.relu(self.features(x))
-        x = self.relu(self.mix(self.mix(x)))
-        return self.head(x.mean((2, 3)))
-
-
-NAMES = Names([(r"^stem", "features.0"), (r"^norm", "features.1"), (r"^act", "relu"), (r"^end_point", "head")])
-
-
-def own_pair(seed=0, **options):
-    torch.manual_seed(seed)
-    theirs, ours = Theirs(), Own(**options)
-    to_mindspore(torch_state(theirs), ours, NAMES)
-    theirs.train()
-    ours.set_train()
-    random = np.random.default_rng(seed)
-    batch = random.normal(size=(6, 3, 8, 8)).astype(np.float32), random.integers(0, 5, 6)
-    rates = np.full(100, 0.1, np.float32)
-    return (
-        Side(theirs, torch.nn.CrossEntropyLoss(), torch.optim.SGD(theirs.parameters(), 0.1, 0.9), *batch),
-        Side(ours, CrossEntropySmooth(5), momentum(ours, rates, 0.9, 0.0), *batch),
-    )
-
-
-def test_an_own_pair_with_a_map_of_names():
-    report = compare_step(*own_pair(), names=NAMES)
-    assert report.ok, report.table()
-    layers = ["features.0", "features.1", "relu", "mix", "mix#2", "relu#2", "head"]
-    assert [layer.name for layer in report.forward] == layers
-    assert [layer.name for layer in report.backward] == layers[::-1]
-    assert report.unmatched == {"pytorch": [], "mindspore": []}
-
-
-def test_an_own_pair_that_differs():
-    report = compare_step(*own_pair(momentum=0.1), names=NAMES)
-    assert [stage.name for stage in report.stages if not stage.ok] == ["buffers after the step"]
-    assert report.stages[-1].worst.startswith("features.1.running")
-
-
-def test_own_trajectory_and_its_modes():
-    before = ms.get_context("mode")
-    reference, candidate = own_pair()
-    batches = [(np.roll(reference.images, step, 0), np.roll(reference.labels, step)) for step in range(20)]
-    told = []
-    stage, losses = compare_trajectory(reference, candidate, batches, tell=told.append)
-    assert told == ["PyTorch"] * 20 + ["MindSpore"] * 20
-    assert stage.ok and stage.max_rel < 1e-4 and len(losses["mindspore"]) == 20
-    assert losses["mindspore"][-1] < losses["mindspore"][0]
-    assert ms.get_context("mode") == before
-
-
-def test_networks_are_as_before_after_a_recording():
-    """No hook stays, in-place layers included: a second comparison gives the same."""
-    reference, candidate = own_pair()
-    first = compare_step(reference, candidate, names=NAMES)
-    assert reference.net.relu.inplace and not reference.net.relu._forward_hooks
-    second = compare_step(*own_pair(), names=NAMES)
-    assert first.as_dict() == second.as_dict()
-
-
-class TorchPair(torch.nn.Module if torch else object):
-    def forward(self, x):
-        return x, x
-
-
-class Pair(nn.Cell):
-    def construct(self, x):
-        return x, x
-
-
-def test_a_layer_with_several_outputs_is_named():
-    reference, candidate = own_pair()
-    reference.net.pair, candidate.net.pair = TorchPair(), Pair()
-    forward, construct = reference.net.forward, candidate.net.construct
-    reference.net.forward = lambda x: reference.net.pair(forward(x))[0]
-    with pytest.raises(LabkitError, match="layer pair returns 2 values"):
-        compare_step(reference, own_pair()[1], names=NAMES)
-    candidate.net.construct = lambda x: candidate.net.pair(construct(x))[0]
-    with pytest.raises(LabkitError, match="layer pair returns 2 values"):
-        compare_step(own_pair()[0], candidate, names=NAMES)
-
-
-def test_gradients_against_autograd_of_the_whole():
-    """What hooks recorded at the first layer is PyTorch's own gradient."""
-    from labkit.parity.step import torch_step
-
-    reference, _ = own_pair()
-    step = torch_step(reference)
-    images = torch.from_numpy(reference.images)
-    stem = reference.net.features[0](images).detach().requires_grad_()
-    x = reference.net.relu(reference.net.features[1](stem))
-    x = reference.net.relu(reference.net.mix(reference.net.mix(x)))
-    loss = reference.loss(reference.net.head(x.mean((2, 3))), torch.from_numpy(reference.labels))
-    loss.backward()
-    np.testing.assert_allclose(step.layers["features.0"].gradient_in, stem.grad.numpy(), rtol=1e-5, atol=1e-9)
 
 
 # -- The command ----------------------------------------------------------------------------------
@@ -266,14 +137,6 @@ def test_an_unknown_defect_has_no_table():
 # -- A saved report -------------------------------------------------------------------------------
 
 
-def test_a_report_comes_back_as_it_was(tmp_path):
-    report = compare_step(*own_pair(momentum=0.1), names=NAMES)
-    report.save(tmp_path)
-    again = Report.load(tmp_path / "report.json")
-    assert again.as_dict() == report.as_dict() and again.table() == report.table()
-    again.layers_figure()
-
-
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"stages": [{}]}'])
 def test_what_is_no_report(tmp_path, text):
     (tmp_path / "report.json").write_text(text)
@@ -285,8 +148,6 @@ def test_what_is_no_report(tmp_path, text):
 
 def test_values_that_rounding_decided_are_counted():
     """A ReLU's input of +-1e-9: one side passes it on, the other does not."""
-    from labkit.parity.step import Layer, _ties
-
     theirs = {"relu": [0.0, 2.0, 1e-9], "relu#2": [0.0, 1.0, 0.0], "fc": [-1.0, 2.0, 0.0]}
     ours = {"relu": [0.0, 2.0, 0.0], "relu#2": [0.0, 1.0, 0.5], "fc": [-1.0, 2.0, 1e-9]}
     forward = [difference(name, theirs[name], ours[name], 1e-4) for name in theirs]  # relu#2 is a defect, not rounding
@@ -311,18 +172,6 @@ def test_only_what_rounding_may_have_decided_is_asked_of_another_batch(compare, 
     monkeypatch.setattr(resnets, "create_sides", lambda *setting: (None, None))
     monkeypatch.setattr(resnets, "compare_step", lambda theirs, ours: next(steps))
     assert compare("resnet18").about["batch of the stream"] == batch
-
-
-def test_batch_counters_do_not_count():
-    """PyTorch's num_batches_tracked of a trained network, which MindSpore has not."""
-    reference, candidate = own_pair()
-    reference.net.features[1].num_batches_tracked += 5000
-    assert compare_step(reference, candidate, names=NAMES).ok
-
-
-def test_nothing_in_common_is_said():
-    report = compare_step(*own_pair())
-    assert not report.ok and "layers on one side only" in report.table()
 
 
 # -- What a user gives ----------------------------------------------------------------------------

@@ -1,9 +1,8 @@
 """Each part of a ResNet alone, against torchvision's; a wrong part is found before there is a network."""
 
 import pytest
+import subnets
 from mindspore import nn, ops
-
-from labkit.parity import subnets
 
 
 @pytest.mark.parametrize("name", subnets.SUBNETS)

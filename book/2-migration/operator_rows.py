@@ -1,4 +1,4 @@
-"""The rows of `operators`: what torchvision's ResNet-50 and its training are made of."""
+"""The rows of the operator tables: what torchvision's ResNet-50 and its training are made of."""
 
 import operator
 from functools import partial
@@ -7,9 +7,9 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.common.initializer import Constant, HeNormal, TruncatedNormal, initializer
+from operator_check import Row
 
 from labkit.losses import CrossEntropySmooth
-from labkit.parity.operators import Row, look_up
 from labkit.parity.pytorch import torch
 
 _random = np.random.default_rng(0)
@@ -18,7 +18,7 @@ KERNEL = _random.normal(size=(4, 3, 3, 3)).astype(np.float32)
 FEATURES = _random.normal(size=(6, 10)).astype(np.float32)
 DENSE = _random.normal(size=(5, 10)).astype(np.float32)
 LABELS = _random.integers(0, 10, 6).astype(np.int32)
-LARGE = (256, 128, 3, 3)  # values enough for a standard deviation to about three digits
+LARGE = (256, 128, 3, 3)  # enough values for three digits of a standard deviation
 GRADIENTS = [np.array([[1.0, -2.0], [3.0, 0.5]], np.float32) * factor for factor in (1, 2, -1)]
 
 
@@ -26,7 +26,7 @@ GRADIENTS = [np.array([[1.0, -2.0], [3.0, 0.5]], np.float32) * factor for factor
 
 
 def theirs(create, inputs, weights):
-    """PyTorch's output for arrays, with given weights."""
+    """PyTorch's output for arrays, with the given weights."""
     module = create()
     for name, value in weights.items():
         getattr(module, name).data = torch().from_numpy(value.copy())
@@ -36,7 +36,7 @@ def theirs(create, inputs, weights):
 
 
 def ours(create, inputs, weights):
-    """MindSpore's."""
+    """MindSpore's output for the same."""
     cell = create()
     for name, value in weights.items():
         getattr(cell, name).set_data(Tensor(value))
@@ -121,7 +121,7 @@ def their_clipped():
 
 def their_draw(name, **options):
     """Standard deviation of what an initialiser draws."""
-    return look_up(f"torch.nn.init.{name}")(torch().empty(LARGE), **options).std().numpy()
+    return getattr(torch().nn.init, name)(torch().empty(LARGE), **options).std().numpy()
 
 
 def our_draw(init, shape=LARGE):

@@ -1,6 +1,6 @@
-"""The parts of a ResNet, each alone beside torchvision's: fixed input, fixed weights, one step compared.
+"""The parts of a ResNet, each compared with torchvision's on its own: fixed input, fixed weights, one training step.
 
-`python -m labkit.parity.subnets` compares all of them again and writes RECORD, for machines without PyTorch.
+`python book/2-migration/subnets.py` compares all of them and writes RECORD, which machines without PyTorch show.
 """
 
 import json
@@ -88,7 +88,7 @@ def compare_subnet(name, plant=None):
     torch().manual_seed(1)
     random = np.random.default_rng(1)
     theirs, ours = create_theirs(torchvision().models.resnet), create_ours()
-    # Not the first values, ones and zeros, behind which an exchange of scale, shift and statistics would hide.
+    # Initial values are ones and zeros, which would hide that scale, shift and statistics were exchanged.
     state = torch_state(theirs)
     state.update({k: random.uniform(0.5, 1.5, v.shape).astype(np.float32) for k, v in state.items() if v.ndim == 1})
     theirs.load_state_dict({k: torch().from_numpy(v.copy()) for k, v in state.items()})
@@ -100,7 +100,7 @@ def compare_subnet(name, plant=None):
     ours.set_train()
 
     def loss(probe):
-        """Every output counts, with a weight of its own."""
+        """Every output counts, each with its own weight."""
         return lambda output, labels: (output * output * probe).mean()
 
     labels = np.zeros(shape[0], np.int64)
@@ -119,7 +119,7 @@ def same_padding(reference, candidate):
 
 
 def compare_all() -> dict:
-    """What is worth a line of a table, of every part, and where a planted defect shows; raises NoTorchError."""
+    """Each part's largest errors, and the stages in which a planted defect shows; raises NoTorchError."""
     about = {"date": date.today().isoformat(), "PyTorch": torch().__version__, "MindSpore": ms.__version__}
     planted = compare_subnet("Bottleneck, stride 2", same_padding)
     found = {"about": {**about, "machine": environment.machine()}, "subnets": {}}
