@@ -6,8 +6,8 @@ import mindspore as ms
 from mindspore import Parameter, Tensor, nn, ops
 
 from labkit.system.errors import LabkitError
+from labkit.thor import inverses
 from labkit.thor.factors import Patches, TapA, TapG, block_shape, channels, features
-from labkit.thor.inverses import precondition
 
 
 class ThorError(LabkitError):
@@ -51,7 +51,7 @@ class ThorLayer(nn.Cell):
 
     def precondition(self, gradient):
         """factor_g^-1 dW factor_a^-1 for the gradient by this layer's weight."""
-        return precondition(gradient, self.inverse_a, self.inverse_g)
+        return inverses.precondition(gradient, self.inverse_a, self.inverse_g)
 
     def damped_trace(self, trace_a, trace_g, damping):
         """trace(F + damping I), from the traces of two factors: what the trace rule compares."""
