@@ -25,7 +25,6 @@ class Format:
 
     def __init__(self, folder: str | Path, data=None):
         self.folder, self.data, self.options = Path(folder), data, {}
-        self.batches = lambda: importlib.import_module(self.pipeline)
 
     @property
     def batches(self):
