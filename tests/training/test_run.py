@@ -154,7 +154,7 @@ def test_newest_unfinished(tmp_path, recipe):
 
 
 @pytest.mark.parametrize("content, says", [
-    ("a: 1\n", ""), ("lab: thor\n", ""), ("- a\n", "keys and values"), ("lab: [", "line 2: not valid YAML"),
+    ("a: 1\n", ""), ("lab: thor\n", ""), ("- a\n", "keys and values"), ("lab: [", "line 1: not valid YAML"),
     ("lab: cifar10\nprofile: sample\n", "network: missing"), (b"\xff\xfe", "not valid YAML"),
 ])  # fmt: skip
 def test_newest_unfinished_passes_over_what_is_no_run(tmp_path, recipe, capsys, content, says):
