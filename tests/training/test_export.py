@@ -179,7 +179,7 @@ def test_an_export_that_breaks_off_leaves_the_old_file(small, tmp_path, monkeypa
             part.write("half")
         raise OSError(28, "No space left on device", file_name)
 
-    monkeypatch.setattr(export.ms, "export", half)
+    monkeypatch.setattr(ms, "export", half)
     with pytest.raises(OSError, match="No space"):
         export(small.recipe, small.checkpoint, file, "onnx")
     assert [path.name for path in tmp_path.iterdir()] == ["net.onnx"]
