@@ -23,7 +23,8 @@ UNSAID = {"labs", "runs", "tests", "results", "report"}  # parts of a path that 
 
 NETWORK = ["labkit/networks", "labkit/losses.py", "labkit/optimizers.py"]
 CIFAR10 = ["labkit/data/cifar10.py", "labkit/data/cifar10_files.py", "labkit/data/formats.py"]
-TRAINING = [*NETWORK, *CIFAR10, "labkit/training", "labkit/schedules.py"]
+TRAINED_BY = ("build", "callbacks", "checkpoint", "evaluation", "loop")  # not what reads recipes, or draws
+TRAINING = [*NETWORK, *CIFAR10, *(f"labkit/training/{name}.py" for name in TRAINED_BY), "labkit/schedules.py"]
 THOR = [*TRAINING, "labkit/thor"]
 COMPARED = ("measures", "report", "resnets", "step", "trajectory", "weights")
 PARITY = [*NETWORK, *(f"labkit/parity/{name}.py" for name in COMPARED)]

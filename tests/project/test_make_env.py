@@ -20,7 +20,7 @@ FILES = (
 def project(tmp_path):
     """What `make env` reads, and a .venv that is made."""
     for name in FILES:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(REPO / name, tmp_path / name)
     assert PINNED in (tmp_path / "requirements.txt").read_text()
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
