@@ -15,6 +15,8 @@ from object_servers import account, big, bucket, certificates, direct, moto, pro
 from labkit.modelarts import packing, submission  # noqa: E402
 from labkit.system.environment import REPO  # noqa: E402
 
+NAMES = ("OBS_ACCESS_KEY_ID", "OBS_SECRET_ACCESS_KEY", "ACCESS_KEY_ID", "HUAWEICLOUD_SDK_AK", "HUAWEICLOUD_SDK_SK",
+         "MODELARTS_REGION", "MODELARTS_ENDPOINT", "MODELARTS_PROJECT_ID", "OBS_ENDPOINT")  # fmt: skip
 TRAIN = """
 import json, os, sys
 from pathlib import Path
@@ -70,8 +72,18 @@ def uploaded(prepare, tmp_path):
 
 
 @pytest.fixture
-def stub(monkeypatch):
-    """ModelArts on this machine."""
-    monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
+def nobody(tmp_path, monkeypatch):
+    """An environment without an account."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def stub(nobody, monkeypatch):
+    """ModelArts on this machine, and the environment that leads to it."""
     with modelarts_stub.serve() as stub:
+        project = {"MODELARTS_ENDPOINT": stub.url, "MODELARTS_PROJECT_ID": modelarts_stub.PROJECT}
+        for name, value in {**modelarts_stub.KEYS, **project, "no_proxy": "127.0.0.1,localhost"}.items():
+            monkeypatch.setenv(name, value)
         yield stub

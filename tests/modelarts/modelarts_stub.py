@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, quote, unquote
 
 ACCESS, SECRET, TOKEN = "ACCESSKEYOFTHETESTS", "Secret-key/of+the=tests", "token-of-the-tests"
+KEYS = {"OBS_ACCESS_KEY_ID": ACCESS, "OBS_SECRET_ACCESS_KEY": SECRET}
 PROJECT = "0123456789abcdef"
 ENGINES = [{"engine_id": "m-2.3", "engine_name": "Ascend-Powered-Engine", "engine_version": "mindspore_2.3.0"}]
 FLAVORS = [

@@ -10,8 +10,7 @@ from labkit.modelarts.client import Client
 from labkit.obs.place import CloudError
 
 KEYS = (stubs.ACCESS, stubs.SECRET, stubs.TOKEN)
-ENVIRONMENT = {"OBS_ACCESS_KEY_ID": stubs.ACCESS, "OBS_SECRET_ACCESS_KEY": stubs.SECRET,
-               "MODELARTS_PROJECT_ID": stubs.PROJECT}  # fmt: skip
+ENVIRONMENT = stubs.KEYS | {"MODELARTS_PROJECT_ID": stubs.PROJECT}
 
 
 @pytest.mark.parametrize("keys, says", [

@@ -1,0 +1,129 @@
+"""Which names and links are copied, which fail alone, and which refuse the whole copy."""
+
+import os
+from pathlib import Path
+
+import pytest
+from copies import contents, make, put
+
+from labkit.obs import CloudError, CopyError, copy, ls, plan, verify
+
+pytestmark = pytest.mark.usefixtures("direct")
+
+
+@pytest.mark.parametrize("key", ["../x", "a/../../x", "/abs", ".."])
+def test_keys_that_lead_out_refuse_all(direct, bucket, tmp_path, key):
+    put(direct, bucket, "in/good")
+    put(direct, bucket, f"in/{key}")
+    for act in (copy, verify):
+        with pytest.raises(CloudError, match="leads out of the folder|an absolute path") as caught:
+            act(f"obs://{bucket}/in", tmp_path / "target")
+        assert repr(key) in str(caught.value) and len(str(caught.value).splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+    copy(f"obs://{bucket}/in", tmp_path / "target", exclude=[key])
+    assert contents(tmp_path / "target") == {"good": b"text"}
+
+
+@pytest.mark.parametrize("key, says", [
+    ("a//b", "empty"), ("./x", "empty"), ("odd/", "empty"), ("x" * 256, "255 bytes"),
+])  # fmt: skip
+def test_keys_that_are_no_file_fail_alone(direct, bucket, tmp_path, key, says):
+    put(direct, bucket, "in/good")
+    put(direct, bucket, f"in/{key}")
+    with pytest.raises(CopyError, match=f"{says}.*; 1 copied") as caught:
+        copy(f"obs://{bucket}/in", tmp_path / "target")
+    assert [name for name, _ in caught.value.report.failed] == [key]
+    assert contents(tmp_path / "target") == {"good": b"text"}
+    (difference,) = verify(f"obs://{bucket}/in", tmp_path / "target")
+    assert difference.startswith(f"{key}: ") and says in difference
+
+
+def test_names_of_other_systems_travel(direct, bucket, tmp_path):
+    """Windows has none of them as a file, or not next to the others."""
+    names = ["a\\b", "C:/x", "nul", "aux.c", "x./y", "z /y", "a\nb", "\x1b[2J", "README", "readme", "STRASSE", "straße"]
+    files = {name: name.encode() for name in names}
+    assert copy(make(tmp_path / "up", files), f"obs://{bucket}/x").copied == len(files)
+    assert {item.name for item in ls(f"obs://{bucket}/x")} == set(files)
+    assert copy(f"obs://{bucket}/x", tmp_path / "down").copied == len(files)
+    assert contents(tmp_path / "down") == files and verify(f"obs://{bucket}/x", tmp_path / "down") == []
+
+
+@pytest.mark.parametrize("names, fails, says", [
+    (["a/B", "a/b"], "a/b", "the same file as 'a/B'"), (["STRASSE", "straße"], "straße", "the same file as 'STRASSE'"),
+    (["A", "a/b/c"], "A", "a folder of this name"), (["x/Y", "x/y/z"], "x/Y", "a folder of this name"),
+])  # fmt: skip
+def test_where_case_does_not_matter(tmp_path, monkeypatch, names, fails, says):
+    """As on a Mac: what would overwrite another file of the copy fails, alone."""
+    source = make(tmp_path / "source", {name: name.encode() for name in names})
+    with monkeypatch.context() as patch, pytest.raises(CopyError, match=f"{says}.*; 1 copied") as caught:
+        patch.setattr(plan, "ignores_case", lambda folder: True)
+        copy(source, tmp_path / "target")
+    assert [name for name, _ in caught.value.report.failed] == [fails]
+    assert set(contents(tmp_path / "target")) == {*names} - {fails}
+    assert copy(source, tmp_path / "other").copied == 2
+
+
+def test_does_case_matter(tmp_path):
+    make(tmp_path, {"folder/file": b""})
+    assert not plan.ignores_case(tmp_path / "folder") and not plan.ignores_case(tmp_path / "folder" / "none")
+    (tmp_path / "FOLDER").symlink_to("folder")
+    assert plan.ignores_case(tmp_path) and plan.ignores_case(tmp_path / "none")
+
+
+def test_hostile_targets_are_refused(through, proxy, bucket, tmp_path):
+    """A gateway that tidies paths would read another bucket's name in them."""
+    make(tmp_path / "source", {"a": b"1"})
+    for source in (tmp_path / "source" / "a", tmp_path / "source"):
+        with pytest.raises(CloudError, match="leads out of the folder"):
+            copy(source, f"obs://{bucket}/../other/x", store=through)
+    assert proxy.requests("PUT") == []
+
+
+def test_folder_markers(direct, bucket, tmp_path):
+    for key in ("x/", "x/deep/", "only/"):
+        put(direct, bucket, key, b"")
+    put(direct, bucket, "x/deep/a")
+    assert copy(f"obs://{bucket}/x", tmp_path / "target").copied == 1
+    assert contents(tmp_path / "target") == {"deep/a": b"text"}
+    with pytest.raises(CloudError, match="nothing to copy"):
+        copy(f"obs://{bucket}/only", tmp_path / "none")
+    put(direct, bucket, "x/odd/", b"has content")
+    with pytest.raises(CopyError, match="odd/.*empty; 0 copied, 1 there already"):
+        copy(f"obs://{bucket}/x", tmp_path / "target")
+
+
+def test_links_that_lead_out(direct, bucket, tmp_path):
+    outside = make(tmp_path / "outside", {"secret": b"s"})
+    source = make(tmp_path / "source", {"a": b"1"})
+    (source / "inner").symlink_to("a")
+    assert copy(source, f"obs://{bucket}/x").copied == 2
+    for to in (outside / "secret", outside, "../outside/secret", "nowhere", "."):
+        (source / "link").symlink_to(to)
+        says = "a link that leads out of .* exclude it|a link to a folder; .* exclude it|a link to nothing"
+        with pytest.raises(CloudError, match=says):
+            copy(source, f"obs://{bucket}/y")
+        assert copy(source, f"obs://{bucket}/z", exclude=["link"], dry_run=True).copied == 2
+        (source / "link").unlink()
+    assert list(direct.list(bucket, "y")) == []
+    target = tmp_path / "target"
+    target.mkdir()
+    put(direct, bucket, "down/sub/secret", b"overwritten")
+    put(direct, bucket, "down/file", b"fresh")
+    (target / "sub").symlink_to(outside)
+    (target / "file").symlink_to(outside / "secret")
+    with pytest.raises(CopyError, match="leads out") as caught:
+        copy(f"obs://{bucket}/down", target)
+    assert [name for name, _ in caught.value.report.failed] == ["sub/secret"]
+    assert contents(outside) == {"secret": b"s"} and (target / "file").read_bytes() == b"fresh"
+
+
+def test_what_is_no_file(bucket, tmp_path):
+    source = make(tmp_path / "source", {"a": b"1"})
+    os.mkfifo(source / "pipe")
+    with pytest.raises(CloudError, match="neither a file nor a folder"):
+        copy(source, f"obs://{bucket}")
+    (source / "pipe").unlink()
+    Path(os.fsdecode(os.fsencode(source) + b"/\xff")).write_bytes(b"")
+    with pytest.raises(CopyError, match="UTF-8; 1 copied"):
+        copy(source, f"obs://{bucket}")
+    assert copy(source, tmp_path / "here").copied == 2
