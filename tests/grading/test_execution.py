@@ -96,8 +96,9 @@ def test_the_time_for_all_cells(edited, executed):
 
 
 @in_both
-def test_memory_is_freed_with_the_task(tiny, executed):
-    found = executed(tiny, steps="kept = []\nwhile True:\n    kept.append(np.ones(2_000_000))")
+def test_memory_is_freed_with_the_task(edited, executed):
+    lab = edited("grading.yaml", "title: Steps\n    time_limit: 5", "title: Steps\n    time_limit: 60")  # not by time
+    found = executed(lab, steps="kept = []\nwhile True:\n    kept.append(np.ones(2_000_000))")
     assert (found["stopped"], found["attempts"]) == ("memory", 2)
     assert found["cells"]["answer-steps"]["outcome"] == "crashed"
     assert set(found["values"]) == {"triangle", "total"}
