@@ -202,7 +202,7 @@ def test_ctrl_c_while_the_job_is_created(account, stub):
     assert stub.operations().count("POST training-jobs") == 1
 
 
-def test_a_rival_is_no_part_of_the_job(stub, sample_data):
+def test_a_baseline_is_no_part_of_the_job(stub, sample_data):
     done = labkit("submit", "thor", "--profile", "sample", "--bucket", "obs://my-bucket", "--dry-run")
     assert done.exit_code == 0 and "a job of its own: --profile sample-momentum" in done.stderr
 
