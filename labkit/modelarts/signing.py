@@ -1,8 +1,6 @@
 """How Huawei Cloud's API gateway knows who asks: SDK-HMAC-SHA256, as its guide to signing requests describes it.
 
 The secret key never travels; what travels is a hash of the request made with it, good for about a quarter of an hour.
-Huawei Cloud's own huaweicloudsdkcore makes the same signatures (tests/modelarts/vendor.json has some); CONTRIBUTING
-says why it is no dependency.
 """
 
 import hashlib

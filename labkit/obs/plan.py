@@ -10,7 +10,7 @@ from labkit.obs.place import CloudError, Local, Remote, as_cloud_errors, parse, 
 from labkit.obs.store import Entry
 from labkit.obs.transfers import HIDDEN
 
-MISSING, NO_CHECKSUM = "missing", "no checksum to compare"
+NO_CHECKSUM = "no checksum to compare"
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Plan:
         else:
             found = self._there.get(end)
         if found is None:
-            return MISSING
+            return "missing"
         if found.size != item.size:
             return f"{found.size} bytes instead of {item.size}"
         same = self._same(item, end, found)

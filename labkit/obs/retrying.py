@@ -78,10 +78,6 @@ class Retrying:
         for cut in list(self._under_way):
             cut()
 
-    def answered(self):
-        """The server is there, whatever becomes of this answer."""
-        self._answered = time.monotonic()
-
     def ask(self, place, request, *, whole=None, missing=False, size=0):
         """The SDK's result, after as many tries as the deadline allows; raises CloudError.
 
@@ -123,7 +119,7 @@ class Retrying:
         busy = result.status in TRANSIENT or (result.status >= 500 and result.status not in FINAL)
         usable = result.status >= 300 or not whole or whole(result.body)
         if usable and not busy:
-            self.answered()
+            self._answered = time.monotonic()
         if missing and result.status == 404:
             return None
         if result.status >= 300:

@@ -11,6 +11,7 @@ import hashlib
 import io
 import os
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -113,7 +114,7 @@ class Store(Retrying):
             result = self.client.getObject(bucket, key, headers=headers)
             if result.status < 300:
                 if result.status == 206:
-                    self.answered()
+                    self._answered = time.monotonic()  # whatever becomes of its body
                 response = result.body.response
                 try:
                     result.body = _read(response.result, size)  # the SDK's own reader raises a bare Exception
