@@ -12,7 +12,7 @@ class _Step(nn.Cell):
 
     def __init__(self, net, loss, thor, weights):
         super().__init__(auto_prefix=False)
-        self.net, self.loss, self.thor, self.loss_scale = net, loss, thor, thor.loss_scale
+        self.net, self.loss, self.loss_scale = net, loss, thor.loss_scale
         self.loss_and_gradients = ms.value_and_grad(self.scaled_loss, None, weights)
         self.average = nn.DistributedGradReducer(weights, mean=True) if thor.parallel else nn.Identity()
 
@@ -38,7 +38,7 @@ class Statistics(_Step):
     def __init__(self, net, loss, thor):
         factors = [factor for layer in thor.layers.values() for factor in (layer.factor_a, layer.factor_g)]
         super().__init__(net, loss, thor, (*thor.weights, *factors))
-        self.layers, self.count = thor.cell_list, len(thor.weights)
+        self.thor, self.layers, self.count = thor, thor.cell_list, len(thor.weights)
 
     def __call__(self, images, labels):
         """(images, labels) -> loss, gradients, factors (A, G) of each layer, their traces (L, 2). The taps are on."""
