@@ -73,7 +73,7 @@ class Transfers:
             sha256 = hashlib.sha256(content).hexdigest()
             etag = self.store.put(bucket, key, content, sha256)
             if self.verify and etag != hashlib.md5(content).hexdigest():  # as a server that encrypts may say
-                self._require_there(bucket, key, size, sha256, None, etag)
+                self._verify_upload(bucket, key, size, sha256, None, etag)
         self.count(size)
 
     def _upload_parts(self, path, before, bucket, key):
@@ -103,7 +103,7 @@ class Transfers:
                 raise
             sent, etags = ([found[number] for number in numbers] for found in (sent, etags))
             self.store.complete_multipart_upload(bucket, key, upload, etags)
-            self._require_there(bucket, key, size, sha256, etag_of_parts(sent), etag_of_parts(etags))
+            self._verify_upload(bucket, key, size, sha256, etag_of_parts(sent), etag_of_parts(etags))
             record.clear()
 
     def _open(self, record, path, part, numbers, bucket, key, sha256):
@@ -121,7 +121,7 @@ class Transfers:
         record.write(sha256, upload)
         return upload, {}
 
-    def _require_there(self, bucket, key, size, sha256, sent, received):
+    def _verify_upload(self, bucket, key, size, sha256, sent, received):
         """CloudError where the object is not what was sent. Of one that the server encrypts, the ETag says nothing.
 
         sent, received: the ETags of what was sent and of what the server says that it got. If the object is the latter,
