@@ -32,7 +32,7 @@ class Project:
         self.write(".venv/.choice", f"{INSTALLED}\n")
         self.write("labkit/networks/resnet.py", "layers = 20\n")
         self.write("labkit/parity/clinic.py", "defects = 17\n")
-        self.write("labkit/training/plots.py", "colour = 'blue'\n")
+        self.write("labkit/obs/store.py", "parts = 8\n")
         self.git("init", "-q")
         code = self.commit()
         made = {"commit": code, "dirty": False, "versions": {"mindspore": self.pin("mindspore")}, "machine": "a CPU"}
@@ -103,7 +103,7 @@ def test_records_without_a_change(project):
 
 
 def test_records_older_than_their_code(project):
-    project.edit("labkit/training/plots.py", "blue", "red")  # decides no result
+    project.edit("labkit/obs/store.py", "8", "16")  # decides no result
     assert project.status()[RUN] == ("current", "")
     project.edit("labkit/networks/resnet.py", "20", "50")  # not committed
     changed, do = project.status()[RUN]
