@@ -20,8 +20,8 @@ class Format:
     image, `train_transforms()` with random ones and `test_transforms()`.
     """
 
-    files = None  # the module that checks, reads and writes such folders
-    pipeline = ""  # the module that makes batches of them, which imports MindSpore
+    _files = None  # the module that checks, reads and writes such folders
+    _pipeline = ""  # the module that makes batches of them, which imports MindSpore
 
     def __init__(self, folder: str | Path, data=None):
         self.folder, self.data, self.options = Path(folder), data, {}
@@ -29,13 +29,13 @@ class Format:
     @property
     def batches(self):
         """The pipeline's module."""
-        return importlib.import_module(self.pipeline)
+        return importlib.import_module(self._pipeline)
 
     def check(self, make_sample: bool = False) -> Info:
         """What the folder holds; make_sample: where it is missing, make the sample there first. Raises DataError."""
         if make_sample and not self.folder.exists():
-            self.files.write_sample(self.folder)
-        return self.files.check(self.folder, **self.options)
+            self._files.write_sample(self.folder)
+        return self._files.check(self.folder, **self.options)
 
     def create_dataset(self, split: str, batch_size: int, *, seed=0, rank=0, ranks=1):
         """Batches of "train" or "test": (N, 3, H, W) float32 images, (N,) int32 labels. Raises DataError."""
@@ -53,7 +53,7 @@ class Format:
 class Cifar10(Format):
     """CIFAR-10's binary layout: six files of records of 3,073 bytes."""
 
-    files, pipeline = cifar10_files, "labkit.data.cifar10"
+    _files, _pipeline = cifar10_files, "labkit.data.cifar10"
 
     def test_labels(self):
         """Labels of the test file. Raises DataError."""
@@ -71,7 +71,7 @@ class Cifar10(Format):
 class ImageFolder(Format):
     """train/CLASS/* and val/CLASS/*, or the same as MindRecord files."""
 
-    files, pipeline = imagenet_files, "labkit.data.imagenet"
+    _files, _pipeline = imagenet_files, "labkit.data.imagenet"
 
     def __init__(self, folder, data=None):
         super().__init__(folder, data)
