@@ -2,6 +2,7 @@
 
 import json
 import sys
+import tempfile
 from pathlib import Path
 
 import click
@@ -93,13 +94,11 @@ def clinic(defect, listing, report):
 
 
 def _photographs():
-    """Folder of tiles of two photographs, made where it is missing."""
+    """Folder of tiles of two photographs, for as long as this command runs."""
     from labkit import parity
-    from labkit.system.environment import data_root
 
-    folder = data_root() / "sample" / "photographs"
-    if not folder.exists():
-        parity.write_photographs(folder)
+    folder = Path(click.get_current_context().with_resource(tempfile.TemporaryDirectory()), "photographs")
+    parity.write_photographs(folder)
     return folder
 
 

@@ -116,13 +116,16 @@ def test_command_says_what_is_wrong(arguments, says):
     assert says in refused("parity", *arguments)
 
 
-def test_clinic_command(tmp_path):
+def test_clinic_command(tmp_path, monkeypatch):
+    """It leaves the data folder alone: another file there, and the book would execute every chapter again."""
+    monkeypatch.setenv("LABKIT_DATA", str(tmp_path / "data"))
     done = labkit("clinic", "epsilon", "--report", tmp_path / "clinic.json")
     assert done.exit_code == 0, done.output
     assert "epsilon" in done.stdout and "bn1" in done.stdout
     assert "DIFFERS" in done.stdout and "not judged, since outputs differ" in done.stdout  # the report of a named one
     found = json.loads((tmp_path / "clinic.json").read_text())["epsilon"]
     assert (found["stage"], found["layer"], found["located"]) == ("logits", "bn1", True)
+    assert not (tmp_path / "data").exists()
 
 
 def test_clinic_with_an_unknown_defect():
