@@ -144,7 +144,7 @@ def test_evaluation_between_epochs_leaves_the_stream_alone(data):
 
 
 def test_the_recipes_seed_decides_the_stream_of_a_training(data, repo_root):
-    """Data sets made in the order of `training.train`: first both, then the first epoch."""
+    """Data sets made in the order of `loop.train`: first both, then the first epoch."""
     folder, _ = data
     streams = []
     for seed in (1, 2, 1):

@@ -5,6 +5,8 @@ By msrun and MindSpore's AllReduce they do what one process does.
 
 import json
 import re
+import subprocess
+import sys
 
 import mindspore as ms
 import numpy as np
@@ -96,6 +98,14 @@ def test_a_process_that_raises(job, labkit, place):
     assert "worker_0" not in done.stderr
     assert labkit.left() == []
     assert len(runs.open_run(place / "raised").steps()) in (1, 2)
+
+
+def test_what_is_wrong_in_a_process_is_one_line(place):
+    """By its first word `labkit launch` knows it, and shows it instead of the end of a log."""
+    command = [sys.executable, "-m", "labkit.training", "nowhere"]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("Error: nowhere: ") and len(done.stderr.splitlines()) == 1
 
 
 # -- The same as one process -----------------------------------------------------------------------

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,14 @@ def test_the_list_of_slow_tests_names_what_exists(name):
         listing = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", place]
         done = subprocess.run(listing, cwd=REPO, capture_output=True, text=True, env=os.environ | {"AGAIN": "1"})
         assert name in done.stdout.splitlines()
+
+
+def test_no_folder_with_tests_is_left_out(pytestconfig):
+    """pytest passes over folders by their names: `data` once meant the data sets, and tests/data with them."""
+    patterns = pytestconfig.getini("norecursedirs")
+    folders = {part for file in REPO.glob("tests/**/test_*.py") for part in file.relative_to(REPO).parts[1:-1]}
+    assert {"data", "thor"} <= folders
+    assert [name for name in folders if any(fnmatch(name, pattern) for pattern in patterns)] == []
 
 
 @pytest.mark.parametrize("name, slow", [

@@ -1,4 +1,4 @@
-"""labkit.runtime: the oneDNN trap, locks, stops; and what doctor says of the trap."""
+"""labkit.system: the oneDNN trap, locks, stops; and what doctor says of the trap."""
 
 import os
 import signal

@@ -183,7 +183,7 @@ def test_one_training_at_a_time(run):
 # -- Files ----------------------------------------------------------------------------------------
 
 
-def test_write_whole_replaces(tmp_path):
+def test_atomic_write_replaces(tmp_path):
     file = tmp_path / "a.json"
     atomic_write(file, "old, and longer")
     atomic_write(file, "ä")
@@ -191,7 +191,7 @@ def test_write_whole_replaces(tmp_path):
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_write_whole_fails_without_touching_the_old(tmp_path):
+def test_atomic_write_fails_without_touching_the_old(tmp_path):
     file = tmp_path / "a.json"
     atomic_write(file, "old")
     with pytest.raises(UnicodeEncodeError):
