@@ -2,6 +2,7 @@
 
 import errno
 import importlib
+from contextlib import contextmanager
 
 import click
 
@@ -29,8 +30,28 @@ COMMANDS = {
 }
 
 
-class Commands(click.Group):
+@contextmanager
+def _explained():
     """Turns labkit's own errors into one line and their exit status, which is 1 but for a failed launch."""
+    try:
+        yield
+    except LabkitError as error:
+        known = click.ClickException(str(error))
+        known.exit_code = error.exit_status
+        raise known from None
+    except ModuleNotFoundError as error:
+        if (error.name or "labkit").partition(".")[0] == "labkit":
+            raise
+        remedy = "run `make env`, or `pip install -e '.[cloud,grading]'` in the course's folder"
+        raise click.ClickException(f"the module {error.name} is not installed: {remedy}") from None
+    except OSError as error:
+        if error.errno == errno.EPIPE:  # output piped into `head`; click ends quietly
+            raise
+        raise click.ClickException(f"{error.filename or 'file system'}: {error.strerror or error}") from None
+
+
+class Commands(click.Group):
+    """The commands of COMMANDS, each imported when it is asked for."""
 
     def list_commands(self, context):
         return sorted(COMMANDS)
@@ -39,24 +60,12 @@ class Commands(click.Group):
         if name not in COMMANDS:
             return None
         module, _, command = COMMANDS[name].partition(":")
-        return getattr(importlib.import_module(module), command)
+        with _explained():
+            return getattr(importlib.import_module(module), command)
 
     def invoke(self, context):
-        try:
+        with _explained():
             return super().invoke(context)
-        except LabkitError as error:
-            known = click.ClickException(str(error))
-            known.exit_code = error.exit_status
-            raise known from None
-        except ModuleNotFoundError as error:
-            if (error.name or "labkit").partition(".")[0] == "labkit":
-                raise
-            remedy = "run `make env`, or `pip install -e '.[cloud,grading]'` in the course's folder"
-            raise click.ClickException(f"the module {error.name} is not installed: {remedy}") from None
-        except OSError as error:
-            if error.errno == errno.EPIPE:  # output piped into `head`; click ends quietly
-                raise
-            raise click.ClickException(f"{error.filename or 'file system'}: {error.strerror or error}") from None
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

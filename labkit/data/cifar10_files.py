@@ -25,7 +25,6 @@ MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2023, 0.1994, 0.2010)
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SAMPLE_SOURCE = "scikit-learn digits, 32x32, in CIFAR-10's binary layout"
-SAMPLE_CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 UNKNOWN_SOURCE = "CIFAR-10 layout, source unknown"
 GET_DATA = "`python data_scripts/cifar10.py download` or `import PATH` (the profile sample makes its own)"
 
@@ -95,7 +94,7 @@ def write_sample(folder: str | Path, force: bool = False) -> Info:
         for name, rows in zip(TRAIN_FILES, np.array_split(train, 5), strict=True):
             records[rows].tofile(staged / name)
         records[test].tofile(staged / TEST_FILE)
-        (staged / META_FILE).write_text("\n".join(SAMPLE_CLASSES) + "\n", encoding="utf-8")
+        (staged / META_FILE).write_text("\n".join(_files.DIGITS) + "\n", encoding="utf-8")
         write_source(staged, SAMPLE_SOURCE)
         publish(staged, folder, check, force)
     return check(folder)

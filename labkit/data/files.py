@@ -13,6 +13,8 @@ from pathlib import Path
 from labkit.system.errors import LabkitError
 from labkit.system.files import atomic_write
 
+# Classes of the samples.
+DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 SOURCE_FILE = "SOURCE.txt"  # one line that says what the data is; written by the data scripts
 
 

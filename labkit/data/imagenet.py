@@ -1,7 +1,7 @@
 """The ImageNet pipeline: image files or MindRecord -> batches of (N, 3, H, W) float32 images and (N,) int32 labels.
 
 Two routes lead there. `fast` is MindData's own C++ operations, as the seeds use them. `exact` decodes, crops, resizes
-with Pillow and gives torchvision's pixels. `compare_routes` shows where they part.
+with Pillow and gives torchvision's pixels. book/2-migration/routes.py measures where they part.
 """
 
 import io
@@ -220,33 +220,3 @@ def _from_records(folder, held, split, rank, ranks, parallel):
         sampler = ds.DistributedSampler(ranks, rank, shuffle=False)
     data = ds.MindDataset(names, ["image", "label"], sampler=sampler, num_parallel_workers=parallel)
     return data if split == "train" else data.take(len(own))  # the sampler begins again to make shards equally long
-
-
-# -- How far apart the routes are -----------------------------------------------------------------
-
-
-def compare_routes(image, image_size=224, resize=256):
-    """Mean and largest difference of the fast route from the exact one, step by step, in units of a pixel (0..255).
-
-    `image`: bytes of a file, (N,) uint8. Returns {step: (mean, largest)}. In each step both begin with the same pixels;
-    in the last, each goes its own whole way. The resize lines name the filter that MindData uses; `exact` is Pillow's
-    bilinear, which averages all the pixels that fall on a new one.
-    """
-    pixels, resized = _pixels(decode(image)), _pixels(resize_short(decode(image), resize))
-    cropped = _pixels(center_crop(Image.fromarray(resized), image_size))
-    pairs = {"decode": (vision.Decode()(image), pixels)}
-    for name in ("LINEAR", "AREA", "PILCUBIC"):
-        pairs[f"resize, {name}"] = vision.Resize(resize, vision.Inter[name])(pixels), resized
-    cubic = _pixels(decode(image).resize(resized.shape[1::-1], Image.Resampling.BICUBIC))
-    pairs["resize, PILCUBIC and Pillow's bicubic"] = pairs["resize, PILCUBIC"][0], cubic
-    pairs["center crop"] = vision.CenterCrop(image_size)(resized), cropped
-    whole = image
-    for step in evaluation_transforms(image_size, resize)[:3]:
-        whole = step(whole)
-    pairs["all"] = whole, cropped
-    return {step: _difference(*pair) for step, pair in pairs.items()}
-
-
-def _difference(first, second):
-    apart = np.abs(np.subtract(first, second, dtype=np.float64))
-    return float(apart.mean()), float(apart.max())

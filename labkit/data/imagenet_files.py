@@ -24,7 +24,6 @@ CLASSES_FILE = "classes.txt"  # optional: class folder, a tab, what people call 
 RECORDS_FILE = "mindrecord.json"  # what the MindRecord files hold; written when they are whole
 SAMPLE_SOURCE = "scikit-learn digits, 64x64, as an image folder"
 SAMPLE_TRAIN, SAMPLE_VAL = 400, 100
-DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 UNKNOWN_SOURCE = "image folder, source unknown"
 GET_DATA = (
     "`python data_scripts/imagenet.py arrange` (or `sample`, which needs no download), "
@@ -150,7 +149,7 @@ def write_sample(folder: str | Path, force: bool = False) -> Info:
                 place.mkdir(parents=True, exist_ok=True)
                 large = Image.fromarray(grey[number]).resize((64, 64), Image.Resampling.BICUBIC)
                 large.convert("RGB").save(place / f"{number:04}.JPEG", quality=90)
-        names = "".join(f"{number}\t{name}\n" for number, name in enumerate(DIGITS))
+        names = "".join(f"{number}\t{name}\n" for number, name in enumerate(files.DIGITS))
         (staged / CLASSES_FILE).write_text(names, encoding="utf-8")
         files.write_source(staged, SAMPLE_SOURCE)
         files.publish(staged, folder, check, force)

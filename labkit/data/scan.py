@@ -149,6 +149,8 @@ class Stamp:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 atomic_write(place, text)
                 return []
+            except FileNotFoundError:  # another process wrote it at the same time, and renamed the file of both
+                return []
             except OSError as error:
                 notes.append(f"{place}: cannot be written ({error.strerror}), so every start reads all again")
         return notes[:1]

@@ -248,10 +248,10 @@ def _picture(overview):
     ink = "#123456"  # nobody's colour, to find it again in the SVG
     settings = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), ink)
     with matplotlib.rc_context({"svg.hashsalt": "labkit", "svg.fonttype": "path", **settings}):
-        from labkit.training import plots
+        from labkit.grading.class_figure import class_overview
 
         counts = {question["name"]: question["counts"] for question in overview["questions"]}
-        figure = plots.class_overview(counts, overview["shares"])
+        figure = class_overview(counts, overview["shares"])
         drawn = io.StringIO()
         # Not cropped: the size is then the figure's own.
         with matplotlib.rc_context({"savefig.bbox": "standard"}):

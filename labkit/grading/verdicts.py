@@ -3,7 +3,15 @@
 import builtins
 import re
 
-OUTCOMES = ("all points", "some points", "no points", "ended early or blocked", "not done", "could not be graded")
+# What became of a question, and the shade and the text on it: told apart by lightness too, so also in grey.
+OUTCOMES = {
+    "all points": ("#0072B2", "white"),
+    "some points": ("#56B4E9", "black"),
+    "no points": ("#D55E00", "black"),
+    "ended early or blocked": ("#F0E442", "black"),
+    "not done": ("#BFBFBF", "black"),
+    "could not be graded": ("#4D4D4D", "white"),
+}
 
 # verdict: (shade of the page, what it means, what to do next)
 WORDS = {

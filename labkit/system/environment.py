@@ -80,7 +80,10 @@ def onednn_trap() -> bool:
 
 
 def prepare_mindspore() -> None:
-    """Set what MindSpore reads at its import: oneDNN's instruction set and the log level. The user's values stay."""
+    """Set what MindSpore reads at its import: oneDNN's instruction set and the log level. The user's values stay.
+
+    It also quietens loggers of a MindSpore that was imported before, and a warning of numpy's about it on aarch64.
+    """
     if onednn_trap():
         os.environ.setdefault(ONEDNN_CAP, "AVX2")
     if platform.machine() == "aarch64":  # MindSpore's build for it has tiny numbers rounded to zero; numpy notices

@@ -3,10 +3,13 @@
 import sys
 from pathlib import Path
 
+from labkit.system import device
 from labkit.system.errors import LabkitError
 from labkit.training import loop, runs
 
 try:
+    if device.ranks()[1] == 1:  # several agree on their devices when they meet
+        device.use_device()
     loop.train(runs.open_run(Path(sys.argv[1])))
 except LabkitError as error:
     print(f"Error: {error}", file=sys.stderr)

@@ -52,12 +52,12 @@ def create_network(recipe: Recipe):
 
 def train_dataset(recipe: Recipe, rank=0, ranks=1):
     """Batches to train on, shuffled and augmented: those of process `rank` of `ranks`."""
-    return _dataset(recipe, "train", recipe.data.batch_size, rank, ranks)
+    return format_of(recipe).create_dataset("train", recipe.data.batch_size, seed=recipe.seed, rank=rank, ranks=ranks)
 
 
 def test_dataset(recipe: Recipe):
     """Every test image once, in the order of the file."""
-    return _dataset(recipe, "test", recipe.data.eval_batch_size)
+    return format_of(recipe).create_dataset("test", recipe.data.eval_batch_size)
 
 
 def with_same_workers(run: Run) -> Recipe:
@@ -76,10 +76,6 @@ def with_same_workers(run: Run) -> Recipe:
             f"than there are cores, {environment.cores()}: resume it where there are {workers}"
         )
     return recipe.model_copy(update={"data": recipe.data.model_copy(update={"workers": workers})})
-
-
-def _dataset(recipe, split, batch_size, rank=0, ranks=1):
-    return format_of(recipe).create_dataset(split, batch_size, seed=recipe.seed, rank=rank, ranks=ranks)
 
 
 def learning_rates(recipe: Recipe, steps_per_epoch: int) -> np.ndarray:

@@ -49,6 +49,8 @@ def load_weights(file, network) -> dict:
         missing, _ = ms.load_param_into_net(network, params)
     except (ValueError, RuntimeError, KeyError) as error:
         raise RunError(f"{file}: damaged, or not of this recipe: {str(error).splitlines()[0]}") from None
+    if missing and "thor.traces" in params:
+        raise RunError(f"{file}: of an earlier labkit, whose THOR trainings cannot be resumed: train it again")
     if missing:
         raise RunError(f"{file}: not of this recipe: it has no {missing[0]} ({len(missing)} parameters missing)")
     own = {parameter.name for parameter in network.get_parameters()}

@@ -219,9 +219,9 @@ def require_same_processes(run: Run, processes: int) -> None:
 def require_same_data(run: Run, info) -> None:
     """RunError where the data that there is, a labkit.data.files.Info, is not what the Run began with."""
     kept = run.provenance["dataset"]
-    if kept["sha256"] == info.sha256 and not same_data(kept, info.dataset):
-        raise RunError(f"{run.path}: began with other data: an image in {info.folder} has changed since")
     if not same_data(kept, info.dataset):
+        if kept["sha256"] == info.sha256:
+            raise RunError(f"{run.path}: began with other data: an image in {info.folder} has changed since")
         raise RunError(f"{run.path}: began with other data ({kept['name']}) than there is now ({info.name})")
 
 

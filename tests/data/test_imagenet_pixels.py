@@ -1,6 +1,8 @@
 """labkit.data.imagenet: pixels against torchvision on the same files, and what the augmentation draws."""
 
+import importlib
 import io
+from pathlib import Path
 
 import mindspore.dataset as ds
 import numpy as np
@@ -108,10 +110,12 @@ def test_both_decoders_give_the_same_pixels(name):
     np.testing.assert_array_equal(ours, np.asarray(imagenet.decode(PHOTOGRAPHS[name])))
 
 
-def test_where_the_routes_part():
+def test_where_the_routes_part(monkeypatch):
     """The decoders agree, Resize's filter and CenterCrop's rounding do not; PILCUBIC is Pillow's bicubic."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "book/2-migration")
+    routes = importlib.import_module("routes")
     for path, least in zip(imagenet_files.photographs(), (3, 0.5)):
-        apart = imagenet.compare_routes(np.fromfile(path, np.uint8))
+        apart = routes.compare(np.fromfile(path, np.uint8))
         assert apart["decode"] == (0, 0)
         assert apart["resize, PILCUBIC and Pillow's bicubic"] == (0, 0)
         assert least < apart["resize, LINEAR"][0] < 5

@@ -10,7 +10,6 @@ import pytest
 from bs4 import BeautifulSoup
 
 from labkit.grading import duplicates, lab, report, verdicts
-from labkit.training import plots
 from tests.grading.conftest import with_run
 
 VERDICTS = (
@@ -157,7 +156,7 @@ def test_outcomes_are_told_apart_by_lightness_too():
         red, green, blue = ((int(colour[at : at + 2], 16) / 255) ** 2.2 for at in (1, 3, 5))
         return 116 * (0.2126 * red + 0.7152 * green + 0.0722 * blue) ** (1 / 3) - 16
 
-    shades = sorted(lightness(colour) for colour, _ in plots.OUTCOMES.values())
+    shades = sorted(lightness(colour) for colour, _ in verdicts.OUTCOMES.values())
     assert all(above - below > 5 for below, above in zip(shades, shades[1:])), shades
 
 
@@ -267,7 +266,6 @@ def test_the_overview_counts_every_learner_once(tiny, tmp_path):
     assert len(tables[1].select("tbody tr")) == 30
     problems = tables[-1].get_text(" ", strip=True)
     assert "learner-08 notebook.ipynb: not a notebook" in problems and "learner-09 All cells together" in problems
-    assert list(plots.OUTCOMES) == list(verdicts.OUTCOMES)
 
 
 def test_nobody_handed_in_anything(tiny, tmp_path):
