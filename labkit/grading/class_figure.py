@@ -1,13 +1,14 @@
 """The figure of a class overview: what became of each question, and the distribution of scores."""
 
-import numpy as np
-
 from labkit.grading import verdicts
-from labkit.training import plots
 
 
-def class_overview(questions, shares) -> plots.Figure:
+def class_overview(questions, shares):
     """A class: learners by outcome {question: {outcome: learners}}; distribution of scores, 0 to 1 each."""
+    import numpy as np
+
+    from labkit.training import plots
+
     rows = max(len(questions), 1)
     figure, (bars, scores) = plots.new_figure(5.6, 3.8 + 0.3 * rows, rows=2, height_ratios=[0.8 + 0.3 * rows, 2])
     names = list(questions)
