@@ -3,13 +3,13 @@
 import io
 import posixpath
 import re
-import subprocess
 import zipfile
 from pathlib import Path
 
 from labkit.grading import lab as labs
-from labkit.grading.lab import Lab
+from labkit.grading.lab import Lab, LabError
 from labkit.system.environment import REPO
+from labkit.system.files import tracked
 
 CODE = ("labkit", "data_scripts")  # folders; their Python files go along
 TOP = ("LICENSE", "constraints.txt", "pyproject.toml", "requirements.txt")
@@ -94,7 +94,7 @@ def by_git(lab: Lab) -> list[str]:
             names = [path.relative_to(folder).as_posix() for path in left_out]
             more = f" and {len(names) - 5} more" if len(names) > 5 else ""
             said.append(f"{folder.name}: not handed out, as git does not track it: {', '.join(names[:5])}{more}")
-        elif found and not _known_to_git(folder):
+        elif found and not tracked(folder, LabError):
             unknown.append(folder.name)
     if unknown:
         names = ", ".join(unknown)
@@ -112,18 +112,9 @@ def _tracked(folder, patterns):
     paths = sorted({path for pattern in patterns for path in folder.glob(pattern) if path.suffix in KINDS})
     names = {path: path.relative_to(folder) for path in paths if path.is_file()}
     found = [path for path, name in names.items() if not any(map(_left_out, name.parts))]
-    known = _known_to_git(folder) or {names[path].as_posix() for path in found}
+    known = set(tracked(folder, LabError) or ()) or {names[path].as_posix() for path in found}
     theirs = [path for path in found if names[path].as_posix() in known]
     return theirs, [path for path in found if path not in theirs]
-
-
-def _known_to_git(folder):
-    """Names of the files below a folder that git tracks; none without git, or where the folder is in no checkout."""
-    try:
-        listed = subprocess.run(["git", "-C", folder, "ls-files", "-z"], capture_output=True, check=True, timeout=60)
-    except (OSError, subprocess.SubprocessError):
-        return set()
-    return set(listed.stdout.decode(errors="surrogateescape").split("\0")) - {""}
 
 
 def _left_out(part):
