@@ -76,7 +76,7 @@ def grade(lab, submissions, out, jobs, scheduler, seed, drop, no_sandbox):
               labkit grade labs/thor handed-in/ -o graded --jobs 4 --seed 20261122
               labkit grade cifar10 handed-in/ -o graded --scheduler tcp://10.0.0.5:8786
     """
-    from labkit.grading import sandbox
+    from labkit.grading import handout, sandbox
 
     if jobs and scheduler:
         raise click.UsageError("--jobs is of this machine, --scheduler asks other ones")
@@ -90,6 +90,9 @@ def grade(lab, submissions, out, jobs, scheduler, seed, drop, no_sandbox):
         click.secho(UNPROTECTED, fg="red", bold=True, err=True)
     elif reason := sandbox.exposed([loaded.folder, submissions, out]):
         raise LabkitError(reason)
+    else:
+        for line in handout.left_out(loaded):
+            click.echo(line, err=True)
     from labkit.grading import batch
 
     again = shlex.join(["labkit", *sys.argv[1:]])

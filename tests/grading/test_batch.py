@@ -609,6 +609,19 @@ def test_a_folder_that_every_sandbox_sees_is_refused(broken, tmp_path, monkeypat
         assert done.exit_code == 1 and "every sandbox sees" in done.stderr and not out.exists()
 
 
+def test_files_that_the_sandbox_lacks_are_named(broken, edited, tmp_path, monkeypatch):
+    """The same line as of `labkit release`."""
+    own = edited("lab.md", "How many whole batches", "How many whole batches")
+    (own.folder / "recipe.yaml").write_text("lab: tiny")
+    subprocess.run(["git", "-C", own.folder, "init", "-q"], check=True)
+    subprocess.run(["git", "-C", own.folder, "add", "lab.md", "recipe.yaml"], check=True)
+    (own.folder / "mine.py").write_text("x")
+    monkeypatch.setattr(sandbox, "unavailable", lambda: "")
+    monkeypatch.setattr(batch, "grade_batch", lambda *_, **__: ([], {}))
+    done = invoke(own.folder, broken, "-o", tmp_path / "out")
+    assert "tiny: not handed out, as git does not track it: mine.py\n" in done.stderr, done.stderr
+
+
 def test_the_command_that_goes_on_is_one_that_a_shell_takes(broken, tmp_path, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
