@@ -246,6 +246,13 @@ def test_an_interrupted_launch_leaves_nothing(labkit, script, write, tmp_path, n
     assert labkit.left() == [] and list((tmp_path / "tmp").iterdir()) == []
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_variable_of_the_shield_reaches_no_program(labkit, script, count):
+    """A nested `python -m labkit.launch.shield` would sign in among the wrong logs."""
+    done = labkit.run("launch", "-n", count, script("import os; raise SystemExit('LABKIT_LAUNCH_LOGS' in os.environ)"))
+    assert done.returncode == 0, done.stderr
+
+
 def test_logs_of_a_failed_launch_stay(labkit, script, tmp_path):
     (tmp_path / "tmp").mkdir()
     done = labkit.run("launch", "-n", 1, script("raise SystemExit(3)"), TMPDIR=str(tmp_path / "tmp"))
