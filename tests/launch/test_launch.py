@@ -261,11 +261,11 @@ def test_logs_of_a_failed_launch_stay(labkit, script, tmp_path):
 
 
 KILLING = """
-import labkit, os, pathlib, psutil, time
+import os, pathlib, psutil, time
 ready = pathlib.Path({ready!r})
 name = os.environ.get("MS_ROLE", "MS_WORKER") + os.environ["RANK_ID"]  # msrun's scheduler is of rank 0, too
 if name != "MS_WORKER1":
-    (ready / name).touch()  # from `import labkit` on it is told of its parent's end, and not before
+    (ready / name).touch()
 else:
     while len(list(ready.iterdir())) < {others}:
         time.sleep(0.05)
