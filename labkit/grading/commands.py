@@ -35,9 +35,11 @@ def release(lab, folder, no_run, no_sandbox):
 
     _require_linux("release")
     loaded = _load(lab)
-    tell = lambda stage: click.echo(f"{stage} ...", err=True)  # noqa: E731
     try:
-        for file in releasing.release(loaded, folder, sandboxed=not no_sandbox, train=not no_run, tell=tell):
+        for file in releasing.release(
+            loaded, folder, sandboxed=not no_sandbox, train=not no_run,
+            tell=lambda stage: click.echo(f"{stage} ...", err=True),
+        ):  # fmt: skip
             click.echo(file)
     except KeyboardInterrupt:
         click.echo("\nstopped; the same command begins again", err=True)
