@@ -160,7 +160,7 @@ def _guarded(user):
     if user is None:
         yield
         return
-    # Where this process is killed while bubblewrap starts, that goes on and has the user's id only then.
+    # Where this process is killed while bubblewrap starts, that continues and has the user's id only then.
     wait = "for n in $(seq 12); do kill -9 -1; sleep 0.5; done"
     script = f'if read line; then [ "$line" = ended ] || kill -9 -1; else {wait}; fi'
     command = [*_as_user(user), "sh", "-c", script]

@@ -18,7 +18,7 @@ from labkit.training.runs import Run, RunError
 
 
 def check_data(recipe: Recipe, ranks=1) -> Info:
-    """Check what must be there before a Run is made: the data, of which the sample is made where it is missing.
+    """Check the data that a Run needs, before the Run is made. A sample that is missing is made.
 
     Raises DataError, RecipeError, LabkitError.
     """
