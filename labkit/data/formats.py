@@ -31,6 +31,9 @@ class Format:
         """The pipeline's module."""
         return importlib.import_module(self._pipeline)
 
+    def require_folder(self) -> None:
+        """DataError for a wrong folder, at once, in any process; `check` reads what is in it. A missing one passes."""
+
     def check(self, make_sample: bool = False) -> Info:
         """What the folder holds; make_sample: where it is missing, make the sample there first. Raises DataError."""
         if make_sample and not self.folder.exists():
@@ -76,6 +79,11 @@ class ImageFolder(Format):
     def __init__(self, folder, data=None):
         super().__init__(folder, data)
         self.options = {"bad_images": data.bad_images} if data else {}
+
+    def require_folder(self):
+        """DataError where a split is missing, unless there are MindRecord files."""
+        if self.folder.exists() and not imagenet_files.records(self.folder):
+            imagenet_files.require_splits(self.folder)
 
     def test_labels(self):
         """Labels of the images in val/, by their folders' names. Raises DataError."""

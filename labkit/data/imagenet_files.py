@@ -170,10 +170,9 @@ def _require_choice(bad_images):
 def _scan(folder, bad_images, decode=False, contents=False):
     """(classes, {split: [(path in the folder, label, bytes)] of good images}, {path: what is wrong}, digest, notes)"""
     images, classes, rows = {}, None, {}
+    require_splits(folder)
     for name in SPLITS.values():
         place = folder / name
-        if not place.is_dir():
-            raise DataError(_no_split(folder, place))
         found = sorted(entry.name for entry in _entries(place) if entry.is_dir())
         classes = found if classes is None else classes
         unknown = sorted(set(found) - set(classes))
@@ -199,6 +198,13 @@ def _scan(folder, bad_images, decode=False, contents=False):
         if not filled or (empty and split == "train"):
             raise DataError(f"{folder / name / (empty or [''])[0]}: no image to read")
     return classes, images, bad, contents, notes
+
+
+def require_splits(folder: Path) -> None:
+    """DataError where a split's folder is missing."""
+    for name in SPLITS.values():
+        if not (folder / name).is_dir():
+            raise DataError(_no_split(folder, folder / name))
 
 
 def _no_split(folder, place):

@@ -1,6 +1,6 @@
 """Reading all of a data folder: which images are bad, and digests of their contents.
 
-Of a large folder each file is read once: what was found of a class, or of a MindRecord file, is kept until a name, size
+Each file of a large folder is read once: what was found in a class, or in a MindRecord file, is kept until a name, size
 or time of modification in it changes. Nothing here needs MindSpore.
 """
 

@@ -29,7 +29,7 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, sc
     """Grade all submissions at `place` into the folder `out`: results, and by student why one could not be graded.
 
     progress(all, done), if given, is a context manager that gives a function, called with each student who is done.
-    An interrupted call leaves what is done, and the same call goes on; whoever was graded into `out` before must be
+    An interrupted call leaves what is done, and the same call continues; whoever was graded into `out` before must be
     among the submissions, or in `drop`: that learner's result and page are removed. tell(line) is called with what the
     instructor should know. Raises BatchError, SubmissionsError, LabError.
     """

@@ -35,9 +35,11 @@ def release(lab, folder, no_run, no_sandbox):
 
     _require_linux("release")
     loaded = _load(lab)
-    tell = lambda stage: click.echo(f"{stage} ...", err=True)  # noqa: E731
     try:
-        for file in releasing.release(loaded, folder, sandboxed=not no_sandbox, train=not no_run, tell=tell):
+        for file in releasing.release(
+            loaded, folder, sandboxed=not no_sandbox, train=not no_run,
+            tell=lambda stage: click.echo(f"{stage} ...", err=True),
+        ):  # fmt: skip
             click.echo(file)
     except KeyboardInterrupt:
         click.echo("\nstopped; the same command begins again", err=True)
@@ -48,7 +50,7 @@ def release(lab, folder, no_run, no_sandbox):
 @click.argument("lab")
 @click.argument("submissions", type=click.Path(path_type=Path))
 @click.option("-o", "--out", required=True, metavar="DIR", type=click.Path(path_type=Path),
-              help="Folder for all that comes out: a new one, or an earlier grading's, which goes on.")  # fmt: skip
+              help="Folder for all that comes out: a new one, or an earlier grading's to continue with.")  # fmt: skip
 @click.option("--jobs", type=click.IntRange(min=1), help="Submissions at a time. Default: by cores and memory.")
 @click.option("--scheduler", metavar="tcp://HOST:PORT", help="Have the workers of a Dask cluster do it.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of the probes' random numbers. Default: the lab's.")
@@ -65,7 +67,7 @@ def grade(lab, submissions, out, jobs, scheduler, seed, drop, no_sandbox):
     Answers are executed by bubblewrap, without network, in a read-only system, under the limits of grading.yaml.
     Where it is missing nothing is graded, unless --no-sandbox is given: learners' code then can do all that you can.
 
-    Interrupted, by Ctrl-C or otherwise, the same command goes on; what has been graded is graded again only if the
+    Interrupted, by Ctrl-C or otherwise, the same command continues; what has been graded is graded again only if the
     lab, the submission, what is installed, the seed, the sandbox or what they import of labkit has changed. All who
     were graded into DIR must be among SUBMISSIONS again, or be named with --drop: others need another DIR. Workers of
     Dask need the same labkit and lab.
@@ -76,7 +78,7 @@ def grade(lab, submissions, out, jobs, scheduler, seed, drop, no_sandbox):
               labkit grade labs/thor handed-in/ -o graded --jobs 4 --seed 20261122
               labkit grade cifar10 handed-in/ -o graded --scheduler tcp://10.0.0.5:8786
     """
-    from labkit.grading import sandbox
+    from labkit.grading import handout, sandbox
 
     if jobs and scheduler:
         raise click.UsageError("--jobs is of this machine, --scheduler asks other ones")
@@ -90,6 +92,9 @@ def grade(lab, submissions, out, jobs, scheduler, seed, drop, no_sandbox):
         click.secho(UNPROTECTED, fg="red", bold=True, err=True)
     elif reason := sandbox.exposed([loaded.folder, submissions, out]):
         raise LabkitError(reason)
+    else:
+        for line in handout.left_out(loaded):
+            click.echo(line, err=True)
     from labkit.grading import batch
 
     again = shlex.join(["labkit", *sys.argv[1:]])
@@ -100,7 +105,7 @@ def grade(lab, submissions, out, jobs, scheduler, seed, drop, no_sandbox):
                 progress=_students, drop=drop, tell=lambda line: click.echo(line, err=True),
             )  # fmt: skip
     except KeyboardInterrupt:
-        click.echo(f"\nstopped; what has been graded is kept. Go on with: {again}", err=True)
+        click.echo(f"\nstopped; what has been graded is kept. Continue with: {again}", err=True)
         sys.exit(130)
     _tell(loaded, results, out)
     for student in sorted(failed):

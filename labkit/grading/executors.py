@@ -64,7 +64,7 @@ class Pool:
                 student, attempt, alone = running.pop(future)
                 error = _error(future)
                 if isinstance(error, futures.CancelledError):
-                    raise BatchError("the connection to the scheduler is lost; the same command goes on")
+                    raise BatchError("the connection to the scheduler is lost; continue with the same command")
                 if error is None:
                     yield student, future.result(), ""
                 elif _died(error) and not alone:

@@ -3,13 +3,13 @@
 import io
 import posixpath
 import re
-import subprocess
 import zipfile
 from pathlib import Path
 
 from labkit.grading import lab as labs
-from labkit.grading.lab import Lab
+from labkit.grading.lab import Lab, LabError
 from labkit.system.environment import REPO
+from labkit.system.files import tracked
 
 CODE = ("labkit", "data_scripts")  # folders; their Python files go along
 TOP = ("LICENSE", "constraints.txt", "pyproject.toml", "requirements.txt")
@@ -85,20 +85,31 @@ def of_the_lab(folder: Path) -> list[Path]:
     return _tracked(folder, OF_THE_LAB)[0]
 
 
+def read_by_grading(folder: Path) -> list[Path]:
+    """The same, and those that git does not track: the sandbox lacks them, but grading reads them outside of it."""
+    return _found(folder, OF_THE_LAB)
+
+
 def by_git(lab: Lab) -> list[str]:
     """What an instructor should know of the files that git does not track: lines, none where it tracks all."""
-    said, unknown = [], []
+    names = ", ".join(
+        folder.name for folder, patterns in _sources(lab)
+        if _found(folder, patterns) and not tracked(folder, LabError)
+    )  # fmt: skip
+    everything = f"{names}: git tracks nothing here, so all files that learners may have are handed out"
+    return [*left_out(lab), *([everything] if names else [])]
+
+
+def left_out(lab: Lab) -> list[str]:
+    """A line for each folder in which git tracks some files but not all: learners lack the others.
+
+    So does the sandbox where they are the lab's.
+    """
+    said = []
     for folder, patterns in _sources(lab):
-        found, left_out = _tracked(folder, patterns)
-        if left_out:
-            names = [path.relative_to(folder).as_posix() for path in left_out]
+        if names := [path.relative_to(folder).as_posix() for path in _tracked(folder, patterns)[1]]:
             more = f" and {len(names) - 5} more" if len(names) > 5 else ""
             said.append(f"{folder.name}: not handed out, as git does not track it: {', '.join(names[:5])}{more}")
-        elif found and not _known_to_git(folder):
-            unknown.append(folder.name)
-    if unknown:
-        names = ", ".join(unknown)
-        said.append(f"{names}: git tracks nothing here, so all files that learners may have are handed out")
     return said
 
 
@@ -109,24 +120,19 @@ def _sources(lab):
 
 def _tracked(folder, patterns):
     """Files below a folder that git tracks, or all where it tracks none there; and those that it does not track."""
-    paths = sorted({path for pattern in patterns for path in folder.glob(pattern) if path.suffix in KINDS})
-    names = {path: path.relative_to(folder) for path in paths if path.is_file()}
-    found = [path for path, name in names.items() if not any(map(_left_out, name.parts))]
-    known = _known_to_git(folder) or {names[path].as_posix() for path in found}
-    theirs = [path for path in found if names[path].as_posix() in known]
+    found = _found(folder, patterns)
+    known = set(tracked(folder, LabError) or (path.relative_to(folder).as_posix() for path in found))
+    theirs = [path for path in found if path.relative_to(folder).as_posix() in known]
     return theirs, [path for path in found if path not in theirs]
 
 
-def _known_to_git(folder):
-    """Names of the files below a folder that git tracks; none without git, or where the folder is in no checkout."""
-    try:
-        listed = subprocess.run(["git", "-C", folder, "ls-files", "-z"], capture_output=True, check=True, timeout=60)
-    except (OSError, subprocess.SubprocessError):
-        return set()
-    return set(listed.stdout.decode(errors="surrogateescape").split("\0")) - {""}
+def _found(folder, patterns):
+    """Files below a folder that learners may have, whether git tracks them or not."""
+    paths = sorted({path for pattern in patterns for path in folder.glob(pattern) if path.suffix in KINDS})
+    return [path for path in paths if path.is_file() and not any(map(_private, path.relative_to(folder).parts))]
 
 
-def _left_out(part):
+def _private(part):
     return part.startswith(".") or part in ("__pycache__", "checkpoints")
 
 

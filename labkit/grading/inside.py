@@ -15,7 +15,7 @@ from pathlib import Path
 
 from labkit.grading import limits, values
 
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
+PR_SET_DUMPABLE = 4
 
 
 def main() -> None:

@@ -17,8 +17,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from labkit.grading import fonts, handout, syscalls
-from labkit.grading.limits import DISK_MB, MARK, Ended, Limits, SandboxError, prlimit, watched
+from labkit.grading.limits import DISK_MB, MARK, Ended, Limits, prlimit, watched
 from labkit.system.environment import REPO, data_root
+from labkit.system.errors import LabkitError
 
 HOME = "/tmp/home"  # inside: working directory and home
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin")
@@ -43,11 +44,11 @@ def unavailable() -> str:
     version = subprocess.run(["bwrap", "--version"], capture_output=True, text=True).stdout
     if os.geteuid() != 0 and tuple(map(int, re.findall(r"\d+", version)[:2])) < (0, 8):
         return f"{version.strip()} is too old: 0.8 or newer is needed where one is not root"
-    if seen := exposed([REPO]):
-        return seen
     try:
+        if seen := exposed([REPO]):
+            return seen
         ended = run([python(), "-c", "import labkit"], limits=Limits(seconds=30, memory_mb=500))
-    except SandboxError as error:
+    except LabkitError as error:
         return str(error)
     return "" if ended.status == 0 else ended.message or f"bwrap ended with {ended.status}"
 
@@ -159,7 +160,7 @@ def _guarded(user):
     if user is None:
         yield
         return
-    # Where this process is killed while bubblewrap starts, that goes on and has the user's id only then.
+    # Where this process is killed while bubblewrap starts, that continues and has the user's id only then.
     wait = "for n in $(seq 12); do kill -9 -1; sleep 0.5; done"
     script = f'if read line; then [ "$line" = ended ] || kill -9 -1; else {wait}; fi'
     command = [*_as_user(user), "sh", "-c", script]

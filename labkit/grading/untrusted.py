@@ -76,7 +76,7 @@ def _extract(zipped, entry, target):
 
 
 def require_plain_yaml(text: str) -> None:
-    """Unreadable where YAML has aliases, ten lines of which can fill the memory, or is nested deeper than need be."""
+    """Unreadable where YAML has aliases (ten lines with them can fill the memory) or is nested too deeply."""
     depth = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent):

@@ -14,8 +14,8 @@ import click
 def rank_table(server, devices, out, check):
     """Write the rank table of an Ascend training: the file that lists its cards, for `labkit launch --rank-table`.
 
-    SERVER is an address, of which the devices are in this machine's /etc/hccn.conf; or ADDRESS=FILE, with a copy of
-    that server's hccn.conf; or ADDRESS=DEVICE:ADDRESS,... Ranks count through the servers as they are named.
+    SERVER is an address. Its devices are read from this machine's /etc/hccn.conf; ADDRESS=FILE reads a copy of that
+    server's hccn.conf instead, and ADDRESS=DEVICE:ADDRESS,... names them. Ranks follow the order of the servers.
 
     \b
     Example:  labkit rank-table 10.0.0.1 --out rank_table_8p.json

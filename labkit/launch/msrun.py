@@ -95,7 +95,7 @@ def launch(command, count: int, log_dir: Path | None = None, *, device=None, car
         if cards:
             starts = [(f"worker_{card['RANK_ID']}.log", card, [sys.executable, *command]) for card in cards]
         else:
-            starts = [("msrun.log", {}, _msrun(command, count, port, log_dir, hosts))]
+            starts = [("msrun.log", {shield.LOGS: str(log_dir)}, _msrun(command, count, port, log_dir, hosts))]
         env, processes = _environment(log_dir, device), {}
         try:
             for log, own, start in starts:
@@ -115,7 +115,7 @@ def _environment(log_dir, device):
     env["PYTHONUNBUFFERED"] = "1"  # so that a log holds what was printed before a process was killed
     env["GLOG_v"] = min(env["GLOG_v"], "3")  # msrun reports a failed process as an error
     env.setdefault("MS_OM_PATH", str(log_dir))  # where MindSpore leaves the graph of a failed compilation
-    env[shield.LOGS] = env[LAUNCHED] = str(log_dir)
+    env[LAUNCHED] = str(log_dir)
     if device:
         env[DEVICE] = device
     if sys.stdout.isatty():

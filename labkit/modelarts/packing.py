@@ -1,13 +1,13 @@
 """Packing: the code of a job, which is what git tracks of the lab and of labkit, and the recipe that was asked for."""
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import yaml
 
 from labkit.obs.place import CloudError
 from labkit.system import environment
+from labkit.system.files import tracked
 
 BOOT_FILE = "train.py"
 # What a start file imports besides MindSpore and what that brings; ModelArts installs them before it starts the code.
@@ -50,15 +50,11 @@ def needs() -> list[str]:
 
 def _tracked(folder):
     """Names of the files below a folder that git tracks and that are there; CloudError where git does not know it."""
-    command = ["git", "-C", str(folder), "ls-files", "-z"]
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=60)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CloudError(f"{folder}: git is needed, which knows what belongs to the code ({error})") from None
-    names = [name for name in done.stdout.decode().split("\0") if name and (folder / name).is_file()]
-    if done.returncode:
+    listed = tracked(folder, CloudError)
+    if listed is None:
         top = environment.REPO if folder.is_relative_to(environment.REPO) else folder
         raise CloudError(f"{top}: no checkout of git; a job gets what git tracks: `git init`, then `git add .` there")
+    names = [name for name in listed if (folder / name).is_file()]
     if not names:
         raise CloudError(f"{folder}: git tracks nothing there; a job gets what git tracks: `git add` it")
     return names

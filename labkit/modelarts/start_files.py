@@ -149,6 +149,9 @@ def _train(recipe_file, arguments, here):
     recipe = recipes.load(recipe_file, arguments.profile, settings(arguments))
     if arguments.run_distribute == "True" and device.ranks()[1] == 1:
         raise LabkitError("--run_distribute True, but this is the only process: start several with `labkit launch`")
+    from labkit.data.formats import format_of
+
+    format_of(recipe).require_folder()  # here in every process: `loop.start` checks in one, the others wait for it
     device.use_device(arguments.device_target)
     from labkit.training import loop
 

@@ -113,13 +113,11 @@ def _name(folder):
 
 
 def check_data(recipe, folder, make_sample=False) -> None:
-    """LabkitError for what would stop the training, before anything is copied or paid for."""
+    """LabkitError for data that would stop the training, before anything is copied or paid for."""
     from labkit.data.formats import format_of
 
     own = folder == recipe.data_folder() and recipe.data.folder.startswith("sample/")
-    info = format_of(recipe, folder).check(make_sample=make_sample and own)
-    if len(info.classes) != recipe.network.num_classes:
-        raise CloudError(f"network.num_classes: {recipe.network.num_classes}, but {folder} has {len(info.classes)}")
+    recipes.require_fit(recipe, format_of(recipe, folder).check(make_sample=make_sample and own))
 
 
 # -- Copying and starting -----------------------------------------------------------------------------

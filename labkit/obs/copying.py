@@ -64,8 +64,9 @@ def copy(src, dst, *, jobs=8, resume=True, verify=True, incremental=True, dry_ru
     """Copy a file, or what is in a folder, between this machine, obs:// and s3://; to the same place: nothing.
 
     A file goes into a folder that is there, or whose name ends with "/"; else dst is its new name.
-    jobs: requests at a time. resume: continue what an earlier copy began. verify: look at each object after its upload
-    where the server's answer proves nothing; what was sent in parts is looked at in any case.
+    jobs: requests at a time. resume: continue what an earlier copy began. verify: compare checksums after a download or
+    a local copy; after an upload in one request, look at the object where the server's answer proves nothing. What was
+    sent in parts is looked at in any case.
     incremental: leave what is there already, by size and checksum. dry_run: only report what would be done. include,
     exclude: patterns of names below a folder (`*.bin`; `*` passes "/"). names: of these, only those. progress: called
     with bytes done and bytes to do. each: called with a file and what became of it: "copied" or "skipped". deadline:

@@ -26,6 +26,8 @@ class UploadRecord:
     def __enter__(self):
         self._handle = self._held.__enter__()
         known = read_json(self._path) if self._path else None
+        if isinstance(known, dict):  # as earlier versions wrote it
+            known = [known.get("sha256"), known.get("upload")]
         if isinstance(known, list) and len(known) == 2:
             self.sha256, self.upload = known
         return self

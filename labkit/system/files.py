@@ -1,6 +1,7 @@
-"""Files: written whole or not at all, and locked against other processes."""
+"""Files: written whole or not at all, locked against other processes, and which of them git tracks."""
 
 import os
+import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,3 +43,18 @@ def locked(folder: Path, refusal: Exception):
         yield
     finally:
         os.close(handle)
+
+
+def tracked(folder: Path, error: type[Exception]) -> list[str] | None:
+    """Names of the files below a folder that git tracks; None outside a checkout. Raises `error` where git fails."""
+    place = folder.resolve()
+    if not any((one / ".git").exists() for one in (place, *place.parents)):
+        return None
+    command = ["git", "-C", str(folder), "ls-files", "-z"]
+    try:
+        done = subprocess.run(command, capture_output=True, check=True, timeout=60)
+    except (OSError, subprocess.SubprocessError) as failure:
+        said = (getattr(failure, "stderr", None) or b"").decode(errors="replace").split("\n")
+        why = next((line.strip() for line in reversed(said) if line.strip()), failure)
+        raise error(f"{folder}: git cannot say what it tracks ({why})") from None
+    return [name for name in done.stdout.decode(errors="surrogateescape").split("\0") if name]

@@ -13,26 +13,17 @@ from labkit.networks import create_resnet, initialise_as_guide, mixed_precision,
 from labkit.optimizers import momentum
 from labkit.schedules import SCHEDULES, damping, update_mask
 from labkit.system import device, environment
-from labkit.training.recipes import Recipe, RecipeError
+from labkit.training.recipes import Recipe, RecipeError, require_fit
 from labkit.training.runs import Run, RunError
 
 
 def check_data(recipe: Recipe, ranks=1) -> Info:
-    """Check what must be there before a Run is made: the data, of which the sample is made where it is missing.
+    """Check the data that a Run needs, before the Run is made. A sample that is missing is made.
 
     Raises DataError, RecipeError, LabkitError.
     """
-    folder = recipe.data_folder()
     info = format_of(recipe).check(make_sample=recipe.data.folder.startswith("sample/"))
-    if len(info.classes) != recipe.network.num_classes:
-        raise RecipeError(f"network.num_classes: {recipe.network.num_classes}, but {folder} has {len(info.classes)}")
-    shard = -(-info.train_images // ranks)  # images for each process
-    if recipe.data.batch_size > shard:
-        each = f", {shard} for each of {ranks} processes" if ranks > 1 else ""
-        raise RecipeError(
-            f"data.batch_size: {recipe.data.batch_size}, but {folder} has {info.train_images} images{each}"
-        )
-    learning_rates(recipe, shard // recipe.data.batch_size)
+    learning_rates(recipe, require_fit(recipe, info, ranks))
     return info
 
 

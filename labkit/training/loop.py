@@ -45,8 +45,8 @@ class Prepared:
 def start(out: Path, recipe: Recipe, keys: tuple[str, ...], leads_host=False) -> Run:
     """The Run at `out`: a new one by `recipe`, or the one that is there, which must agree in `keys` of the recipe.
 
-    For the start file of a job, in one process or in each of several, of which rank 0 makes the Run. leads_host: this
-    is its machine's first process, which makes one for the others there where machines share no folder.
+    For the start file of a job, in one process or in each of several; rank 0 makes the Run. leads_host: this is its
+    machine's first process. Where machines share no folder, it makes the Run for the others on its machine.
     Raises RecipeError, RunError, DataError.
     """
     device.setup(recipe.seed, recipe.all_reduce_fusion)

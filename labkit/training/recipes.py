@@ -151,6 +151,18 @@ def require_same(run_recipe: Recipe, asked: Recipe, path: Path, keys: tuple[str,
             raise RecipeError(f"{path}: a resumed Run keeps its recipe: {key} is {value!r}, not {other!r}")
 
 
+def require_fit(recipe: Recipe, info, ranks: int = 1) -> int:
+    """Steps of an epoch on checked data (`labkit.data.files.Info`). RecipeError for other classes or too few images."""
+    classes, batch_size = recipe.network.num_classes, recipe.data.batch_size
+    if len(info.classes) != classes:
+        raise RecipeError(f"network.num_classes: {classes}, but {info.folder} has {len(info.classes)}")
+    shard = -(-info.train_images // ranks)  # images for each process
+    if batch_size > shard:
+        each = f", {shard} for each of {ranks} processes" if ranks > 1 else ""
+        raise RecipeError(f"data.batch_size: {batch_size}, but {info.folder} has {info.train_images} images{each}")
+    return shard // batch_size
+
+
 def flatten(tree, prefix=""):
     """{"a": {"b": 1}} -> {"a.b": 1}"""
     flat = {}

@@ -163,7 +163,7 @@ def test_an_interrupted_batch_goes_on_where_it_was(graded, handed_in_by_all, tmp
         _, errors = process.communicate(timeout=30)
         assert process.returncode == status, errors
         assert "Traceback" not in errors
-        assert signalled == signal.SIGKILL or "Go on with: labkit grade" in errors
+        assert signalled == signal.SIGKILL or "Continue with: labkit grade" in errors
         assert not psutil.wait_procs(below, timeout=60)[1]
         assert (out / batch.SCRATCH).exists() == (signalled == signal.SIGKILL)
         assert {entry.name for entry in tmp_path.iterdir()} == {"handed-in", "out"}
@@ -325,7 +325,7 @@ def test_who_is_dropped_is_gone_from_the_grades(tiny, broken, tmp_path):
         for folder, suffix in (("results", "json"), ("feedback", "html"))
     }  # fmt: skip
     assert "Zo" not in (out / "grades.csv").read_text()
-    grade_batch(tiny, broken, out, drop=["Zoë Q"], tell=told.append)  # the same command goes on
+    grade_batch(tiny, broken, out, drop=["Zoë Q"], tell=told.append)  # the same command continues
     assert told == ["--drop Zoë Q: nobody of that name has a result, nothing to remove"]
 
 
@@ -609,13 +609,27 @@ def test_a_folder_that_every_sandbox_sees_is_refused(broken, tmp_path, monkeypat
         assert done.exit_code == 1 and "every sandbox sees" in done.stderr and not out.exists()
 
 
+def test_files_that_the_sandbox_lacks_are_named(broken, edited, tmp_path, monkeypatch):
+    """The same line as of `labkit release`."""
+    own = edited("lab.md", "How many whole batches", "How many whole batches")
+    (own.folder / "recipe.yaml").write_text("lab: tiny")
+    subprocess.run(["git", "-C", own.folder, "init", "-q"], check=True)
+    subprocess.run(["git", "-C", own.folder, "add", "lab.md", "recipe.yaml"], check=True)
+    (own.folder / "mine.py").write_text("x")
+    monkeypatch.setattr(sandbox, "unavailable", lambda: "")
+    monkeypatch.setattr(batch, "grade_batch", lambda *_, **__: ([], {}))
+    done = invoke(own.folder, broken, "-o", tmp_path / "out")
+    assert "tiny: not handed out, as git does not track it: mine.py\n" in done.stderr, done.stderr
+
+
 def test_the_command_that_goes_on_is_one_that_a_shell_takes(broken, tmp_path, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(batch, "grade_batch", interrupted)
     monkeypatch.setattr(sys, "argv", ["labkit", "grade", "my lab", "it's"])
-    assert """Go on with: labkit grade 'my lab' 'it'"'"'s'""" in invoke(TINY, broken, "-o", "x", "--no-sandbox").stderr
+    done = invoke(TINY, broken, "-o", "x", "--no-sandbox")
+    assert """Continue with: labkit grade 'my lab' 'it'"'"'s'""" in done.stderr
 
 
 def test_without_the_sandbox_the_same_is_graded(graded, handed_in_by_all, tmp_path):

@@ -2,6 +2,7 @@
 
 import ast
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,22 @@ def test_an_answer_that_imports_more_depends_on_more(edit, tiny, answer, decides
     before = digests.of_labkit(tiny, [answer])
     edit("obs/copying.py")
     assert (digests.of_labkit(tiny, [answer]) != before) == decides
+
+
+def test_what_a_room_imports_when_asked_decides_too(edit, tiny):
+    answer = "from labkit.parity import compare_step"
+    before = digests.of_labkit(tiny, [answer])
+    edit("parity/step.py")
+    assert digests.of_labkit(tiny, [answer]) != before
+
+
+def test_a_grade_depends_on_the_lab_whether_git_tracks_it_or_not(edited):
+    one = edited("lab.md", "How many whole batches", "How many whole batches")
+    subprocess.run(["git", "-C", one.folder, "init", "-q"], check=True)
+    subprocess.run(["git", "-C", one.folder, "add", "--all"], check=True)
+    before = digests.about(one)
+    (one.folder / "recipe.yaml").write_text("lab: tiny")
+    assert digests.about(one) != before
 
 
 def test_imports_that_are_followed_are_absolute():

@@ -124,6 +124,13 @@ def test_only_what_git_tracks_is_handed_out(tiny, tmp_path, monkeypatch, git):
     assert handout.by_git(mine) == (named if git else [everything])
 
 
+def test_nothing_is_handed_out_where_git_cannot_say(tiny, tmp_path):
+    lab = dataclasses.replace(tiny, folder=shutil.copytree(tiny.folder, tmp_path / "tiny"))
+    (lab.folder / ".git").mkdir()  # no repository
+    with pytest.raises(LabError, match=r"tiny: git cannot say what it tracks \(fatal: not a git repository.*\)$"):
+        handout.files(lab)
+
+
 def test_the_zip_has_no_master_and_no_manifest(released):
     with zipfile.ZipFile(released / "lab-tiny-modelarts.zip") as packed:
         names = packed.namelist()

@@ -165,7 +165,7 @@ def programs(tmp_path, monkeypatch):
     """A folder that is PATH, with some programs only; what was found out before is forgotten."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    for name in ("prlimit", "setpriv", "sh"):
+    for name in ("git", "prlimit", "setpriv", "sh"):
         (folder / name).symlink_to(shutil.which(name))
     monkeypatch.setenv("PATH", str(folder))
     sandbox.unavailable.cache_clear()

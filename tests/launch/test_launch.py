@@ -246,6 +246,13 @@ def test_an_interrupted_launch_leaves_nothing(labkit, script, write, tmp_path, n
     assert labkit.left() == [] and list((tmp_path / "tmp").iterdir()) == []
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_variable_of_the_shield_reaches_no_program(labkit, script, count):
+    """A nested `python -m labkit.launch.shield` would sign in among the wrong logs."""
+    done = labkit.run("launch", "-n", count, script("import os; raise SystemExit('LABKIT_LAUNCH_LOGS' in os.environ)"))
+    assert done.returncode == 0, done.stderr
+
+
 def test_logs_of_a_failed_launch_stay(labkit, script, tmp_path):
     (tmp_path / "tmp").mkdir()
     done = labkit.run("launch", "-n", 1, script("raise SystemExit(3)"), TMPDIR=str(tmp_path / "tmp"))
@@ -254,11 +261,11 @@ def test_logs_of_a_failed_launch_stay(labkit, script, tmp_path):
 
 
 KILLING = """
-import labkit, os, pathlib, psutil, time
+import os, pathlib, psutil, time
 ready = pathlib.Path({ready!r})
 name = os.environ.get("MS_ROLE", "MS_WORKER") + os.environ["RANK_ID"]  # msrun's scheduler is of rank 0, too
 if name != "MS_WORKER1":
-    (ready / name).touch()  # from `import labkit` on it is told of its parent's end, and not before
+    (ready / name).touch()
 else:
     while len(list(ready.iterdir())) < {others}:
         time.sleep(0.05)

@@ -140,6 +140,14 @@ def run_job(stub, bucket, phase, recorded, folder):
     status["phase"] = phase
 
 
+def test_a_batch_larger_than_the_data_is_refused(account, stub):
+    """Before anything is copied."""
+    done = submit(account, "--name", "mine", "--set", "data.batch_size=100000")
+    assert done.exit_code == 1 and len(done.stderr.splitlines()) == 1
+    assert "data.batch_size: 100000, but " in done.stderr and "POST training-jobs" not in stub.operations()
+    assert not copying.exists(account)
+
+
 @pytest.mark.parametrize("phase, recorded, status", [
     ("Completed", "resnet20-laptop", 0), ("Failed", "resnet20-laptop", 1), ("Failed", None, 1), ("Completed", None, 1)
 ])  # fmt: skip

@@ -94,6 +94,18 @@ def test_no_context(environment, values, says):
         start_files.context(*PATHS)
 
 
+def test_a_wrong_folder_fails_in_every_process(environment, monkeypatch, tmp_path):
+    """One that is not rank 0 does not wait for rank 0's check of the data."""
+    environment({"RANK_ID": "1", "RANK_SIZE": "2"})
+    (tmp_path / "imagenet/train/n01440764").mkdir(parents=True)
+    (tmp_path / "imagenet/val").mkdir()
+    place = tmp_path / "imagenet/train"
+    monkeypatch.setattr(sys, "argv", ["train.py", "--data_url", str(place), "--train_url", str(tmp_path / "out")])
+    monkeypatch.setattr(start_files.device, "use_device", lambda _: pytest.fail("it would join the other processes"))
+    with pytest.raises(LabkitError, match=f"^{place}: must be the folder that holds train/ and val/ .*$"):
+        start_files.train(REPO / "labs/imagenet/recipe.yaml", "")
+
+
 # -- What is started for the cards of a custom image -----------------------------------------------------
 
 

@@ -1,5 +1,6 @@
 """Submitting: what a job is made of, what is packed and copied, how it is followed and its Run fetched. No training."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -143,6 +144,16 @@ def test_code_that_git_does_not_track(prepare, small_lab, tmp_path):
     subprocess.run(["git", "-C", lab, "init", "-q"], check=True)
     with pytest.raises(CloudError, match="lab: git tracks nothing there"):
         packing.pack(prepare("obs://my-bucket", lab=str(lab)), tmp_path / "code")
+    (lab / ".git" / "HEAD").unlink()
+    with pytest.raises(CloudError, match=r"lab: git cannot say what it tracks \(fatal: not a git repository.*\)$"):
+        packing.pack(prepare("obs://my-bucket", lab=str(lab)), tmp_path / "code")
+
+
+def test_a_name_that_is_not_utf8_is_packed(prepare, small_lab, tmp_path):
+    lab, name = small_lab(), os.fsdecode(b"caf\xe9.py")
+    (lab / name).write_text("x")
+    subprocess.run(["git", "-C", lab, "add", "--all"], check=True)
+    assert name in packing.pack(prepare("obs://my-bucket", lab=str(lab)), tmp_path / "code")
 
 
 def test_a_start_file_that_git_does_not_track(prepare, small_lab, tmp_path):

@@ -1,6 +1,7 @@
 """Copying against a true object server: every direction, what is chosen, names and links."""
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -182,6 +183,17 @@ def interrupted(ends, store):
 
     with pytest.raises(KeyboardInterrupt):
         copy(*ends, jobs=1, progress=interrupt, store=store)
+
+
+def test_an_upload_that_an_earlier_version_began_is_resumed(direct, through, proxy, bucket, big):
+    interrupted((big, f"obs://{bucket}/k"), through)
+    record = records_folder() / f"{short(through.url, bucket, 'k')}.json"
+    sha256, upload = json.loads(record.read_text())
+    record.write_text(json.dumps({"place": [through.url, bucket, "k"], "sha256": sha256, "upload": upload}))
+    proxy.clear()
+    copy(big, f"obs://{bucket}/k", store=through)
+    assert 0 < len(proxy.requests("PUT", "partNumber")) < 3
+    assert content_of(direct, bucket, "k") == BIG and open_uploads(direct, bucket, "k") == [] and notes() == []
 
 
 @pytest.mark.parametrize("way", ["up", "down"])

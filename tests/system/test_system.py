@@ -11,7 +11,7 @@ import pytest
 from labkit import doctor
 from labkit.system import environment, interrupts
 from labkit.system.errors import LabkitError
-from labkit.system.files import locked
+from labkit.system.files import locked, tracked
 
 WIDE, NARROW = {"avx2", "avx512f"}, {"avx2"}
 
@@ -87,6 +87,35 @@ def test_a_file_system_without_locks_is_no_error(tmp_path, monkeypatch):
     monkeypatch.setattr(filelock, "lock_descriptor", without)
     with locked(tmp_path, LabkitError("taken")):
         pass
+
+
+def test_what_git_tracks(tmp_path):
+    """Also a name that is not UTF-8."""
+    assert tracked(tmp_path, LabkitError) is None
+    (tmp_path / "lab").mkdir()
+    for name in ("tracked.py", os.fsdecode(b"caf\xe9.py")):
+        (tmp_path / "lab" / name).write_text("x")
+    subprocess.run(["git", "-C", tmp_path, "init", "-q"], check=True)
+    assert tracked(tmp_path / "lab", LabkitError) == []
+    subprocess.run(["git", "-C", tmp_path, "add", "--all"], check=True)
+    assert set(tracked(tmp_path / "lab", LabkitError)) == set(os.listdir(tmp_path / "lab"))
+
+
+@pytest.mark.parametrize("git, why", [
+    ("#!/bin/sh\nprintf 'fatal: dubious ownership\\ncall:\\n\\n\\tgit config x\\n' >&2; exit 128\n", "git config x"),
+    (None, ".*No such file or directory: 'git'"),
+])  # fmt: skip
+def test_git_that_fails_is_an_error(tmp_path, monkeypatch, git, why):
+    """Not the same as a folder where git tracks nothing."""
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    if git:
+        (tmp_path / "bin" / "git").write_text(git)
+        (tmp_path / "bin" / "git").chmod(0o755)
+    with pytest.raises(LabkitError, match=rf"^{tmp_path}/lab: git cannot say what it tracks \({why}\)$"):
+        tracked(tmp_path / "lab", LabkitError)
 
 
 def test_a_stop_behind_the_last_step_is_heard(capfd):
