@@ -37,7 +37,7 @@ def create_dataset(
     Training batches are shuffled and whole: the last, short one is dropped. Test batches keep order and every image.
     With several ranks each reads its own shard; all shards are equally long, so up to ranks - 1 images repeat.
     The stream is a function of seed, rank and ranks: a pipeline made with the same repeats it, bit by bit, whatever the
-    number of workers; for which all that is random must be an operation of MindData's called Random...
+    number of workers, as long as every random step is one of MindData's own operations (their names begin with Random).
     MindData's seed is global: read one training pipeline before you make the next with another seed.
     """
     training = split == "train"

@@ -3,7 +3,8 @@
 import builtins
 import re
 
-# What became of a question, and the shade and the text on it: told apart by lightness too, so also in grey.
+# What became of a question, with its shade and the colour of the text on it. Shades also differ in lightness, so that
+# they can be distinguished in grey.
 OUTCOMES = {
     "all points": ("#0072B2", "white"),
     "some points": ("#56B4E9", "black"),

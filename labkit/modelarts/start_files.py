@@ -10,7 +10,7 @@ from pathlib import Path
 from labkit.launch.msrun import Hosts, launch
 from labkit.modelarts.job_io import data_folder, is_url, run_folder
 from labkit.system import device, interrupts
-from labkit.system.errors import LabkitError
+from labkit.system.errors import LabkitError, one_line_errors
 from labkit.training import recipes, runs
 
 
@@ -88,15 +88,11 @@ def parser(description, data_required=True, data="folder or URL of the data") ->
 def start(main, *arguments) -> None:
     """Run a start file's `main`; labkit's own errors, and the file system's, are one line and an exit status."""
     try:
-        main(*arguments)
-    except LabkitError as error:
-        print(f"Error: {error}", file=sys.stderr)
-        sys.exit(error.exit_status)
+        with one_line_errors():
+            main(*arguments)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         sys.exit(130)
-    except OSError as error:
-        sys.exit(f"Error: {error.filename or 'file system'}: {error.strerror or error}")
 
 
 def settings(arguments) -> tuple[str, ...]:
