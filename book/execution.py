@@ -51,7 +51,11 @@ PACKED = {
                                  "optimizers.py", "parity", "schedules.py", "thor"],
 }  # fmt: skip
 # Chapters whose figures are times: they are executed one at a time, and nothing else meanwhile.
-MEASURING = ["book/1-cifar10/callbacks.md", "book/2-migration/performance.md"]
+MEASURING = [
+    "book/1-cifar10/callbacks.md",
+    "book/2-migration/precision.md",
+    "book/2-migration/performance.md",
+]
 MOST_AT_ONCE = 4  # a chapter takes up to 3 GB
 NOT_LISTED = {"__pycache__", ".ipynb_checkpoints", ".DS_Store"}
 

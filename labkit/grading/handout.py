@@ -176,7 +176,8 @@ def _plain_markdown(text, place, book_url):
             return shown or (target if kind == "term" else f"`{target.rpartition('/')[2]}`")
         file, title = page
         if not book_url:
-            return shown or f"*{title}*"
+            chapter = _title(REPO / file)
+            return shown or (f"*{title}*" if title == chapter else f"*{title}* in *{chapter}*")
         anchor = f"#{target}" if kind == "ref" else ""
         return f"[{shown or title}]({book_url}/{file.removesuffix('.md')}.html{anchor})"
 
@@ -185,9 +186,11 @@ def _plain_markdown(text, place, book_url):
         if target is None:  # code
             return match[0]
         file, _, anchor = target.partition("#")
+        file = posixpath.normpath(f"{place}/{file}")
+        if image and book_url and (REPO / file).is_file():
+            return f"![{shown}]({book_url}/_images/{posixpath.basename(file)})"  # where Sphinx puts a page's pictures
         if image or not file.endswith(".md"):
             return shown
-        file = posixpath.normpath(f"{place}/{file}")
         if not book_url:
             return f"*{title}*" if (title := _title(REPO / file)) else shown
         return f"[{shown}]({book_url}/{file.removesuffix('.md')}.html{'#' + anchor if anchor else ''})"

@@ -38,6 +38,7 @@ class Value(Part):
     points: Annotated[float, Field(ge=0)]
     rtol: NotNegative = 1e-5
     atol: NotNegative = 1e-8
+    next: str = ""  # what to try when the learner's differs; a sentence without its capital
 
 
 class Task(Part):

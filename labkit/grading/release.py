@@ -94,8 +94,7 @@ def verify(lab: Lab, found: dict[str, bytes], *, sandboxed: bool = True, train: 
     tell("the learner's notebook with the solutions: running it as well, each check must say ok")
     require_runs(lab, found, lab.solutions)
     if train and lab.manifest.run:
-        settings = " ".join(lab.manifest.run.solution) or "as the recipe is"
-        tell(f"the instructor's Run, in a folder that is removed afterwards: training it, {settings}")
+        tell("the instructor's Run, in a folder that is removed afterwards: training it with run.solution")
         _require_run(lab, sandboxed)
 
 

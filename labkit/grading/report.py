@@ -163,8 +163,14 @@ def _task(lab, name, entry):
         "values": values if _worth_a_table(entry) else [],
         "facts": [(shown(fact), shown(text)) for fact, text in entry.get("facts", [])],
         "outcome": verdicts.outcome(entry["verdict"], entry["points"], most),
-        **verdicts.in_words(lab, name, entry["verdict"], entry["detail"]),
+        **verdicts.in_words(lab, name, entry["verdict"], entry["detail"], _differing(entry)),
     }
+
+
+def _differing(entry):
+    """Names of a result's values that were compared and differ: not those that no probe came to."""
+    never = ("not counted", "its check failed", "its check took too long", "missing")
+    return tuple(name for name, value in entry["values"].items() if value["detail"] and value["detail"] not in never)
 
 
 def _worth_a_table(entry):

@@ -101,8 +101,11 @@ STOPPED = {
 }
 
 
-def in_words(lab, name: str, verdict: str, detail: str = "") -> dict:
-    """{number, label, shade, meaning, next} of a verdict about a task; detail: the result's, which names an error."""
+def in_words(lab, name: str, verdict: str, detail: str = "", lost: tuple[str, ...] = ()) -> dict:
+    """{number, label, shade, meaning, next} of a verdict about a task.
+
+    detail: the result's, which names an error; lost: the values that differ, of which the first says what to do next.
+    """
     run, task = lab.manifest.run, lab.manifest.tasks.get(name)
     is_run = run is not None and name == run.name
     kind, _, other = verdict.partition(" by ") if verdict.startswith("blocked by ") else (verdict, "", "")
@@ -112,7 +115,9 @@ def in_words(lab, name: str, verdict: str, detail: str = "") -> dict:
     if other in lab.manifest.tasks:
         other = f"{numbered(lab, other).lower()}, “{lab.manifest.tasks[other].title}”"
     filled = {"seconds": limit, "other": other}
-    advice = (not is_run and kind in ("error", "partly right") and _next_after(detail)) or advice.format(**filled)
+    after = (not is_run and kind in ("error", "partly right") and _next_after(detail)) or advice.format(**filled)
+    own = [task.values[value].next for value in lost if task and value in task.values and task.values[value].next]
+    advice = own[0] if own and kind in ("wrong", "partly right") else after
     label = kind if kind in words else verdict or "not graded"
     meaning = meaning.format(**filled)
     return {"number": numbered(lab, name), "label": label, "shade": shade, "meaning": meaning, "next": advice}

@@ -29,7 +29,7 @@ STEP_SCALE, TRAINING_SCALE = 0.1, 0.0
 # A ReLU whose input is zero but for rounding turns gradients and is luck; a defect is there in every batch. So where
 # gradients differ, no layer's output does, and there were such values, the next batch is taken, up to this many.
 TRIES = 3
-TRAINING_RATE = 3e-5  # the rate of the lab's profile `full` at its third step
+TRAINING_RATE = 3e-5  # the rate of the lab's profile `full` at its fourth step
 
 
 @dataclass(frozen=True)

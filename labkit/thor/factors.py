@@ -80,11 +80,20 @@ class Patches(nn.Cell):
 
 
 class Tap(nn.Cell):
-    """Identity next to a layer. The "gradient" by its second input is a factor of that layer, in blocks of `shape`."""
+    """Identity next to a layer. The "gradient" by its second input is a factor of that layer, in blocks of `shape`.
 
-    def __init__(self, shape, columns):
+    share: of the batch's images, its first ones, that the factor is made of. Batches are shuffled, so these are a
+    sample like any other (Martens and Grosse 2015, arXiv 1503.05671, section 8, take an eighth).
+    """
+
+    def __init__(self, shape, columns, share):
         super().__init__()
-        self.shape, self.columns = shape, columns
+        self.shape, self.columns, self.share = shape, columns, share
+
+    def first(self, x):
+        """The images that the factor is made of, one at least."""
+        count = max(1, round(x.shape[0] * self.share))
+        return x[:count] if count < x.shape[0] else x
 
     def construct(self, x, factor):
         return x
@@ -100,7 +109,7 @@ class TapA(Tap):
     """In front of a layer: factor_a, of what goes into it."""
 
     def bprop(self, x, factor, out, dout):
-        return dout, self.factor(x)
+        return dout, self.factor(self.first(x))
 
 
 class TapG(Tap):
@@ -110,9 +119,9 @@ class TapG(Tap):
     N / loss_scale before it is squared: in float16, small squares would vanish and large ones overflow.
     """
 
-    def __init__(self, shape, columns, loss_scale):
-        super().__init__(shape, columns)
+    def __init__(self, shape, columns, share, loss_scale):
+        super().__init__(shape, columns, share)
         self.loss_scale = loss_scale
 
     def bprop(self, x, factor, out, dout):
-        return dout, self.factor(dout.astype(ms.float32) * (dout.shape[0] / self.loss_scale))
+        return dout, self.factor(self.first(dout).astype(ms.float32) * (dout.shape[0] / self.loss_scale))

@@ -22,14 +22,14 @@ class ThorLayer(nn.Cell):
     at first. trace: of F + damping I when these were computed, 0 at first. stopped: 1 once they are kept for good.
     """
 
-    def __init__(self, layer, name, block_size, loss_scale):
+    def __init__(self, layer, name, block_size, loss_scale, share):
         super().__init__(auto_prefix=False)
         self.rows_g = layer.weight.shape[0]
         self.rows_a = layer.weight.size // self.rows_g
         self.shape_a, self.shape_g = block_shape(self.rows_a, block_size), block_shape(self.rows_g, block_size)
         convolution = isinstance(layer, nn.Conv2d)
-        self.tap_a = TapA(self.shape_a, Patches(layer) if convolution else features)
-        self.tap_g = TapG(self.shape_g, channels if convolution else features, loss_scale)
+        self.tap_a = TapA(self.shape_a, Patches(layer) if convolution else features, share)
+        self.tap_g = TapG(self.shape_g, channels if convolution else features, share, loss_scale)
         self.statistics = False  # taps are on; PyNative would compute factors in every backward pass
         (a, b), (g, h) = self.shape_a, self.shape_g
         self.factor_a = Parameter(ops.zeros((a, b, b), ms.float32), f"thor.{name}.factor_a")
@@ -93,19 +93,22 @@ def _unfit(layer):
     return None
 
 
-def convert(net, block_size=128, loss_scale=1.0):
+def convert(net, block_size=128, loss_scale=1.0, statistics_share=1.0):
     """Put the taps around every Conv2d and Dense of a network, in place; returns {name: ThorLayer} in their order.
 
     What does not fit stays as it is, with a warning: groups, an activation inside, use in two places, other layers with
     a matrix; and without one what is frozen. A layer that one parent calls twice is not found out, and a network that
     reads a layer's weight itself finds it at `layer.layer.weight`.
     block_size: rows of the diagonal blocks that factors are cut into, None for whole ones; loss_scale: what gradients
-    come multiplied by. Raises ThorError, for a network that is converted already as well.
+    come multiplied by; statistics_share: of a batch's images that factors are made of. Raises ThorError, for a network
+    that is converted already as well.
     """
     if block_size is not None and block_size < 1:
         raise ThorError(f"block_size: must be at least 1, not {block_size}")
     if not 0 < loss_scale < float("inf"):
         raise ThorError(f"loss_scale: must be a number above 0, not {loss_scale}")
+    if not 0 < statistics_share <= 1:
+        raise ThorError(f"statistics_share: must be above 0 and at most 1, not {statistics_share}")
     # Mixed precision puts the whole network into a `_backbone`, a name that its parameters do not have.
     found = [(name.removeprefix("_backbone."), cell) for name, cell in net.cells_and_names() if name]
     if any(isinstance(cell, ThorLayer) for _, cell in found):
@@ -121,7 +124,7 @@ def convert(net, block_size=128, loss_scale=1.0):
         if reason:
             warnings.warn(f"THOR leaves {name} to the first-order optimizer: {reason}", stacklevel=2)
             continue
-        layers[name] = ThorLayer(child, name, block_size or 2**31, loss_scale)
+        layers[name] = ThorLayer(child, name, block_size or 2**31, loss_scale, statistics_share)
         _replace(parent, key, layers[name])
         layers[name].layer = child  # only now: put in place, it would have got its name a second time
     if others:

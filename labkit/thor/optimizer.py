@@ -34,11 +34,12 @@ class Thor(nn.Cell):
     damping, update_mask: arrays with a value per step: lambda, and whether it computes factors (labkit.schedules).
     block_size: rows of the diagonal blocks; None for whole factors. thresholds: (w1, w2) of `trace_rule`.
     factor_ema: share of the old factor that stays in the new one; 0 in THOR.
+    statistics_share: of a batch's images, its first ones, that factors are made of; 1 in THOR.
     layers: {name: ThorLayer}. Changes the network (see `convert`). Raises ThorError.
     """
 
     def __init__(self, net, damping, update_mask, block_size=128, thresholds=TRACE_RULES["thor"], factor_ema=0.0,
-                 loss_scale=1.0):  # fmt: skip
+                 loss_scale=1.0, statistics_share=1.0):  # fmt: skip
         super().__init__(auto_prefix=False)
         self.damping, self.update_mask = np.asarray(damping, np.float64), np.asarray(update_mask, bool)
         for name, values in (("damping", self.damping), ("update_mask", self.update_mask)):
@@ -57,7 +58,7 @@ class Thor(nn.Cell):
         self.thresholds, self.factor_ema, self.loss_scale = thresholds, factor_ema, loss_scale
         self.parallel = ms.get_auto_parallel_context("parallel_mode") == ms.ParallelMode.DATA_PARALLEL
         self.weights = net.trainable_params()
-        self.layers = convert(net, block_size, loss_scale)
+        self.layers = convert(net, block_size, loss_scale, statistics_share)
         if not self.layers:
             raise ThorError("no layer to precondition: the network has no Conv2d and no Dense that fits")
         self.names, layers = list(self.layers), list(self.layers.values())

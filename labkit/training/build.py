@@ -113,5 +113,6 @@ def create_thor(recipe: Recipe, net, steps_per_epoch: int):
         block_size=thor.block_size,
         thresholds=TRACE_RULES[thor.trace_rule],
         factor_ema=thor.factor_ema,
+        statistics_share=thor.statistics_share,
         loss_scale=recipe.loss_scale,
     )

@@ -35,7 +35,7 @@ class StepTimer(Callback):
     """Times steps: calls `measured(run_context, steps, seconds)` with the steps and seconds since the last call.
 
     In sink mode MindSpore calls back once an epoch and `steps` is the epoch's number of steps; otherwise it is 1.
-    What other callbacks do at the end of an epoch (evaluation, checkpoint) is not counted.
+    What other callbacks do at the end of an epoch (evaluation, checkpoint) is not counted, nor what is told to `skip`.
     `self.compiled` is true of the first step with a graph, which compiles it.
     """
 
@@ -54,6 +54,10 @@ class StepTimer(Callback):
         self.graphs.add(graph)
         self.last_step, self.last_time = step, now
         self.measured(run_context, steps, seconds)
+
+    def skip(self, seconds):
+        """Leave out seconds that were not spent on training, though no epoch ended."""
+        self.last_time += seconds
 
     def measured(self, run_context, steps, seconds):
         """What a timer does with `steps` steps that took `seconds` together."""
@@ -228,25 +232,37 @@ def append_line(file: Path, record: dict) -> None:
 class EvaluateCallback(Callback):
     """Evaluates after every epoch: a JSON line (epoch, the model's metrics) into the history.
 
+    every_steps: also after so many steps; an epoch is a fraction then, and `timers` (StepTimer) leave the time out.
     The last top-1 accuracy is in `accuracy`.
     """
 
-    def __init__(self, model, dataset, file, report=print):
+    def __init__(self, model, dataset, file, report=print, every_steps=None, timers=()):
         super().__init__()
         self.model, self.dataset, self.file, self.report = model, dataset, file, report
+        self.every_steps, self.timers = every_steps, timers
         self.accuracy = None
+
+    def on_train_step_end(self, run_context):
+        state = run_context.original_args()
+        # After the last step of an epoch the epoch's own evaluation follows.
+        if self.every_steps and state.cur_step_num % self.every_steps == 0 and not ends_epoch(run_context):
+            begin = time.perf_counter()
+            self.evaluate(round(state.cur_step_num / state.batch_num, 4))
+            state.train_network.set_train()
+            for timer in self.timers:
+                timer.skip(time.perf_counter() - begin)
 
     def on_train_epoch_end(self, run_context):
         self.evaluate(run_context.original_args().cur_epoch_num)
 
-    def evaluate(self, epoch: int):
+    def evaluate(self, epoch: float):
         """Evaluate the weights after an epoch. Ctrl-C and SIGTERM are heard before it and after each of its steps."""
         interrupts.raise_if_stopped()
         metrics = self.model.eval(self.dataset, [StopWhenAsked()], dataset_sink_mode=False)
         found = {name: float(value) for name, value in metrics.items()}
         self.accuracy = found["accuracy"]
         append_line(self.file, {"epoch": epoch, **found})
-        self.report(f"epoch {epoch} " + ", ".join(f"{name} = {value:.4f}" for name, value in found.items()))
+        self.report(f"epoch {epoch:g} " + ", ".join(f"{name} = {value:.4f}" for name, value in found.items()))
 
 
 class ProgressCallback(Callback):
@@ -269,11 +285,17 @@ class ProgressCallback(Callback):
     def on_train_step_end(self, run_context):
         state = run_context.original_args()
         self.bar.set_description(f"epoch {state.cur_epoch_num}/{self.epochs}", refresh=False)
+        self._show(run_context)
+        self.bar.update(state.cur_step_num - self.bar.n)
+
+    def on_train_epoch_end(self, run_context):
+        self._show(run_context, refresh=True)  # the accuracy that this epoch ended with
+
+    def _show(self, run_context, refresh=False):
         shown = {"loss": f"{loss_of(run_context):.3f}"}
         if self.evaluation is not None and self.evaluation.accuracy is not None:
             shown["accuracy"] = f"{self.evaluation.accuracy:.3f}"
-        self.bar.set_postfix(shown, refresh=False)
-        self.bar.update(state.cur_step_num - self.bar.n)
+        self.bar.set_postfix(shown, refresh=refresh)
 
     def on_train_end(self, run_context):
         self.bar.close()

@@ -14,7 +14,7 @@ from labkit.training.runs import Run, RunError
 
 @dataclass(frozen=True)
 class Curve:
-    """Test accuracy (0 to 1) of a Run at the end of each epoch, with the steps and seconds of training until then.
+    """Test accuracy (0 to 1) of a Run at each evaluation, with the steps and seconds of training until then.
 
     Steps that compiled a graph count as typical ones; what they took longer is compile_seconds.
     """
@@ -51,7 +51,8 @@ def curve(run: Run) -> Curve:
     warm = [min(seconds, typical) if slow else seconds for seconds, slow in zip(taken, compiled)]
     total = list(itertools.accumulate(warm))
     last = {record["epoch"]: record["step"] for record in records}
-    steps = [last[evaluation["epoch"]] for evaluation in evaluations]
+    # An evaluation within an epoch says how far into it: 1.25 after a quarter of the second one.
+    steps = [last.get(evaluation["epoch"]) or round(evaluation["epoch"] * last[1]) for evaluation in evaluations]
     return Curve(
         steps, [total[step - 1] for step in steps], [evaluation["accuracy"] for evaluation in evaluations],
         sum(taken) - sum(warm), 1000 * statistics.mean(warm),
@@ -70,7 +71,8 @@ def settings(runs: list[Run]) -> dict[str, list[Curve]]:
     _require_same_data(list(once.values()))
     for run in once.values():
         one = curve(run)
-        equal = {"seed": 0, "profile": "", "baseline": None, "checkpoint_steps": None}  # none decides what is compared
+        # None of these decides what is compared.
+        equal = {"seed": 0, "profile": "", "baseline": None, "checkpoint_steps": None, "evaluation_steps": None}
         setting = run.recipe.model_copy(update=equal), run.processes
         for kept, _, same, seeds in found:
             if kept == setting and run.recipe.seed not in seeds:

@@ -31,15 +31,13 @@ class Prepared:
     step: int  # of the checkpoint, 0 without one
     total_steps: int
 
-    @property
-    def epoch(self) -> int:
-        """The epoch of the checkpoint's step."""
-        return -(-self.step // self.steps_per_epoch)
-
-    @property
-    def ends_epoch(self) -> bool:
-        """Whether an evaluation follows the checkpoint's step: it ended an epoch, or the training."""
-        return self.step > 0 and (self.step % self.steps_per_epoch == 0 or self.step >= self.total_steps)
+    def evaluation_due(self, every_steps: int | None) -> float | None:
+        """The epoch of the evaluation that follows the checkpoint's step; None where none does."""
+        if self.step > 0 and (self.step % self.steps_per_epoch == 0 or self.step >= self.total_steps):
+            return -(-self.step // self.steps_per_epoch)
+        if self.step > 0 and every_steps and self.step % every_steps == 0:
+            return round(self.step / self.steps_per_epoch, 4)
+        return None
 
 
 def start(out: Path, recipe: Recipe, keys: tuple[str, ...], leads_host=False) -> Run:
@@ -112,20 +110,20 @@ def fit(run: Run, recipe: Recipe, prepared: Prepared, progress=True) -> None:
     """Train the steps that are left, by `Model.train`; before them, evaluate an epoch that was not evaluated."""
     rank, ranks = device.ranks()
     history = run.history_file if rank == 0 else None
-    todo = [
-        callbacks.StartAt(prepared.step),
-        callbacks.HistoryCallback(history, prepared.lr, device.mean_over_ranks),
-        callbacks.StopAt(prepared.total_steps),
-    ]
+    timer = callbacks.HistoryCallback(history, prepared.lr, device.mean_over_ranks)
+    todo = [callbacks.StartAt(prepared.step), timer, callbacks.StopAt(prepared.total_steps)]
     evaluation = None
     if rank == 0:
         report = tqdm.write if progress else print
         # One rank evaluates: batch norm's statistics are its own on each, and the checkpoint has rank 0's.
-        evaluation = callbacks.EvaluateCallback(prepared.model, build.test_dataset(recipe), history, report)
+        performance = callbacks.PerformanceCallback(recipe.data.batch_size, ranks, report)
+        evaluation = callbacks.EvaluateCallback(
+            prepared.model, build.test_dataset(recipe), history, report, recipe.evaluation_steps, (timer, performance)
+        )
         if recipe.optimizer.name == "thor":
             todo.append(callbacks.UpdateCallback(history, prepared.model.train_network))
         todo += [
-            callbacks.PerformanceCallback(recipe.data.batch_size, ranks, report),
+            performance,
             callbacks.CheckpointCallback(run, recipe.checkpoint_steps),  # before the evaluation, which may be cut off
             evaluation,
         ]
@@ -134,8 +132,9 @@ def fit(run: Run, recipe: Recipe, prepared: Prepared, progress=True) -> None:
     todo.append(callbacks.StopWhenAsked())  # when the others have kept the step
 
     with interrupts.stopped_at_steps():
-        if evaluation and prepared.ends_epoch and not run.evaluated(prepared.epoch):
-            evaluation.evaluate(prepared.epoch)
+        due = prepared.evaluation_due(recipe.evaluation_steps)
+        if evaluation and due is not None and not run.evaluated(due):
+            evaluation.evaluate(due)
         if prepared.step < prepared.total_steps:
             prepared.model.train(
                 recipe.epochs, prepared.dataset, todo, dataset_sink_mode=recipe.dataset_sink_mode,

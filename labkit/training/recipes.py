@@ -204,6 +204,7 @@ def _suggestion(key):
         for part in _parts(field.annotation):
             known += [f"{name}.{inner}" for inner in part.model_fields]
     by_end = {name.rpartition(".")[2]: name for name in known if name != key}  # `key` itself: of another data.format
+    by_end |= {"lr": "schedule.lr_max", "learning_rate": "schedule.lr_max", "num_epochs": "epochs"}  # as others say it
     found = difflib.get_close_matches(key.rpartition(".")[2], by_end, n=1, cutoff=0.8)
     return f", did you mean {by_end[found[0]]}?" if found else ""
 

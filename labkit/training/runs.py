@@ -116,11 +116,11 @@ class Run:
         return [record for record in self.history() if "update" in record]
 
     def evaluations(self) -> list[dict]:
-        """History of evaluations: epoch, accuracy (top-1, 0 to 1), top_5_accuracy where there are over five classes."""
+        """History of evaluations: epoch (1.25 within the second), accuracy (0 to 1), top_5_accuracy if there is one."""
         return [record for record in self.history() if is_evaluation(record)]
 
-    def evaluated(self, epoch: int) -> bool:
-        """Whether the history has the evaluation of an epoch."""
+    def evaluated(self, epoch: float) -> bool:
+        """Whether the history has the evaluation of an epoch, or of a part of it."""
         return any(record["epoch"] == epoch for record in self.evaluations())
 
 

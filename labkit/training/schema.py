@@ -125,6 +125,7 @@ class Thor(Momentum):
     trace_rule: Literal["thor", "thor_stop", "thor_nt"] = "thor"
     block_size: Count = 128  # rows of the blocks that factors are cut into
     factor_ema: Annotated[Number, Field(ge=0, lt=1)] = 0.0  # share of the old factor in the new one; 0 in the paper
+    statistics_share: Share = 1.0  # of a batch's images that the factors are made of; 1 in the paper
 
 
 class Schedule(Part):
@@ -165,6 +166,7 @@ class Recipe(Part):
     max_steps: Count | None = None  # end early (in sink mode: after that epoch) and evaluate; same schedule
     baseline: str | None = None  # profile that `labkit train` trains afterwards, to compare with
     checkpoint_steps: Count | None = None  # also checkpoint every so many steps, not only after an epoch
+    evaluation_steps: Count | None = None  # also evaluate every so many steps, not only after an epoch
 
     def data_folder(self) -> Path:
         """Folder of the data set."""

@@ -24,6 +24,7 @@ from tests.benchmarks.torch_resnet import create_resnet
 DEFAULTS = {
     "network": "resnet8", "batch_size": 2048, "epochs": 6, "warmup_epochs": 1, "weight_decay": 5e-4, "seed": 1,
     "optimizer": "sgd", "lr": 1.0, "damping": 0.03, "interval": 4,
+    "evaluation_steps": None,
 }  # fmt: skip
 
 
@@ -63,7 +64,7 @@ def gradient_maker(net, settings):
 
 
 def train(folder, settings):
-    """Train by `settings` and test after every epoch; returns what labkit.training.compare.Curve holds.
+    """Train by `settings` and test after every epoch, or so many steps; returns what compare.Curve holds.
 
     Seconds are those of training steps, without reading and augmenting images: of the processor, so that other work
     beside the trainings, which have a core each, counts little.
@@ -104,10 +105,11 @@ def train(folder, settings):
             progress.update()
             if not torch.isfinite(loss):
                 sys.exit(f"Error: loss is {loss.item()} at step {step}")
-        curve["steps"].append(step)
-        curve["seconds"].append(seconds)
-        curve["accuracies"].append(accuracy(net, *test))
-        progress.set_postfix(accuracy=f"{curve['accuracies'][-1]:.3f}")
+            if step % (settings["evaluation_steps"] or each) == 0 or step == total:
+                curve["steps"].append(step)
+                curve["seconds"].append(seconds)
+                curve["accuracies"].append(accuracy(net, *test))
+                progress.set_postfix(accuracy=f"{curve['accuracies'][-1]:.3f}")
     return {**curve, "step_ms": 1000 * seconds / step}
 
 

@@ -46,6 +46,34 @@ def test_tasks_have_the_numbers_that_the_notebook_gives_them(name):
     assert shown == {task: verdicts.numbered(found, task) for task in shown} and len(set(shown.values())) == len(shown)
 
 
+@pytest.mark.parametrize("name", lab.names())
+def test_each_value_that_differs_has_a_next_step_of_its_own(name):
+    found = lab.load(name)
+    for task, its in found.manifest.tasks.items():
+        steps = [value.next for value in its.values.values()]
+        assert all(step.endswith((".", "?")) and step[0].islower() for step in steps), (task, steps)
+        assert len(set(steps)) == len(steps)
+        for value, said in its.values.items():
+            assert verdicts.in_words(found, task, "partly right", "", (value,))["next"] == said.next
+            assert verdicts.in_words(found, task, "wrong", "", (value, *its.values))["next"] == said.next
+            assert ANY in verdicts.in_words(found, task, "error", "raised an error", (value,))["next"]
+
+
+def test_the_page_gives_the_next_step_of_the_first_value_that_was_compared_and_differs(tmp_path):
+    found = lab.load("cifar10")
+    result = grade.nothing(found, "ann", "")
+    values = {
+        "stops": {"points": 0.0, "max_points": 1, "detail": "its check failed"},
+        "level": {"points": 0.0, "max_points": 1, "detail": "values differ"},
+        "epochs": {"points": 0.0, "max_points": 1, "detail": "values differ"},
+        "again": {"points": 1.0, "max_points": 1, "detail": ""},
+    }
+    result["tasks"]["stop_below"] |= {"verdict": "partly right", "detail": "", "values": values}
+    report.write(found, [result], tmp_path)
+    page = (tmp_path / "feedback/ann.html").read_text(encoding="utf-8")
+    assert "train with a loss that equals the threshold" in page and "train for two epochs" not in page
+
+
 @pytest.mark.parametrize(
     ("verdict", "detail", "repeats"),
     [

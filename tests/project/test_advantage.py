@@ -43,6 +43,18 @@ def test_the_first_to_the_target_wins(contest):
     assert [len(trial["accuracies"]) for trial in found["trials"]] == [3] * 5
 
 
+def test_a_shorter_schedule_of_the_baseline_counts(contest):
+    """It ends lower than the best, but comes to its median at the end sooner, in most seeds."""
+    short = {("base", 1): 0.02}
+    found = contest([(0.3, 0.5, 0.7), (0.4, 0.7)], [(0.1, 0.2, 0.3, 0.7)], seeds=(0.0, short, short))
+    assert found["target"] == pytest.approx(0.72) and found["chosen"]["base"] == {"n": 1}
+    lone = {("base", 1): -0.1}
+    found = contest([(0.3, 0.5, 0.7), (0.4, 0.7)], [(0.1, 0.2, 0.3, 0.7)], seeds=(0.0, lone, lone))
+    assert found["target"] == pytest.approx(0.7) and found["chosen"]["base"] == {"n": 0}
+    third = contest([(0.3, 0.8), (0.3, 0.7, 0.75), (0.3, 0.7)], [(0.8,)], seeds=(0.0, 0.0))
+    assert {(trial["settings"]["n"]) for trial in third["finals"] if trial["side"] == "base"} == {0, 1}
+
+
 def test_none_reaches_the_target(contest):
     """The nearest is chosen, and the row says so."""
     found = contest([(0.5, 0.7)], [(0.5, 0.6), (0.65, 0.6)])

@@ -1,7 +1,7 @@
 """Names of MindSpore, PyTorch and labkit that the book uses exist in what is installed; a name called gone is gone.
 
 Code cells are parsed: imports, and dotted names that start with an imported one. In prose, inline code such as
-`nn.Momentum` is read with the customary short names. A cell of then-and-now.md lists the old names.
+`nn.Momentum` is read with the customary short names. A cell of original-code.md lists the old names.
 """
 
 import ast
@@ -18,7 +18,7 @@ import labkit  # noqa: F401 - settles the environment before MindSpore is import
 
 REPO = Path(__file__).resolve().parents[2]
 CHAPTERS = sorted([*REPO.glob("book/**/*.md"), *REPO.glob("labs/*/*.md")])
-THEN_AND_NOW = REPO / "book/1-cifar10/then-and-now.md"
+ORIGINAL_CODE = REPO / "book/appendix/original-code.md"
 # What `nn.Momentum` and the like mean in prose.
 CUSTOMARY = {
     "mindspore": "mindspore",
@@ -115,12 +115,12 @@ def names_in_prose(text: str) -> set[str]:
 
 
 def old_names(variable: str) -> dict[str, str]:
-    """A dictionary {old: new} that then-and-now.md assigns to `variable`."""
-    for source in cells(THEN_AND_NOW, "code"):
+    """A dictionary {old: new} that original-code.md assigns to `variable`."""
+    for source in cells(ORIGINAL_CODE, "code"):
         for node in ast.parse(python(source)).body:
             if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == variable:
                 return ast.literal_eval(node.value)
-    raise AssertionError(f"{THEN_AND_NOW}: no cell assigns {variable}")
+    raise AssertionError(f"{ORIGINAL_CODE}: no cell assigns {variable}")
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.relative_to(REPO).as_posix())

@@ -20,7 +20,7 @@ UPDATE_MASK = [True, False, True, True, False, True]
 # Blocks of at most 8: one of 4 rows, two of 5, four of 7, eight of 8, so that the ranks have some to fill up.
 OPTIONS = {
     "lr": 0.05, "momentum": 0.9, "weight_decay": 0.01, "block_size": 8, "loss_scale": 16.0, "factor_ema": 0.5,
-    "damping": [0.1, 0.08], "update_mask": UPDATE_MASK, "thresholds": (0.02, 0.0),
+    "damping": [0.1, 0.08], "update_mask": UPDATE_MASK, "thresholds": (0.02, 0.0), "statistics_share": 0.5,
 }  # fmt: skip
 
 

@@ -126,6 +126,41 @@ def test_blocks_are_the_diagonal_blocks(rng):
     np.testing.assert_allclose(cut.layers["0"].factor_g.asnumpy()[0], factor_g, rtol=1e-6)
 
 
+@pytest.mark.parametrize("share, count", [(0.125, 1), (0.01, 1), (0.4, 3), (0.5, 4), (0.9, 6), (1.0, 7)])
+def test_a_share_of_the_batch(share, count, mode, rng):
+    """Factors are exactly those of the first images, whatever the batch's size; gradients are of all of them."""
+    images, labels = rng.normal(size=(7, 2, 4, 4)), rng.normal(size=(7, 3))
+    net = nn.SequentialCell(nn.Conv2d(2, 2, 3, pad_mode="valid"), nn.Flatten(), nn.Dense(8, 3))
+    step = step_of(net, KnownGradient(), statistics_share=share, loss_scale=8.0)
+    before = net(tensor(images)).asnumpy()
+    loss, gradients, *_ = step.statistics(tensor(images), tensor(labels))
+    assert loss.asnumpy() == pytest.approx((before * labels).sum() / 7, rel=1e-4)
+    hidden = step.thor.layers["0"].layer(tensor(images)).asnumpy().reshape(7, -1)
+    np.testing.assert_allclose(gradients[-2].asnumpy() / 8, labels.T @ hidden / 7, rtol=1e-4, atol=1e-5)
+    step(tensor(images), tensor(labels))
+    factor_a, factor_g = factors(step.thor, "2")
+    np.testing.assert_allclose(factor_a, gram(hidden[:count, None]), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(factor_g, gram(labels[:count, None]), rtol=1e-5, atol=1e-6)
+    seen = patches(images, (3, 3), pad_mode="valid")
+    np.testing.assert_allclose(next(factors(step.thor, "0")), gram(seen[:count]), rtol=1e-5, atol=1e-6)
+
+
+def test_shares_together_are_the_whole(rng):
+    """The mean over shares that cover a batch, each taken once, is the whole batch's: a shuffled share is unbiased."""
+    images, labels = rng.normal(size=(8, 6)), rng.normal(size=(8, 3))
+    weight = tensor(rng.normal(size=(3, 6)))
+
+    def factors_of(share, first):
+        order = np.roll(np.arange(8), -first)
+        thor = measured(nn.SequentialCell(nn.Dense(6, 3, weight)), images[order], labels[order], statistics_share=share)
+        return list(factors(thor, "0"))
+
+    quarters = [factors_of(0.25, first) for first in (0, 2, 4, 6)]
+    for whole, *parts in zip(factors_of(1.0, 0), *quarters):
+        np.testing.assert_allclose(np.mean(parts, axis=0), whole, rtol=1e-5, atol=1e-6)
+        assert np.abs(parts[0] - whole).max() > 0.1 * np.abs(whole).max()
+
+
 # -- Where the approximation is exact, and where it is not --------------------------------------------
 
 

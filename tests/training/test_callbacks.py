@@ -322,6 +322,22 @@ def test_evaluation_after_every_epoch(tmp_path):
     assert lines[1] == f"epoch 2 accuracy = {right:.4f}"
 
 
+def test_evaluation_within_an_epoch(tmp_path, monkeypatch):
+    """Its time is no step's."""
+    file, work = tmp_path / "history.jsonl", model()
+    timer, lines = HistoryCallback(tmp_path / "steps.jsonl", np.zeros(STEPS)), []
+    performance = PerformanceCallback(BATCH, report=lines.append)
+    evaluation = EvaluateCallback(work, images(), file, lines.append, every_steps=2, timers=(timer, performance))
+    evaluate = evaluation.evaluate
+    monkeypatch.setattr(evaluation, "evaluate", lambda epoch: (time.sleep(2), evaluate(epoch)))
+    work.train(1, images(), [timer, performance, evaluation], dataset_sink_mode=False)
+    epochs = [json.loads(line)["epoch"] for line in file.read_text().splitlines()]
+    assert epochs == [*(round(step / STEPS, 4) for step in range(2, STEPS, 2)), 1]
+    steps = [json.loads(line)["seconds"] for line in (tmp_path / "steps.jsonl").read_text().splitlines()]
+    assert len(steps) == STEPS and max(steps[1:]) < 1
+    assert fields(lines[-2])["seconds"] == pytest.approx(sum(steps), abs=0.5)
+
+
 def test_evaluation_by_several_metrics(tmp_path):
     """Each is a field of the history's line, in the model's order; the progress bar shows `accuracy`."""
     file, lines, net = tmp_path / "history.jsonl", [], nn.Dense(6, 3)

@@ -43,6 +43,19 @@ def test_a_curve_leaves_compilation_out(make, compiled):
     assert curve.step_ms == pytest.approx(2000)
 
 
+def test_evaluations_within_an_epoch(make, tmp_path):
+    """Epoch 1.5 of two steps each is step 3; without them the Run is of the same setting."""
+    seeds = [make(f"a-{seed}", [0.2, 0.6], settings=(f"seed={seed}", *more)) for seed, more in (
+        (1, ()), (2, ("evaluation_steps=3",))
+    )]  # fmt: skip
+    lines = seeds[1].history_file.read_text().splitlines(keepends=True)
+    lines.insert(4, json.dumps({"epoch": 1.5, "accuracy": 0.5}) + "\n")
+    seeds[1].history_file.write_text("".join(lines))
+    [(_, (one, other))] = compare.settings(seeds).items()
+    assert (one.steps, other.steps, other.accuracies) == ([2, 4], [2, 3, 4], [0.2, 0.5, 0.6])
+    assert other.reaches(0.4) == (3, 3.0)
+
+
 def test_an_older_run_that_was_resumed(make):
     """Its first steps do not say that they compiled, those after the restart do."""
     run = make("a", [0.2, 0.5, 0.6], compiled=(1, 2, 5))

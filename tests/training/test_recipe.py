@@ -608,7 +608,7 @@ def test_find_says_what_there_is(lab, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "setting, meant",
     [("lr_max=0.1", "schedule.lr_max"), ("schedule.lr_mx=0.1", "schedule.lr_max"), ("max_step=3", "max_steps"),
-     ("batch_size=3", "data.batch_size"), ("crop_scal=3", "data.crop_scale")],
+     ("batch_size=3", "data.batch_size"), ("crop_scal=3", "data.crop_scale"), ("optimizer.lr=1", "schedule.lr_max")],
 )
 def test_an_unknown_key_that_is_nearly_a_known_one(recipe_file, setting, meant):
     with pytest.raises(RecipeError, match=rf"unknown key, did you mean {meant}\?$"):

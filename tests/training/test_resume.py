@@ -289,6 +289,19 @@ def test_interrupted_and_killed_while_it_evaluates(start, reference, tmp_path):
     assert [record["step"] for record in lines(run) if record.get("compiled")] == [1, 11, 21]
 
 
+def test_evaluations_within_an_epoch(start, reference, tmp_path):
+    """They change no step, and one that was cut off behind its checkpoint is made up for."""
+    run = tmp_path / "run"
+    killed(start(run, "--set=evaluation_steps=4", before=in_evaluation(2, DIE)))
+    assert (weights(run)["step"], evaluated(run)) == (8, [0.4])
+    finish(start(run, "--resume"))
+    assert evaluated(run) == [0.4, 0.8, 1, 1.2, 1.6, 2, 2.4, 2.8, 3]
+    ours, theirs = ([r for r in timeless(lines(path)) if "step" in r] for path in (run, reference))
+    assert ours == theirs
+    for name, value in weights(reference).items():
+        assert weights(run)[name].tobytes() == value.tobytes(), name
+
+
 def test_interrupted_while_it_compiles(start, tmp_path):
     """It ends after the first step, without a word of MindSpore about a network that is in order."""
     output = ended(start(tmp_path / "run", before=CTRL_C_WHILE_COMPILING), 130)

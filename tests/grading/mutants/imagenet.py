@@ -34,9 +34,15 @@ SLIPS = [
          '[p for p in net.get_parameters() if "moving" not in p.name]', "partly right", 2),
     slip("the rest is not trained", "decay", ', {"params": others, "weight_decay": 0.0}]', "]", "wrong", 0),
     slip("absolute difference", "first_layer", "1e-4 * np.abs(wanted).max()", "1e-4", "partly right", 2),
-    slip("the first alone", "first_layer", "return makers", "return makers[:1]", "partly right", 3),
+    slip("elementwise", "first_layer", "np.abs(wanted - found).max() <= 1e-4 * np.abs(wanted).max()",
+         "np.allclose(found, wanted, rtol=1e-4, atol=0)", "partly right", 3),
+    slip("shapes not compared", "first_layer", "wanted.shape != found.shape or not (np.isfinite(wanted).all()",
+         "not (np.isfinite(wanted).all()", "partly right", 4),
+    slip("tolerance from the candidate", "first_layer", "1e-4 * np.abs(wanted).max()", "1e-4 * np.abs(found).max()",
+         "partly right", 4),
+    slip("the first alone", "first_layer", "return makers", "return makers[:1]", "partly right", 2),
     slip("whatever differs", "first_layer", "agree(entered, candidate[place][0]) and not", "not", "wrong", 0),
-    slip("by the alphabet", "first_layer", "in reference.items()", "in sorted(reference.items())", "partly right", 3),
+    slip("by the alphabet", "first_layer", "in reference.items()", "in sorted(reference.items())", "partly right", 2),
     slip("colours left as they are", "batch", "[..., ::-1]", "", "partly right", 2),
     slip("pixels of 0 to 255", "batch", " / 255", "", "wrong", 0),
     slip("the mean alone scaled", "batch", "/ 255 - mean", "- 255 * mean", "wrong", 0),
@@ -81,7 +87,7 @@ def differ(a, b):
 def first_layers(reference, candidate):
     pairs = {name: (*reference[name], *candidate[name]) for name in reference}
     return [name for name, (x, y, u, v) in pairs.items() if not differ(x, u) and differ(y, v)]
-""", "partly right", 4),
+""", "partly right", 3),
     Mutant("shapes alone", "batch", """\
 def prepare(pixels):
     return np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)).astype(np.float32)

@@ -10,14 +10,19 @@ LAB = load("thor")
 slip = functools.partial(mutants.slip, LAB.solutions)
 
 SLIPS = [
-    slip("rounded down", "updates", "-(-steps // interval)", "steps // interval", "partly right", 1),
-    slip("one more", "updates", "-(-steps // interval)", "steps // interval + 1", "partly right", 1),
-    slip("images, not steps", "updates", "-(-steps // interval)", "-(-images // interval)", "wrong", 0),
+    slip("rounded down", "updates", "-(-stop // interval)", "stop // interval", "partly right", 1),
+    slip("one more", "updates", "(-start // interval)", "(-start // interval) + 1", "wrong", 0),
+    slip("all epochs so far", "updates", " + (-start // interval)", "", "wrong", 0),
+    slip("epochs from 1", "updates", "epoch * steps_per_epoch, (epoch + 1)", "(epoch - 1) * steps_per_epoch, epoch",
+         "partly right", 1),
+    slip("counted per epoch", "updates", "-(-stop // interval) + (-start // interval)",
+         "-(-steps_per_epoch // interval)", "partly right", 1),
     slip("A: not divided by N", "factor_a", " / len(x)", "", "partly right", 2),
     slip("A: no root of T", "factor_a", " / positions**0.5", " / positions", "partly right", 2),
     slip("A: T of stride 1", "factor_a", "positions**0.5", "(x.shape[2] * x.shape[3]) ** 0.5", "partly right", 2),
     slip("A: position before channel", "factor_a", "(0, 2, 3, 1, 4, 5)", "(0, 2, 3, 4, 5, 1)", "partly right", 1),
     slip("A: stride forgotten", "factor_a", "[:, :, ::stride, ::stride]", "", "wrong", 0),
+    slip("G: reshaped", "factor_g", "own.transpose(1, 0, 2, 3).reshape(", "own.reshape(", "wrong", 0),
     slip("G: of the mean loss", "factor_g", "(len(d) / loss_scale)", "(1 / loss_scale)", "wrong", 0),
     slip("G: not divided by N", "factor_g", "columns.T / len(d)", "columns.T", "wrong", 0),
     slip("G: loss scale left in", "factor_g", "(len(d) / loss_scale)", "len(d)", "partly right", 2),
@@ -43,9 +48,11 @@ SLIPS = [
          "(gradient / loss_scale + weight_decay * weight) @ inverse_a - weight_decay * weight", "partly right", 1),
     slip("decay beside the momentum", "step", "lr * moved, moved", "lr * moved, moved - weight_decay * weight",
          "partly right", 1),
+    slip("rate in the velocity", "step", "natural + weight_decay * weight\n    return weight - lr * moved, moved",
+         "lr * (natural + weight_decay * weight)\n    return weight - moved, moved", "wrong", 0),
     slip("momentum forgotten", "step", "momentum * velocity + ", "", "wrong", 0),
     slip("the average kind of momentum", "step", "+ natural", "+ (1 - momentum) * natural", "wrong", 0),
-    slip("seed's plus", "step", "weight - lr", "weight + lr", "wrong", 0),
+    slip("plus for minus", "step", "weight - lr", "weight + lr", "wrong", 0),
     slip("new at exactly w1", "rule", "change > w1", "change >= w1", "partly right", 4),
     slip("stops at exactly w2", "rule", "change < w2", "change <= w2", "partly right", 4),
     slip("absolute change", "rule", "abs(trace - in_use) / in_use", "abs(trace - in_use)", "wrong", 0),
@@ -59,6 +66,8 @@ SLIPS = [
          "wrong", 0),
     slip("every process alike", "defect", "np.asarray(images) / np.sum(images)",
          "np.full(len(images), 1 / len(images))", "partly right", 2),
+    slip("two processes only", "defect", "np.tensordot(shares_of_all, np.asarray(factors), axes=1)",
+         "(images[0] * factors[0] + images[1] * factors[1]) / (images[0] + images[1])", "wrong", 0),
     slip("damping, not its root", "defect", "damping**0.5 * np.eye(len(joint))",
          "damping * np.eye(len(joint))", "wrong", 0),
     slip("sum of the factors", "defect", " / np.sum(images)", "", "wrong", 0),
@@ -95,9 +104,38 @@ def direction_of(gradient, factor_a, factor_g, damping, block_size):
     return thor.precondition(Tensor(gradient.astype(np.float32)), *inverses).asnumpy()
 """, "partly right", 3),
     Mutant("by labkit's schedule", "updates", """\
-def count_updates(images, devices, batch_size, epochs, interval):
-    return schedules.update_mask(-(-images // devices) // batch_size * epochs, interval).sum()
+def count_updates(epoch, steps_per_epoch, interval):
+    mask = schedules.update_mask((epoch + 1) * steps_per_epoch, interval)
+    return mask[epoch * steps_per_epoch :].sum()
 """, "right", 2),
+    # Helpers with names that the master uses too.
+    Mutant("names of probes: G", "factor_g", """\
+def scale(d, loss_scale):
+    return np.float64(d) * len(d) / loss_scale
+
+
+direction = handed = counts = factor = None
+
+
+def my_factor_g(d, loss_scale):
+    rows = scale(d, loss_scale).transpose(0, 2, 3, 1).reshape(-1, d.shape[1])
+    return rows.T @ rows / len(d) / np.sqrt(len(rows) / len(d))
+""", "right", 5),
+    Mutant("names of probes: direction", "direction", """\
+def scale(factor, damping):
+    return factor + damping**0.5 * np.eye(len(factor))
+
+
+def direction(matrix, factor, damping, block_size):
+    size = -(-len(factor) // -(-len(factor) // block_size))
+    pieces = [slice(place, place + size) for place in range(0, len(factor), size)]
+    return np.concatenate([np.linalg.solve(scale(factor[one, one], damping), matrix[one]) for one in pieces])
+
+
+def direction_of(gradient, factor_a, factor_g, damping, block_size):
+    matrix = direction(gradient.reshape(len(gradient), -1), factor_g, damping, block_size)
+    return direction(matrix.T, factor_a, damping, block_size).T.reshape(gradient.shape)
+""", "right", 5),
     Mutant("weighted mean of inverses", "defect", """\
 def shared_inverse(factors, images, damping):
     inverses = [np.linalg.inv(factor + damping**0.5 * np.eye(len(factor))) for factor in factors]

@@ -1,0 +1,78 @@
+"""Plain and residual stacks of equal layers, and two measurements of them, for the chapter on residual networks."""
+
+import mindspore as ms
+import numpy as np
+from mindspore import nn
+
+from labkit.data import cifar10_files
+from labkit.losses import CrossEntropySmooth
+from labkit.networks import BasicBlock
+from labkit.networks.resnet import batch_norm, conv
+from labkit.system import device
+from labkit.system.environment import data_root
+
+
+class PlainBlock(BasicBlock):
+    """A basic block without its shortcut."""
+
+    def construct(self, x):
+        out = self.relu(self.bn1(self.conv1(x)))
+        return self.relu(self.bn2(self.conv2(out)))
+
+
+class Stack(nn.Cell):
+    """A convolution, `count` blocks, 10 logits: 2 count + 2 layers."""
+
+    def __init__(self, block, count):
+        super().__init__()
+        self.stem = nn.SequentialCell(conv(3, 16, 3), batch_norm(16), nn.ReLU())
+        self.blocks = nn.SequentialCell([block(16, 16) for _ in range(count)])
+        self.fc = nn.Dense(16, 10)
+
+    def construct(self, x):
+        return self.fc(self.blocks(self.stem(x)).mean((2, 3)))
+
+
+def small_sample():
+    """Images (N, 3, 8, 8) and labels (N,) of the sample: every fourth pixel, so that deep stacks train in seconds."""
+    folder = data_root() / "sample" / cifar10_files.FOLDER
+    if not folder.exists():
+        cifar10_files.write_sample(folder)
+    images, labels = cifar10_files.read(folder, "train")
+    small = images[:, 2::4, 2::4].transpose(0, 3, 1, 2) / 255
+    small = (small - small.mean()) / small.std()
+    return small.astype(np.float32), labels.astype(np.int32)
+
+
+def relative_gradients(block, count, images, labels, seed):
+    """|gradient| / |weights| of each convolution, first layer first."""
+    ms.set_seed(seed)
+    net = Stack(block, count)
+    net.set_train()
+    loss = CrossEntropySmooth(10)
+    weights = ms.ParameterTuple([p for p in net.trainable_params() if p.ndim == 4])
+
+    def forward(x, y):
+        return loss(net(x), y)
+
+    with device.in_mode(ms.PYNATIVE_MODE):
+        backward = ms.grad(forward, None, weights)
+        gradients = backward(ms.Tensor(images), ms.Tensor(labels))
+    size = np.linalg.norm
+    pairs = zip(gradients, weights)
+    return [size(g.asnumpy()) / size(w.asnumpy()) for g, w in pairs]
+
+
+def losses(block, count, images, labels, steps=60, batch=64, learning_rate=0.03):
+    """The training loss of each step of a new stack."""
+    with device.in_mode(ms.GRAPH_MODE):
+        ms.set_seed(1)
+        net = Stack(block, count)
+        optimizer = nn.Momentum(net.trainable_params(), learning_rate=learning_rate, momentum=0.9)
+        with_loss = nn.WithLossCell(net, CrossEntropySmooth(10))
+        step = nn.TrainOneStepCell(with_loss, optimizer)
+        step.set_train()
+        random = np.random.default_rng(0)
+        chosen = [random.permutation(len(images))[:batch] for _ in range(steps)]
+        batches = [(ms.Tensor(images[rows]), ms.Tensor(labels[rows])) for rows in chosen]
+        return [float(step(x, y).asnumpy()) for x, y in batches]

@@ -1,0 +1,85 @@
+"""The trials of thor-settings.md: short trainings of ResNet-8 with THOR on the digits, at 16 x 16 pixels."""
+
+import time
+
+import numpy as np
+from mindspore import Tensor
+
+from labkit import schedules, thor
+from labkit.system import device
+from labkit.training import build, recipes
+
+SMALL = (
+    "network.name=resnet8",
+    "data.image_size=16",
+    "optimizer.damping=0.03",
+    "optimizer.update_interval=5",
+)
+
+
+def load(*changes):
+    """The lab's profile `sample` with a small network and small images, and with further changes."""
+    recipe = recipes.load(recipes.find("thor"), "sample", (*SMALL, *changes))
+    build.check_data(recipe)  # makes the sample if it is missing
+    return recipe
+
+
+def read_batches(recipe):
+    """The batches of one epoch."""
+    return list(build.train_dataset(recipe).create_tuple_iterator(num_epochs=1))
+
+
+def create_step(recipe):
+    """The recipe's training step with THOR, not compiled yet; its network is drawn from the recipe's seed."""
+    lr = build.learning_rates(recipe, build.train_dataset(recipe).get_dataset_size())
+    device.setup(recipe.seed)
+    return build.create_model(recipe, lr).train_network.set_train()
+
+
+class Trials:
+    """Trainings that share a compiled step, the first weights and the batches."""
+
+    def __init__(self, recipe):
+        self.step, self.batches = create_step(recipe), read_batches(recipe)
+        self.start = {parameter.name: parameter.asnumpy().copy() for parameter in self.step.get_parameters()}
+
+    def train(self, damping, interval, steps=33):
+        """Losses of a training from the first weights; fewer than `steps` if a factor has no inverse."""
+        for parameter in self.step.get_parameters():
+            parameter.set_data(Tensor(self.start[parameter.name]))
+        self.step.thor.damping = np.full(steps, damping)
+        self.step.thor.update_mask = schedules.update_mask(steps, interval)
+        losses = []
+        try:
+            for number in range(steps):
+                batch = self.batches[number % len(self.batches)]
+                losses.append(float(self.step(*batch).asnumpy()))
+        except thor.ThorError as error:
+            print(f"damping {damping:g}, step {len(losses) + 1}: {error}")
+        return losses
+
+
+def factors(step, batch):
+    """[A, G] of each layer on a batch, in blocks."""
+    return [[factor.asnumpy() for factor in pair] for pair in step.statistics(*batch)[2]]
+
+
+def relative_error(found, exact):
+    """|F - F'| / |F'| of A and of G (2,), the mean over batches and layers; both are lists of `factors`."""
+    errors = [
+        [np.linalg.norm(f - e) / np.linalg.norm(e) for f, e in zip(*pairs)]
+        for batches in zip(found, exact)
+        for pairs in zip(*batches)
+    ]
+    return np.mean(errors, axis=0)
+
+
+def milliseconds(run, batch, times=5):
+    """The best of several calls on a batch, after one that compiles."""
+    taken = []
+    for _ in range(times + 1):
+        start = time.perf_counter()
+        result = run(*batch)
+        (result if isinstance(result, Tensor) else result[-1]).asnumpy()  # waits until it is computed
+        taken.append(time.perf_counter() - start)
+    return 1000 * min(taken[1:])
