@@ -4,5 +4,5 @@ RANK_STRIDE = 1009  # between the ranks' seeds: MindData gives worker k of a ran
 
 
 def rank_seed(seed: int, rank: int) -> int:
-    """MindData's seed for a rank's random operations; no worker of another rank gets the same."""
+    """MindData's seed for a rank's random operations; workers of different ranks never get the same one."""
     return (seed + RANK_STRIDE * rank) % 2**32

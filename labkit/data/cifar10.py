@@ -23,7 +23,7 @@ def train_transforms(image_size=32, crop_padding=4, flip=0.5):
     if crop_padding:
         augment.append(vision.RandomCrop((32, 32), (crop_padding,) * 4))
     if flip:
-        # MindData seeds all random operations alike, and crop and flip would draw in step: a window that moved up would
+        # MindData gives all random operations one seed, so crop and flip would draw in step: a window moved up would
         # always be mirrored. A choice between two equal flips draws once more and brings them out of step.
         augment.append(transforms.RandomChoice([vision.RandomHorizontalFlip(flip)] * 2))
     return augment + normalize_transforms(image_size)
@@ -34,9 +34,9 @@ def create_dataset(
 ):
     """Batches of `split` ("train" or "test") of a folder in CIFAR-10's binary layout.
 
-    Training batches are shuffled and whole: the last, short one is dropped. Test batches keep order and every image.
-    With several ranks each reads its own shard; all shards are equally long, so up to ranks - 1 images repeat.
-    The stream is a function of seed, rank and ranks: a pipeline made with the same repeats it, bit by bit, whatever the
+    Training batches are shuffled, and a short last batch is dropped. Test batches keep the order and every image.
+    With several ranks, each reads its own shard; all shards are equally long, so up to ranks - 1 images repeat.
+    The stream depends only on seed, rank and ranks: a pipeline with the same three repeats it bit for bit, whatever the
     number of workers, as long as every random step is one of MindData's own operations (their names begin with Random).
     MindData's seed is global: read one training pipeline before you make the next with another seed.
     """
@@ -44,7 +44,7 @@ def create_dataset(
     if training:  # MindData reads the seed when iteration begins; a test set made in between must not change it
         ds.config.set_seed(seed)
     parallel = workers(num_workers)
-    # `ds.Cifar10Dataset` would read the files itself, but only batches of exactly 10,000 images, so not the sample.
+    # `ds.Cifar10Dataset` would read the files itself, but only in batches of exactly 10,000; the sample's are smaller.
     data = ds.NumpySlicesDataset(
         cifar10_files.read(folder, split),
         ["image", "label"],
@@ -53,9 +53,9 @@ def create_dataset(
         shard_id=rank if ranks > 1 else None,
         num_parallel_workers=1,
     )
-    if training:  # all ranks shuffle alike, which is settled now, but each crops and flips in its own way
+    if training:  # the shuffling, the same on all ranks, is settled by now; crops and flips differ
         ds.config.set_seed(rank_seed(seed, rank))
-    # Each worker draws numbers of its own, so one alone does what is random; it is the quick part.
+    # Each worker has its own random numbers, so a single one runs the random steps; they are the quick part.
     chance = [number for number, step in enumerate(image_transforms) if type(step).__name__.startswith("Random")]
     first = chance[-1] + 1 if chance else 0
     for steps, count in ((image_transforms[:first], 1), (image_transforms[first:], parallel)):

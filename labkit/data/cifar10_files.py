@@ -1,7 +1,7 @@
 """CIFAR-10 as files: check them, read them, and make a small offline sample in the same layout.
 
-A data folder holds five training batches and one test batch. A batch is a row of records of 3,073
-bytes: one label (0 to 9), then 1,024 red, 1,024 green and 1,024 blue values, each plane row by row
+A data folder holds five training batches and one test batch. A batch is a sequence of records of
+3,073 bytes: one label (0 to 9), then 1,024 red, 1,024 green and 1,024 blue values, each plane row by row
 (https://www.cs.toronto.edu/~kriz/cifar.html, "Binary version"). Nothing here needs MindSpore.
 """
 
@@ -20,7 +20,7 @@ TRAIN_FILES = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
 TEST_FILE = "test_batch.bin"
 META_FILE = "batches.meta.txt"  # the class names, one a line
 RECORD_BYTES = 1 + 3 * 32 * 32
-# Per channel (R, G, B) over the training images, in units of 0..1 (the CIFAR-10 seed).
+# Per channel (R, G, B) over the training images, in units of 0..1 (the original lab's).
 MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2023, 0.1994, 0.2010)
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -30,10 +30,10 @@ GET_DATA = "`python data_scripts/cifar10.py download` or `import PATH` (the prof
 
 
 def check(folder: str | Path) -> Info:
-    """Read every record of a data folder and say what it is; sha256 is over name and content of the six batches.
+    """Read every record of a data folder and describe it; sha256 covers names and contents of the six batches.
 
-    Raises DataError: no such folder; a batch that is missing, empty, cut short or has a label above
-    9; batches of which some have CIFAR-10's 10,000 images and some have not; class names that are not ten.
+    Raises DataError if the folder is missing; if a batch is missing, empty, cut short or has a label above 9; if only
+    some of the batches have CIFAR-10's 10,000 images; or if the number of class names is not ten.
     """
     folder = Path(folder)
     _files.require_folder(folder, GET_DATA)
@@ -45,12 +45,12 @@ def check(folder: str | Path) -> Info:
         files.append((name, len(records)))
     classes, note = _class_names(folder / META_FILE)
     name = _files.source_of(folder, UNKNOWN_SOURCE)
-    # A batch that lost whole records still has a valid layout; only the count can tell.
+    # A batch that lost whole records still has a valid layout; only the count shows the loss.
     short = [f"{folder / file} ({count:,})" for file, count in files if count != 10_000]
     if 0 < len(short) < len(files):
         raise DataError(f"{', '.join(short)}: the other batches hold 10,000 images; get the data again with {GET_DATA}")
     if short and name.startswith("CIFAR-10"):
-        note = "; ".join(filter(None, [note, "CIFAR-10 has 10,000 images in each batch, this data has not"]))
+        note = "; ".join(filter(None, [note, "CIFAR-10 has 10,000 images in each batch, this data does not"]))
     return Info(
         folder=folder,
         name=name,
@@ -79,10 +79,10 @@ def read(folder: str | Path, split: str) -> tuple[np.ndarray, np.ndarray]:
 def write_sample(folder: str | Path, force: bool = False) -> Info:
     """Write scikit-learn's handwritten digits (8x8) as 32x32 RGB: 1,437 to train, 360 to test.
 
-    The same bytes each time. The batches are smaller than CIFAR-10's 10,000 images, which
-    MindSpore's `Cifar10Dataset` insists on: feed a pipeline from `read` instead. The same writers
-    are in both parts, so accuracy flatters: it shows that training works, not how good a network
-    is. Raises DataError if `folder` already holds other or damaged data and not `force`.
+    Writes the same bytes each time. The batches are smaller than the 10,000 images that MindSpore's
+    `Cifar10Dataset` requires: feed a pipeline from `read` instead. Both parts have the same writers,
+    so the accuracy is flattering: it shows that training works, not how good a network is. Raises
+    DataError if `folder` already holds other or damaged data, unless `force`.
     """
     from PIL import Image
 

@@ -1,4 +1,4 @@
-"""What all data folders share: errors, a summary of what is there, and writing a folder whole or not at all."""
+"""What all data folders share: errors, a summary of the contents, and writing a folder whole or not at all."""
 
 from __future__ import annotations
 
@@ -31,50 +31,50 @@ class Info:
     classes: tuple[str, ...]
     train_images: int
     test_images: int
-    sha256: str  # what goes into it says the `check` that made it
+    sha256: str  # the `check` that computes it says what it covers
     files: tuple[tuple[str, int], ...]  # (file or folder, images)
-    note: str | None = None  # what a user should know although it is no error
+    note: str | None = None  # something the user should know that is not an error
     skipped: tuple[tuple[str, str], ...] = ()  # (file, what is wrong with it) of images left out
-    contents: str | None = None  # SHA-256 over all bytes of the images, where `sha256` is not
+    contents: str | None = None  # SHA-256 over all bytes of the images, if `sha256` does not cover them
 
     @property
     def dataset(self) -> dict:
-        """What a Run's provenance keeps: name, sha256, contents where there is one, train_images."""
+        """What a Run's provenance keeps: name, sha256, contents if there is one, train_images."""
         contents = {"contents": self.contents} if self.contents else {}
         return {"name": self.name, "sha256": self.sha256, **contents, "train_images": self.train_images}
 
 
 def same_data(first: dict, second: dict) -> bool:
-    """Whether two data sets of provenances are the same, by the checksums that both have: older Runs lack contents."""
+    """Whether the data sets of two provenances are the same, by the checksums both have; older Runs lack contents."""
     both = [key for key in ("sha256", "contents") if first.get(key) and second.get(key)]
     return all(first[key] == second[key] for key in both)
 
 
 def require_folder(folder: Path, get_data: str) -> None:
-    """DataError where there is no such folder, with what gets the data."""
+    """Raise DataError if there is no such folder, and say how to get the data."""
     if not folder.is_dir():
         problem = "is not a folder" if folder.exists() else "there is no such folder"
         raise DataError(f"{folder}: {problem}; get the data with {get_data}")
 
 
 def source_of(folder: Path, unknown: str) -> str:
-    """What the data in a folder is, by its SOURCE.txt; `unknown` where there is none."""
+    """Description of the data in a folder, from its SOURCE.txt; `unknown` if there is none."""
     return next(iter(lines(folder / SOURCE_FILE)), unknown)
 
 
 def write_source(folder: Path, text: str) -> None:
-    """Say in one line what the data in `folder` is; `check` gives it as the data's name."""
+    """Describe the data in `folder` in one line; `check` returns it as the data's name."""
     atomic_write(folder / SOURCE_FILE, " ".join(text.split()) + "\n")
 
 
 @contextmanager
 def staging(folder: str | Path) -> Iterator[Path]:
-    """Yield a new hidden folder beside `folder`, for files not complete yet; gone afterwards."""
+    """Yield a new hidden folder next to `folder` for incomplete files; it is deleted afterwards."""
     folder = real(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     for left in folder.parent.glob(f".{folder.name}.*.unfinished"):
-        # What a killed process left. An hour: nobody takes that long over a file, and pids do not
-        # tell who is alive on a file system that several machines share.
+        # Left by a killed process. An hour: no file takes that long, and a pid does not show whether
+        # its process is alive if several machines share the file system.
         if time.time() - left.stat().st_mtime > 3600:
             shutil.rmtree(left, ignore_errors=True)
     staged = folder.with_name(f".{folder.name}.{os.getpid()}.unfinished")
@@ -87,9 +87,9 @@ def staging(folder: str | Path) -> Iterator[Path]:
 
 
 def publish(staged: Path, folder: str | Path, check: Callable[[Path], Info], force: bool = False) -> bool:
-    """Check `staged` and rename it to `folder`; False if the same data was there already, and not `force`.
+    """Check `staged` and rename it to `folder`; False if the same data is there already and not `force`.
 
-    Raises DataError if `staged` is no good; or `folder` is, or holds other data, and not `force`.
+    Raises DataError if `staged` is bad or, without `force`, if `folder` is bad or holds other data.
     """
     new, shown, folder = check(staged), folder, real(folder)
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
@@ -117,7 +117,7 @@ def publish(staged: Path, folder: str | Path, check: Callable[[Path], Info], for
 
 
 def digits(test_size: int, train_size: int | None = None):
-    """scikit-learn's handwritten digits: images (N, 8, 8) uint8, labels (N,), which ones to train and to test on."""
+    """scikit-learn's handwritten digits: images (N, 8, 8) uint8, labels (N,), indices to train and to test on."""
     import numpy as np
     from sklearn.datasets import load_digits  # takes a second
     from sklearn.model_selection import train_test_split
@@ -129,7 +129,7 @@ def digits(test_size: int, train_size: int | None = None):
 
 
 def real(folder: str | Path) -> Path:
-    """The folder itself, through symbolic links: who links it to a larger disk wants the data there."""
+    """The folder itself, with symbolic links resolved: whoever links it to a larger disk wants the data there."""
     return Path(os.path.realpath(folder))
 
 

@@ -1,6 +1,6 @@
-"""Formats: one class for each `data.format` of a recipe, which does all that depends on it.
+"""Formats: one class for each `data.format` of a recipe, with everything that depends on it.
 
-Looking at files needs no MindSpore; a pipeline's module is imported where batches are made.
+Checking files needs no MindSpore; a pipeline's module is imported only to make batches.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from labkit.system import environment
 
 
 class Format:
-    """A data folder, and the keys of a recipe's `data`; without these its files can be looked at, no more.
+    """A data folder, and the keys of a recipe's `data`; without these keys, its files can only be checked.
 
-    A format has `test_labels()`, the labels (N,) in the order of the test batches, and MindData's operations on an
-    image, `train_transforms()` with random ones and `test_transforms()`.
+    Each format has `test_labels()`, the labels (N,) in the order of the test batches, and MindData's operations on an
+    image: `train_transforms()`, some of them random, and `test_transforms()`.
     """
 
     _files = None  # the module that checks, reads and writes such folders
@@ -32,10 +32,10 @@ class Format:
         return importlib.import_module(self._pipeline)
 
     def require_folder(self) -> None:
-        """DataError for a wrong folder, at once, in any process; `check` reads what is in it. A missing one passes."""
+        """Raise DataError for a wrong folder, at once, in any process; a missing one passes. `check` reads the rest."""
 
     def check(self, make_sample: bool = False) -> Info:
-        """What the folder holds; make_sample: where it is missing, make the sample there first. Raises DataError."""
+        """Contents of the folder; make_sample: if it is missing, make the sample there first. Raises DataError."""
         if make_sample and not self.folder.exists():
             self._files.write_sample(self.folder)
         return self._files.check(self.folder, **self.options)
@@ -49,7 +49,7 @@ class Format:
         )  # fmt: skip
 
     def random_workers(self) -> int | None:
-        """Number of workers that training batches depend on; None where they are the same for any number."""
+        """Number of workers, if the training batches depend on it; None if they are the same for any number."""
         return None
 
 
@@ -81,7 +81,7 @@ class ImageFolder(Format):
         self.options = {"bad_images": data.bad_images} if data else {}
 
     def require_folder(self):
-        """DataError where a split is missing, unless there are MindRecord files."""
+        """Raise DataError if a split is missing, unless there are MindRecord files."""
         if self.folder.exists() and not imagenet_files.records(self.folder):
             imagenet_files.require_splits(self.folder)
 
@@ -99,7 +99,7 @@ class ImageFolder(Format):
         return self.batches.evaluation_transforms(self.data.image_size, self.data.resize, self.data.route)
 
     def random_workers(self):
-        """Those of the fast route draw numbers of their own; on the exact route each image brings its own."""
+        """Workers of the fast route have their own random numbers; on the exact route each image has its own."""
         return None if self.data.route == "exact" else environment.workers(self.data.workers)
 
 

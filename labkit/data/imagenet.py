@@ -1,7 +1,7 @@
 """The ImageNet pipeline: image files or MindRecord -> batches of (N, 3, H, W) float32 images and (N,) int32 labels.
 
-Two routes lead there. `fast` is MindData's own C++ operations, as the seeds use them. `exact` decodes, crops, resizes
-with Pillow and gives torchvision's pixels. book/2-migration/routes.py measures where they part.
+There are two routes. `fast` uses MindData's own C++ operations, as the original documents do. `exact` decodes, crops
+and resizes with Pillow and gives torchvision's pixels. book/2-migration/routes.py measures where they differ.
 """
 
 import io
@@ -18,12 +18,12 @@ from labkit.data import imagenet_files, rank_seed
 from labkit.data.files import DataError
 from labkit.system.environment import workers
 
-# Per channel (R, G, B) over ImageNet, in units of 0..1 (both seeds, and torchvision's).
+# Per channel (R, G, B) over ImageNet, in units of 0..1 (the original documents', and torchvision's).
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 ROUTES = ("fast", "exact")
 BILINEAR = Image.Resampling.BILINEAR
-RATIO = (0.75, 1.333)  # width / height of a random crop (the THOR seed)
+RATIO = (0.75, 1.333)  # width / height of a random crop (the original THOR tutorial)
 
 
 def normalize_transforms():
@@ -33,7 +33,7 @@ def normalize_transforms():
 
 
 def train_transforms(image_size=224, route="fast", crop_scale=(0.08, 1.0), flip=0.5):
-    """Random part of the image (the THOR seed's shares and shapes), resized; flip at probability `flip`; normalise."""
+    """Random part of the image (as in the original THOR tutorial), resized; flip with probability `flip`; normalise."""
     _require_route(route)
     if route == "exact":
         return [RandomCropResizeFlip(image_size, crop_scale, flip), *normalize_transforms()]
@@ -66,7 +66,7 @@ def decode(image):
 
 
 def resize_short(image, size):
-    """Shorter side to `size`, the other in proportion and rounded down (torchvision's Resize).
+    """Shorter side to `size`, the longer in proportion and rounded down (torchvision's Resize).
 
     MindData's own Resize of Pillow images divides first: 128x186 becomes 256x371 there, 256x372 here.
     """
@@ -85,8 +85,8 @@ def center_crop(image, size):
 def random_box(width, height, scale, ratio, random):
     """(left, top, width, height) of a random part of an image (torchvision's RandomResizedCrop.get_params).
 
-    Its share of the area is uniform in `scale`, the logarithm of its width / height in that of `ratio`; what does not
-    fit in ten tries is the largest part in the middle that keeps to `ratio`.
+    Its share of the area is uniform in `scale`, the logarithm of width / height is uniform in that of `ratio`. If none
+    fits in ten tries, it is the largest part in the middle that keeps to `ratio`.
     """
     for _ in range(10):
         area = width * height * random.uniform(*scale)
@@ -101,7 +101,7 @@ def random_box(width, height, scale, ratio, random):
 class RandomCropResizeFlip:
     """(bytes, draw) -> uint8 (size, size, 3): RandomResizedCrop and RandomHorizontalFlip of torchvision, with Pillow.
 
-    All chance comes from the number `draw`, so the result does not depend on which thread works when.
+    All randomness comes from the number `draw`, so the result does not depend on which thread works when.
     """
 
     def __init__(self, size, scale, flip):
@@ -120,7 +120,7 @@ class RandomCropResizeFlip:
 
 
 def _pixels(image):
-    return np.array(image)  # a copy: MindData wants memory of its own
+    return np.array(image)  # a copy: MindData needs its own memory
 
 
 def _require_route(route):
@@ -150,7 +150,7 @@ def read(path):
 
 
 class EpochOrder(ds.Sampler):
-    """A new order of all images in each epoch, the same on every rank, of which a rank takes every ranks-th."""
+    """A new order of all images in each epoch, the same on every rank; each rank takes every ranks-th image of it."""
 
     def __init__(self, images, seed, rank, ranks):
         super().__init__(num_samples=-(-images // ranks))
@@ -168,11 +168,11 @@ def create_dataset(
 ):
     """Batches of `split` ("train" or "test") of an image folder, or of MindRecord files in its place.
 
-    Training batches are whole, and every image is in the epoch once, over all ranks together: shuffled anew each epoch,
-    shards equally long, so up to ranks - 1 images repeat. (From MindRecord a rank shuffles a part that stays its own.)
-    Test batches keep order and every image; rank r has images r, r + ranks, ..., none twice: shards may differ by one.
-    The stream is a function of seed, rank, ranks and, on the fast route, of the workers started, which are no more than
-    there are cores: a pipeline made with the same repeats it, bit by bit.
+    Training batches are complete and shuffled anew each epoch, and over all ranks together an epoch has every image
+    once; shards are equally long, so up to ranks - 1 images repeat. (From MindRecord, a rank always has the same part.)
+    Test batches keep the order and every image; rank r has images r, r + ranks, ..., so shards may differ by one.
+    The stream depends only on seed, rank, ranks and, on the fast route, the number of workers started, which is at most
+    the number of cores: a pipeline with the same values repeats it bit for bit.
     MindData's seed is global: read one training pipeline before you make the next with another seed.
     Raises DataError for bad images unless bad_images is "skip"; ValueError.
     """
@@ -198,7 +198,7 @@ def create_dataset(
         data = data.map(read, "image", num_parallel_workers=parallel)
     columns = ["image"]
     if any(isinstance(step, RandomCropResizeFlip) for step in image_transforms):
-        # A random number for each image, from MindData's own generator: it begins anew with each iterator.
+        # A random number for each image, from MindData's own generator, which starts anew with each iterator.
         numbers = ds.RandomSampler(replacement=True, num_samples=data.get_dataset_size())
         data = ds.zip((data, ds.GeneratorDataset(range(2**31), ["draw"], sampler=numbers, num_parallel_workers=1)))
         columns = ["image", "draw"]
@@ -212,11 +212,11 @@ def _from_records(folder, held, split, rank, ranks, parallel):
     images = held[split]["images"]
     own = range(rank, images, ranks)
     if split == "train":
-        # MindDataset takes no sampler written in Python, and its own shards overlap unless all ranks have one seed. Of
-        # those that shuffle a part of the images, SubsetRandomSampler repeats its first order in every epoch.
+        # MindDataset accepts no sampler written in Python, and its own shards overlap unless all ranks have one seed.
+        # SubsetRandomSampler would shuffle a part of the images too, but it repeats its first order in every epoch.
         sampler = ds.RandomSampler()
         sampler.add_child(ds.SubsetSampler(np.resize(own, -(-images // ranks)).tolist()))
     else:
         sampler = ds.DistributedSampler(ranks, rank, shuffle=False)
     data = ds.MindDataset(names, ["image", "label"], sampler=sampler, num_parallel_workers=parallel)
-    return data if split == "train" else data.take(len(own))  # the sampler begins again to make shards equally long
+    return data if split == "train" else data.take(len(own))  # the sampler wraps around to make shards equally long

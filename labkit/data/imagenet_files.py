@@ -1,7 +1,7 @@
 """ImageNet as files, or any image folder: list the images, find the bad ones, make a small offline sample.
 
 A data folder holds `train/<class>/*` and `val/<class>/*`; classes are numbered by name, as torchvision's ImageFolder
-does. Or it holds the same as MindRecord files (`data_scripts/imagenet.py mindrecord`). Nothing here needs MindSpore.
+does. Or it holds the images as MindRecord files (`data_scripts/imagenet.py mindrecord`). Nothing here needs MindSpore.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from labkit.data.files import DataError, Info
 from labkit.data.scan import digest_of, read_records, scan
 
 FOLDER = "imagenet"
-SPLITS = {"train": "train", "test": "val"}  # what the pipelines call it -> what ImageNet calls it
-CLASSES_FILE = "classes.txt"  # optional: class folder, a tab, what people call it
-RECORDS_FILE = "mindrecord.json"  # what the MindRecord files hold; written when they are whole
+SPLITS = {"train": "train", "test": "val"}  # the pipelines' name -> ImageNet's name
+CLASSES_FILE = "classes.txt"  # optional: class folder, a tab, its readable name
+RECORDS_FILE = "mindrecord.json"  # contents of the MindRecord files; written once they are complete
 SAMPLE_SOURCE = "scikit-learn digits, 64x64, as an image folder"
 SAMPLE_TRAIN, SAMPLE_VAL = 400, 100
 UNKNOWN_SOURCE = "image folder, source unknown"
@@ -32,13 +32,13 @@ GET_DATA = (
 
 
 def check(folder: str | Path, bad_images: str = "error", decode: bool = False) -> Info:
-    """Read every image of a data folder and say what is there.
+    """Read every image of a data folder and describe its contents.
 
-    `sha256` is over path and size of each image, and all that older Runs have; `contents` is over path and bytes. Of a
-    large folder, such as ImageNet's 150 GB, each file is read once, and again when its size or time of modification
-    has changed. A bad image, by its beginning and end or, with `decode`, by all of it, raises DataError or, with
-    bad_images "skip", is left out and listed in `skipped`. DataError also: no such folder or split; a class without
-    images, or one in val that train has not; MindRecord files that are missing or not as they were converted.
+    `sha256` covers path and size of each image (older Runs have only this one); `contents` covers path and bytes. In a
+    large folder, such as ImageNet's 150 GB, each file is read once, and again only after its size or modification time
+    has changed. An image is judged by its beginning and end or, with `decode`, by all of it. A bad one raises DataError
+    or, with bad_images "skip", is left out and listed in `skipped`. Raises DataError also if the folder or a split is
+    missing, a class has no images or is in val only, or MindRecord files are missing or changed since the conversion.
     """
     folder = Path(folder)
     _require_choice(bad_images)
@@ -86,10 +86,10 @@ def listing(folder: str | Path, split: str, bad_images: str = "error") -> tuple[
 
 
 def records(folder: str | Path) -> dict | None:
-    """What the MindRecord files of a folder hold; None for a folder with images. Raises DataError.
+    """Contents of a folder's MindRecord files; None for a folder with images. Raises DataError.
 
     {classes: folder names, sha256, contents: of the images they are made of, digests: {name: SHA-256 of a file},
-    train, test: {images, files: [name, images, bytes]}}; older ones lack contents and digests
+    train, test: {images, files: [name, images, bytes]}}; older conversions lack contents and digests
     """
     folder = Path(folder)
     files.require_folder(folder, GET_DATA)
@@ -128,7 +128,7 @@ def digests(folder: Path, names: list[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def photographs() -> tuple[Path, Path]:
-    """The two photographs that scikit-learn brings, 640x427 JPEG files: a temple and a flower."""
+    """The two photographs that come with scikit-learn, 640x427 JPEG files: a temple and a flower."""
     from sklearn import datasets
 
     folder = Path(datasets.__file__).parent / "images"
@@ -138,8 +138,8 @@ def photographs() -> tuple[Path, Path]:
 def write_sample(folder: str | Path, force: bool = False) -> Info:
     """Write scikit-learn's handwritten digits (8x8) as 64x64 JPEG files: 400 to train, 100 to validate.
 
-    The same bytes each time (with the same libjpeg). Raises DataError if `folder` already holds other or damaged data
-    and not `force`.
+    Writes the same bytes each time (with the same libjpeg). Raises DataError if `folder` already holds other or damaged
+    data, unless `force`.
     """
     grey, labels, train, val = files.digits(SAMPLE_VAL, SAMPLE_TRAIN)
     with files.staging(folder) as staged:
@@ -157,7 +157,7 @@ def write_sample(folder: str | Path, force: bool = False) -> Info:
 
 
 def require_split(split: str) -> None:
-    """ValueError for what is no split."""
+    """Raise ValueError for an unknown split."""
     if split not in SPLITS:
         raise ValueError(f"split is 'train' or 'test', not {split!r}")
 
@@ -201,23 +201,23 @@ def _scan(folder, bad_images, decode=False, contents=False):
 
 
 def require_splits(folder: Path) -> None:
-    """DataError where a split's folder is missing."""
+    """Raise DataError if a split's folder is missing."""
     for name in SPLITS.values():
         if not (folder / name).is_dir():
             raise DataError(_no_split(folder, folder / name))
 
 
 def _no_split(folder, place):
-    """The error where a split's folder is missing: the folder given may be that of one split, or of the seeds' two."""
+    """The error for a missing split; the folder given may be that of one split, or hold ilsvrc/ and ilsvrc_eval/."""
     held = {entry.name for entry in _entries(folder)}
     if not held & {"train"} and {folder.name, *held} & {"train", "val", "ilsvrc", "ilsvrc_eval"}:
-        hint = "train/ and val/ (the seeds' ilsvrc/ and ilsvrc_eval/ by other names; links will do)"
+        hint = "train/ and val/ (the original documents' ilsvrc/ and ilsvrc_eval/, renamed; links will do)"
         return f"{folder}: must be the folder that holds {hint}"
     return f"{place}: there is no such folder; get the data with {GET_DATA}"
 
 
 def _entries(place) -> Iterator[os.DirEntry]:
-    """What is in a folder, hidden files left out."""
+    """Entries of a folder, without hidden files."""
     try:
         with os.scandir(place) as entries:
             yield from (entry for entry in entries if not entry.name.startswith("."))

@@ -1,7 +1,7 @@
-"""Reading all of a data folder: which images are bad, and digests of their contents.
+"""Reading a whole data folder: which images are bad, and digests of their contents.
 
-Each file of a large folder is read once: what was found in a class, or in a MindRecord file, is kept until a name, size
-or time of modification in it changes. Nothing here needs MindSpore.
+Each file of a large folder is read once: the findings for a class, or for a MindRecord file, are kept until a name,
+size or modification time in it changes. Nothing here needs MindSpore.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tqdm import tqdm
 from labkit.system.files import atomic_write
 
 STAMP_FILE = ".labkit-scan.json"
-LARGE_FILES, LARGE_BYTES = 10_000, 1 << 30  # less is read again in seconds, so nothing is kept of it
+LARGE_FILES, LARGE_BYTES = 10_000, 1 << 30  # smaller folders are read again in seconds, so nothing is kept
 THREADS = 16  # more than there are cores: reading waits for the disk
 FORMATS = ("JPEG", "PNG")
 
@@ -29,13 +29,13 @@ def examine(path: str | Path, decode: bool = False) -> str | None:
     """What is wrong with an image file, in a few words; None for a good one: JPEG or PNG, 8 bits a channel.
 
     Grey, CMYK and palette images are good: torchvision's `convert("RGB")` and MindData's decoder give the same pixels.
-    Beginning and end of the file are read; with `decode`, all of it.
+    Reads the beginning and end of the file; with `decode`, all of it.
     """
     return read(path, decode)[0]
 
 
 def read(path: str | Path, decode: bool = False, contents: bool = False) -> tuple[str | None, bytes]:
-    """What `examine` says of a file, and the SHA-256 of its content, empty unless `contents`."""
+    """What `examine` returns for a file, and the SHA-256 of its content, empty unless `contents`."""
     size, digest = 0, b""
     try:
         with open(path, "rb") as file:
@@ -62,7 +62,7 @@ def read(path: str | Path, decode: bool = False, contents: bool = False) -> tupl
 
 
 def read_records(path: Path, *_) -> tuple[None, bytes]:
-    """The SHA-256 of a MindRecord file, which may be larger than memory, as `read` gives an image's."""
+    """The SHA-256 of a MindRecord file, which may be larger than memory, in the form that `read` returns."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
@@ -105,7 +105,7 @@ def scan(folder: Path, parts: dict[str, list], look=None, decode=False, contents
                     bar.update()
                 sha256 = digest_of(good) if contents else None
                 stamp.kept[0][name] = {"key": asked[name][0], "decoded": decode, "bad": bad, "sha256": sha256}
-    finally:  # Ctrl-C loses no more than a part
+    finally:  # Ctrl-C loses at most one part
         pool.shutdown(cancel_futures=True)
         if todo:
             notes = stamp.write(asked)
@@ -113,9 +113,9 @@ def scan(folder: Path, parts: dict[str, list], look=None, decode=False, contents
 
 
 class Stamp:
-    """What was found in a large folder, by part: in the folder itself or, where that is read-only, in the user's cache.
+    """Findings for a large folder, by part: stored in the folder itself or, if that is read-only, in the user's cache.
 
-    A stamp that is missing, damaged or of another form holds nothing: the parts are read again.
+    If a stamp is missing, damaged or of another form, the parts are read again.
     """
 
     def __init__(self, folder: Path, sizes: list[int]):
@@ -133,14 +133,14 @@ class Stamp:
             return {}
 
     def found(self, name: str, key: str, decode: bool = False, contents: bool = False) -> dict | None:
-        """What was found of a part, unless it has changed since or less was looked at."""
+        """Findings for a part, unless it has changed since or was checked less thoroughly."""
         for part in (parts[name] for parts in self.kept if name in parts):
             if part.get("key") == key and part.get("decoded", 0) >= decode and (part.get("sha256") or not contents):
                 return part
         return None
 
     def write(self, asked: dict[str, tuple]) -> list[str]:
-        """Write what is known of the parts where that is possible; a note where it is not."""
+        """Write the findings to the first place that is writable; returns a note if none is."""
         found = {name: self.found(name, key) for name, (key, *_) in asked.items()}
         text = json.dumps({name: part for name, part in found.items() if part}, indent=1) + "\n"
         notes = []
@@ -152,5 +152,5 @@ class Stamp:
             except FileNotFoundError:  # another process wrote it at the same time, and renamed the file of both
                 return []
             except OSError as error:
-                notes.append(f"{place}: cannot be written ({error.strerror}), so every start reads all again")
+                notes.append(f"{place}: cannot be written ({error.strerror}), so every start reads all files again")
         return notes[:1]

@@ -49,7 +49,7 @@ def test_dataset_path_of_the_seed(start, tmp_path, name, held, given):
     place = tmp_path / "images" / given
     done = start(name, "--dataset_path", place, "--train_url", "out", "--checkpoint_path", "resnet50.ckpt")
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
-    assert done.stderr.startswith(f"Error: {place}: must be the folder that holds train/ and val/ (the seeds' ilsvrc/")
+    assert done.stderr.startswith(f"Error: {place}: must be the folder that holds train/ and val/ (the original")
     assert not (tmp_path / "out").exists()
 
 
