@@ -2,15 +2,15 @@
 
 MindSpore 2.8 hands each convolution to oneDNN in plain NCHW layout. There, for a 3x3 layer:
 
-- the gradient by the input is slow for few channels. At stride 1 it is also a forward convolution, of the
-  output's gradient with the weight turned by 180 degrees and its channels swapped, which does not;
-- the gradient by the weight is slow where a channel's plane fills whole memory pages (32x32 floats). A row
-  of zeros below the output's gradient changes nothing in the sum and breaks that alignment.
+- the gradient of the input is slow for few channels. At stride 1 it is also a forward convolution, of the
+  output's gradient with the weight rotated by 180 degrees and its channels swapped, which is not slow;
+- the gradient of the weight is slow if a channel's plane fills whole memory pages (32x32 floats). A row
+  of zeros below the output's gradient does not change the sum and breaks that alignment.
 """
 
 from mindspore import nn, ops
 
-WIDEST = 128  # channels; above, oneDNN's own gradient by the input is the faster one
+WIDEST = 128  # channels; above this, oneDNN's own gradient of the input is faster
 PAGE = 4096 // 4  # float32 values in a memory page
 
 
@@ -29,7 +29,7 @@ class Conv3x3(nn.Cell):
 
     @staticmethod
     def _weight_gradient(out_channels, padding):
-        from mindspore.ops.operations import _grad_ops  # MindSpore's own: another version may lack it
+        from mindspore.ops.operations import _grad_ops  # internal to MindSpore: another version may lack it
 
         gradient = _grad_ops.Conv2DBackpropFilter(out_channels, 3, pad_mode="pad", pad=padding)
         gradient.add_prim_attr("pad_list", padding)  # the attribute that the CPU kernel reads

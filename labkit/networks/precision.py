@@ -1,4 +1,4 @@
-"""Mixed precision: most of a network computes in float16, its parameters and its logits stay float32."""
+"""Mixed precision: most of a network computes in float16; its parameters and logits stay float32."""
 
 import os
 import sys
@@ -9,11 +9,11 @@ from mindspore import amp
 
 
 def mixed_precision(net, level):
-    """`amp.auto_mixed_precision` at "O0" (none) to "O3" (all in float16); use the cell that comes back.
+    """`amp.auto_mixed_precision` at "O0" (none) to "O3" (all in float16); use the returned cell.
 
     At O1 MindSpore writes the changed network as a Python file into the working directory and reads it again when it
-    compiles: it gets a folder that lasts as long as the network. It also adds the folders of its layers to sys.path.
-    Left there, MindSpore 2.10 imports `conv.py` a second time for the next network, whose layers are then no nn.Conv2d.
+    compiles, so it gets a folder that lasts as long as the network. It also adds the folders of its layers to sys.path;
+    left there, they make MindSpore 2.10 import `conv.py` again for the next network: its layers are not nn.Conv2d then.
     """
     if level != "O1":
         return amp.auto_mixed_precision(net, level)

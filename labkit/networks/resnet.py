@@ -17,7 +17,7 @@ def conv(in_channels, out_channels, kernel_size, stride=1):
 
 
 def batch_norm(channels):
-    """Batch norm; MindSpore's momentum 0.9 is the share that is kept, PyTorch's 0.1 the share that is new."""
+    """Batch norm; MindSpore's momentum 0.9 is the share of the old value, PyTorch's 0.1 the share of the new."""
     return nn.BatchNorm2d(channels, eps=1e-5, momentum=0.9)
 
 
@@ -37,7 +37,7 @@ class ZeroPadShortcut(nn.Cell):
 
 
 class BasicBlock(nn.Cell):
-    """Two 3x3 convolutions beside a shortcut: (N, in, H, W) -> (N, channels, H/stride, W/stride)."""
+    """Two 3x3 convolutions, bypassed by a shortcut: (N, in, H, W) -> (N, channels, H/stride, W/stride)."""
 
     expansion = 1
 
@@ -58,7 +58,7 @@ class BasicBlock(nn.Cell):
 
 
 class Bottleneck(nn.Cell):
-    """1x1, 3x3 (with the stride), 1x1 convolution beside a shortcut: (N, in, H, W) -> (N, 4 channels, ...)."""
+    """1x1, 3x3 (with the stride), 1x1 convolution, bypassed by a shortcut: (N, in, H, W) -> (N, 4 channels, ...)."""
 
     expansion = 4
 
@@ -142,7 +142,7 @@ IMAGENET_LAYOUTS = {
     "resnet101": (Bottleneck, (3, 4, 23, 3)),
     "resnet152": (Bottleneck, (3, 8, 36, 3)),
 }
-# Section 4.2 of the paper: 6n + 2 layers, three stages of 16, 32 and 64 channels; n = 1 is too small to be in it.
+# Section 4.2 of the paper: 6n + 2 layers, three stages of 16, 32 and 64 channels; n = 1 is smaller than any of theirs.
 CIFAR_LAYOUTS = {"resnet8": 1, "resnet20": 3, "resnet32": 5, "resnet56": 9}
 NAMES = (*CIFAR_LAYOUTS, *IMAGENET_LAYOUTS)
 
@@ -161,10 +161,10 @@ def create_resnet(name, num_classes=10, stem="cifar"):
 
 
 def initialise_as_guide(net):
-    """Draw the first weights as the migration guide does: Xavier for convolutions, a truncated normal for dense layers.
+    """Draw initial weights as the original migration guide does: Xavier for convolutions, truncated normal for dense.
 
-    `TruncatedNormal()` cut at two standard deviations in MindSpore 1.7, for which the guide was written; since then its
-    bounds are absolute, and the default of 2 would cut nothing. A dense layer's bias began at zero then.
+    In MindSpore 1.7, for which the guide was written, `TruncatedNormal()` cut at two standard deviations, and a dense
+    layer's bias began at zero. Today the bounds are absolute, and the default of 2 would cut nothing.
     """
     for cell in net.cells():
         initialise_as_guide(cell)
