@@ -1,12 +1,12 @@
 """THOR's factors: what a layer sees and what comes back to it, summed into A and G inside the backward pass.
 
 A convolution is a matrix product: each row of `patches(x)` is what one output position sees, a_t, and the output is
-s_t = W a_t. For one image the gradient by W is sum_t g_t a_t^T, with g_t the gradient of its loss by s_t. THOR's
+s_t = W a_t. For one image, the loss's gradient for W is sum_t g_t a_t^T, where g_t is its gradient for s_t. THOR's
 Fisher block of a layer is (KFC: Grosse and Martens 2016, arXiv 1602.01407, section 3; T positions, N images)
 
     F = T A (x) G,    A = 1/(N T) sum a_t a_t^T,    G = 1/(N T) sum g_t g_t^T
 
-and as T only scales, labkit keeps `factor_a` = sqrt(T) A and `factor_g` = sqrt(T) G: F = factor_a (x) factor_g.
+T is only a scale, so labkit keeps `factor_a` = sqrt(T) A and `factor_g` = sqrt(T) G: F = factor_a (x) factor_g.
 A dense layer is the case T = 1.
 """
 
@@ -23,7 +23,7 @@ def block_shape(size, block_size):
 
 
 def in_blocks(matrices, shape):
-    """Rows of N matrices by block, (N, size, M) -> (N blocks, b, M); rows of zeros at the end where they do not fit."""
+    """Rows of N matrices by block, (N, size, M) -> (N blocks, b, M); padded by rows of zeros if they do not fit."""
     (blocks, b), (count, size, columns) = shape, matrices.shape
     if blocks * b > size:
         matrices = ops.concat((matrices, ops.zeros((count, blocks * b - size, columns), matrices.dtype)), 1)
@@ -80,10 +80,10 @@ class Patches(nn.Cell):
 
 
 class Tap(nn.Cell):
-    """Identity next to a layer. The "gradient" by its second input is a factor of that layer, in blocks of `shape`.
+    """Identity next to a layer. The "gradient" of its second input is a factor of that layer, in blocks of `shape`.
 
-    share: of the batch's images, its first ones, that the factor is made of. Batches are shuffled, so these are a
-    sample like any other (Martens and Grosse 2015, arXiv 1503.05671, section 8, take an eighth).
+    share: how much of the batch, from its first image on, the factor is computed from. Batches are shuffled, so this
+    is a sample like any other (Martens and Grosse 2015, arXiv 1503.05671, section 8, use an eighth).
     """
 
     def __init__(self, shape, columns, share):
@@ -91,7 +91,7 @@ class Tap(nn.Cell):
         self.shape, self.columns, self.share = shape, columns, share
 
     def first(self, x):
-        """The images that the factor is made of, one at least."""
+        """The images that the factor is computed from, at least one."""
         count = max(1, round(x.shape[0] * self.share))
         return x[:count] if count < x.shape[0] else x
 
@@ -99,21 +99,21 @@ class Tap(nn.Cell):
         return x
 
     def factor(self, x):
-        """sqrt(T) times the mean of r r^T, over what N images x have at each of T positions: (blocks, b, b)."""
+        """sqrt(T) times the mean of r r^T over the columns r of N images x at T positions: (blocks, b, b)."""
         images, columns = x.shape[0], self.columns(x)
         positions = columns.shape[0] * columns.shape[2] // images
         return block_gram(columns, self.shape) / (images * positions**0.5)
 
 
 class TapA(Tap):
-    """In front of a layer: factor_a, of what goes into it."""
+    """Before a layer: factor_a, computed from the layer's input."""
 
     def bprop(self, x, factor, out, dout):
         return dout, self.factor(self.first(x))
 
 
 class TapG(Tap):
-    """Behind a layer: factor_g, of each image's own gradient by what comes out of it.
+    """After a layer: factor_g, computed from each image's own gradient of the layer's output.
 
     What arrives is the gradient of the mean loss over N images, times the loss scale. It is multiplied by
     N / loss_scale before it is squared: in float16, small squares would vanish and large ones overflow.

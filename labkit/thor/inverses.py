@@ -14,7 +14,7 @@ def damped_inverse(blocks, damping):
     With factor_a = sqrt(T) A this is THOR's (A + sqrt(damping / T) I)^-1, over sqrt(T).
     """
     damped = blocks + damping**0.5 * ops.eye(blocks.shape[-1], dtype=blocks.dtype)
-    # The primitive of ops.inverse, documented for all devices, which ops.inverse is not. It refuses a single row.
+    # The primitive behind ops.inverse is documented for all devices, ops.inverse is not. It refuses a single row.
     return ops.MatrixInverse()(damped) if blocks.shape[-1] > 1 else 1 / damped
 
 
@@ -34,21 +34,21 @@ def precondition(gradient, inverse_a, inverse_g):
 
 
 def invert(factors, parallel=False):
-    """Damped inverses of factors [(blocks (blocks, b, b), rows of the matrix, damping)]; None where there is none.
+    """Damped inverses of factors [(blocks (blocks, b, b), rows of the matrix, damping)]; None for those without.
 
-    Blocks of one size are inverted in one call; with `parallel` every process inverts a part of them.
+    Blocks of equal size are inverted in one call; with `parallel` every process inverts a part of them.
     """
     inverses = [None] * len(factors)
     for b in sorted({factor.shape[-1] for factor, _, _ in factors}):
         chosen = [n for n, (factor, _, _) in enumerate(factors) if factor.shape[-1] == b]
         own = [factors[n] for n in chosen]
-        padded = [np.arange(factor.shape[0] * b) >= rows for factor, rows, _ in own]  # zeros: 1 on their diagonal
+        padded = [np.arange(factor.shape[0] * b) >= rows for factor, rows, _ in own]  # padding: 1 on its diagonal
         ones = Tensor(np.concatenate(padded).reshape(-1, b, 1), ms.float32)
         blocks = ops.concat([factor.value() for factor, _, _ in own]) + ones * ops.eye(b)
         dampings = np.concatenate([np.full((factor.shape[0], 1, 1), damping) for factor, _, damping in own])
         dampings = Tensor(dampings, ms.float32)
         results = _share_out(blocks, dampings) if parallel else damped_inverse(blocks, dampings)
-        # trace(M M^-1) = b tells a true inverse: of a singular matrix the CPU's MatrixInverse gives finite numbers.
+        # trace(M M^-1) = b marks a true inverse: of a singular matrix the CPU's MatrixInverse gives finite numbers too.
         traces = ((blocks + dampings**0.5 * ops.eye(b)) * results).sum((1, 2)).asnumpy()
         start = 0
         for n in chosen:
@@ -60,12 +60,12 @@ def invert(factors, parallel=False):
 
 
 def _share_out(blocks, dampings):
-    """damped_inverse of all blocks (B, b, b): each process inverts its part, and gets those of the others."""
+    """damped_inverse of all blocks (B, b, b): each process inverts its part and receives the others'."""
     rank, ranks = device.ranks()
     count, b, _ = blocks.shape
     each = -(-count // ranks)
     own = slice(rank * each, (rank + 1) * each)
-    filler = ops.eye(b).expand_dims(0).tile((each * ranks - count + 1, 1, 1))  # one more than needed, for never none
+    filler = ops.eye(b).expand_dims(0).tile((each * ranks - count + 1, 1, 1))  # one extra: never empty
     blocks = ops.concat((blocks, filler))[own]
     dampings = ops.concat((dampings, ops.ones((filler.shape[0], 1, 1), ms.float32)))[own]
     return ops.AllGather()(damped_inverse(blocks, dampings))[:count]

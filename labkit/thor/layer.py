@@ -1,4 +1,4 @@
-"""A layer with THOR: the layer between its taps, and everything that THOR keeps of it."""
+"""A layer with THOR: the layer between its taps, and everything that THOR stores for it."""
 
 import warnings
 
@@ -15,7 +15,7 @@ class ThorError(LabkitError):
 
 
 class ThorLayer(nn.Cell):
-    """A Conv2d or Dense between two taps, with its factors, their inverses and what the trace rule remembers of it.
+    """A Conv2d or Dense between two taps, with its factors, their inverses and what the trace rule remembers.
 
     Its outputs stay the same to the last bit, and its parameters keep their names. factor_a, factor_g: the latest
     factors (blocks, b, b), which may not have been inverted. inverse_a, inverse_g: the inverses in use, the identity
@@ -30,7 +30,7 @@ class ThorLayer(nn.Cell):
         convolution = isinstance(layer, nn.Conv2d)
         self.tap_a = TapA(self.shape_a, Patches(layer) if convolution else features, share)
         self.tap_g = TapG(self.shape_g, channels if convolution else features, share, loss_scale)
-        self.statistics = False  # taps are on; PyNative would compute factors in every backward pass
+        self.statistics = False  # taps on or off; PyNative computes factors in every backward pass if on
         (a, b), (g, h) = self.shape_a, self.shape_g
         self.factor_a = Parameter(ops.zeros((a, b, b), ms.float32), f"thor.{name}.factor_a")
         self.factor_g = Parameter(ops.zeros((g, h, h), ms.float32), f"thor.{name}.factor_g")
@@ -45,12 +45,12 @@ class ThorLayer(nn.Cell):
         return self.layer(x)
 
     def factors_ema(self, factor_a, factor_g, factor_ema):
-        """The factor EMA with a step's factors; these alone while there are no inverses, and so no factors to keep."""
+        """The factor EMA with a step's factors; these alone while there are no inverses, hence no older factors."""
         share = factor_ema * (self.trace > 0).astype(ms.float32)
         return share * self.factor_a + (1 - share) * factor_a, share * self.factor_g + (1 - share) * factor_g
 
     def precondition(self, gradient):
-        """factor_g^-1 dW factor_a^-1 for the gradient by this layer's weight."""
+        """factor_g^-1 dW factor_a^-1 for the gradient of this layer's weight."""
         return inverses.precondition(gradient, self.inverse_a, self.inverse_g)
 
     def damped_trace(self, trace_a, trace_g, damping):
@@ -62,7 +62,7 @@ class ThorLayer(nn.Cell):
         return (self.factor_a, self.rows_a, damping), (self.factor_g, self.rows_g, damping)
 
     def update_factors(self, factor_a, factor_g):
-        """Take over a step's factors."""
+        """Store a step's factors."""
         self.factor_a.set_data(factor_a)
         self.factor_g.set_data(factor_g)
 
@@ -82,7 +82,7 @@ def _kept(value, name):
 
 
 def _unfit(layer):
-    """Why THOR leaves a layer as it is; None where it does not."""
+    """Why THOR cannot convert a layer; None if it can."""
     if isinstance(layer, nn.Conv2d):
         if layer.group != 1:
             return f"its {layer.group} groups are as many layers"
@@ -96,12 +96,12 @@ def _unfit(layer):
 def convert(net, block_size=128, loss_scale=1.0, statistics_share=1.0):
     """Put the taps around every Conv2d and Dense of a network, in place; returns {name: ThorLayer} in their order.
 
-    What does not fit stays as it is, with a warning: groups, an activation inside, use in two places, other layers with
-    a matrix; and without one what is frozen. A layer that one parent calls twice is not found out, and a network that
-    reads a layer's weight itself finds it at `layer.layer.weight`.
-    block_size: rows of the diagonal blocks that factors are cut into, None for whole ones; loss_scale: what gradients
-    come multiplied by; statistics_share: of a batch's images that factors are made of. Raises ThorError, for a network
-    that is converted already as well.
+    Layers that do not fit are left unchanged, with a warning: with groups or an activation inside, used in two places,
+    or of another kind with a matrix. Frozen layers are left without one. A layer that one parent calls twice is not
+    detected, and a network that reads a layer's weight itself finds it at `layer.layer.weight`.
+    block_size: rows of the diagonal blocks that factors are cut into, None for whole factors; loss_scale: the factor
+    that gradients arrive multiplied by; statistics_share: how much of a batch the factors are computed from.
+    Raises ThorError, also for a network that is already converted.
     """
     if block_size is not None and block_size < 1:
         raise ThorError(f"block_size: must be at least 1, not {block_size}")
@@ -109,7 +109,7 @@ def convert(net, block_size=128, loss_scale=1.0, statistics_share=1.0):
         raise ThorError(f"loss_scale: must be a number above 0, not {loss_scale}")
     if not 0 < statistics_share <= 1:
         raise ThorError(f"statistics_share: must be above 0 and at most 1, not {statistics_share}")
-    # Mixed precision puts the whole network into a `_backbone`, a name that its parameters do not have.
+    # Mixed precision puts the whole network into a `_backbone`, a name that its parameters' names lack.
     found = [(name.removeprefix("_backbone."), cell) for name, cell in net.cells_and_names() if name]
     if any(isinstance(cell, ThorLayer) for _, cell in found):
         raise ThorError("the network is converted already: make it anew for another Thor")
@@ -126,7 +126,7 @@ def convert(net, block_size=128, loss_scale=1.0, statistics_share=1.0):
             continue
         layers[name] = ThorLayer(child, name, block_size or 2**31, loss_scale, statistics_share)
         _replace(parent, key, layers[name])
-        layers[name].layer = child  # only now: put in place, it would have got its name a second time
+        layers[name].layer = child  # only now: set before, it would have got its name a second time
     if others:
         names = ", ".join(others.values())
         warnings.warn(f"THOR leaves {names} to the first-order optimizer: not of nn.Conv2d or nn.Dense", stacklevel=2)
@@ -134,9 +134,9 @@ def convert(net, block_size=128, loss_scale=1.0, statistics_share=1.0):
 
 
 def _places(cell):
-    """Where each weight is used, by its id: (parent, what it calls the layer), once for each way from `cell` down."""
+    """Where each weight is used, by its id: (parent, its name for the layer), once for each path down from `cell`."""
     places = {}
-    for key, child in cell._cells.items():  # not name_cells(), which tells of a layer with two names only one
+    for key, child in cell._cells.items():  # not name_cells(), which lists a layer with two names only once
         if child is None:
             continue
         if isinstance(child, (nn.Conv2d, nn.Dense)):

@@ -1,4 +1,4 @@
-"""THOR's optimizer: which layers get new inverses, by the trace rule, and gradients multiplied by those in use.
+"""THOR's optimizer: chooses layers for new inverses by the trace rule, and multiplies gradients by those in use.
 
 THOR: Chen et al. 2021, "THOR, Trace-based Hardware-driven Layer-Oriented Natural Gradient Descent Computation" (AAAI).
 """
@@ -12,14 +12,14 @@ from mindspore import nn, ops
 from labkit.thor.inverses import invert
 from labkit.thor.layer import ThorError, convert
 
-# (w1, w2) of the trace rule: recompute an inverse above w1, keep it from w2 on, never recompute it below w2.
+# (w1, w2) of the trace rule: recompute an inverse above w1, keep it down to w2, never recompute it below w2.
 TRACE_RULES = {"thor": (0.01, 0.0), "thor_stop": (0.01, 0.001), "thor_nt": (0.0, 0.0)}
 
 
 def trace_rule(values, previous, stopped, thresholds):
     """Which layers get new inverses, and which stop for good: two masks (L,).
 
-    values: trace(F + damping I) now (L,); previous: when the inverses in use were computed, 0 where there are none.
+    values: trace(F + damping I) now (L,); previous: when the inverses in use were computed, 0 if there are none.
     """
     upper, lower = thresholds
     change = np.abs(values - previous) / np.where(previous > 0, previous, 1)
@@ -29,12 +29,12 @@ def trace_rule(values, previous, stopped, thresholds):
 
 
 class Thor(nn.Cell):
-    """Gradients of a network's trainable parameters in, preconditioned ones out; biases and batch norm pass.
+    """Gradients of a network's trainable parameters in, preconditioned ones out; biases and batch norm pass through.
 
-    damping, update_mask: arrays with a value per step: lambda, and whether it computes factors (labkit.schedules).
+    damping, update_mask: arrays with a value per step: lambda, and whether factors are computed (labkit.schedules).
     block_size: rows of the diagonal blocks; None for whole factors. thresholds: (w1, w2) of `trace_rule`.
     factor_ema: share of the old factor that stays in the new one; 0 in THOR.
-    statistics_share: of a batch's images, its first ones, that factors are made of; 1 in THOR.
+    statistics_share: how much of a batch, from its first image on, factors are computed from; 1 in THOR.
     layers: {name: ThorLayer}. Changes the network (see `convert`). Raises ThorError.
     """
 
@@ -62,7 +62,7 @@ class Thor(nn.Cell):
         if not self.layers:
             raise ThorError("no layer to precondition: the network has no Conv2d and no Dense that fits")
         self.names, layers = list(self.layers), list(self.layers.values())
-        self.cell_list = nn.CellList(layers, auto_prefix=False)  # `layers` for graph mode, which takes no such dict
+        self.cell_list = nn.CellList(layers, auto_prefix=False)  # `layers` for graph mode, which accepts no such dict
         place = {id(layer.layer.weight): number for number, layer in enumerate(layers)}
         self.places = tuple(place.get(id(weight), -1) for weight in self.weights)
 
@@ -83,14 +83,14 @@ class Thor(nn.Cell):
         return float(self.damping[min(step, len(self.damping) - 1)])
 
     def update_inverses(self, step, factors, traces):
-        """Have the layers take over a step's factors, and refresh the inverses of those that the trace rule chooses.
+        """Store a step's factors in the layers, and refresh the inverses of the layers that the trace rule chooses.
 
-        factors: (factor_a, factor_g) of each layer, both (blocks, b, b); traces: theirs (L, 2).
+        factors: (factor_a, factor_g) of each layer, both (blocks, b, b); traces: their traces (L, 2).
         Returns {trace: of F + damping I (L,), inverted: (L,) bool}, layers by `names`.
-        A layer keeps its inverses, with a warning, where its factors are not finite, nothing went through its taps, or
-        a factor has no inverse; where it has none to keep, the last is a ThorError.
+        A layer keeps its inverses, with a warning, if its factors are not finite, nothing went through its taps, or a
+        factor has no inverse. In the last case, it is a ThorError if the layer has no inverses yet.
         """
-        if self.parallel:  # all must decide alike, or they would wait for each other for ever
+        if self.parallel:  # all must decide alike, or they would wait for each other forever
             traces = ops.Broadcast(0)((traces,))[0]
         traces, layers, damping = traces.asnumpy().astype(np.float64), list(self.layers.values()), self.damping_at(step)
         finite, used = np.isfinite(traces.prod(axis=1)), traces[:, 0] != 0

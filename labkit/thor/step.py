@@ -8,7 +8,7 @@ from labkit.thor.layer import ThorError
 
 
 class _Step(nn.Cell):
-    """Loss and gradients by `weights` of a network; in data-parallel training averaged over the processes."""
+    """A network's loss and the gradients of `weights`; in data-parallel training averaged over the processes."""
 
     def __init__(self, net, loss, thor, weights):
         super().__init__(auto_prefix=False)
@@ -21,7 +21,7 @@ class _Step(nn.Cell):
 
 
 class Step(_Step):
-    """A step that reuses the stored inverses: loss, gradients, preconditioned, applied."""
+    """A step that reuses the stored inverses: loss and gradients, which are preconditioned and applied."""
 
     def __init__(self, net, loss, optimizer, thor):
         super().__init__(net, loss, thor, thor.weights)
@@ -63,7 +63,7 @@ class Statistics(_Step):
 
 
 class ApplyGradients(nn.Cell):
-    """Unscale, precondition, then the first-order optimizer, which adds the weight decay: the order of the original."""
+    """Unscale, precondition, then the first-order optimizer, which adds weight decay: the original tutorial's order."""
 
     def __init__(self, optimizer, thor):
         super().__init__(auto_prefix=False)
@@ -77,7 +77,7 @@ class ApplyGradients(nn.Cell):
 
 
 class ThorStep(nn.Cell):
-    """One training step: (images, labels) -> loss, with new factors and inverses where `thor.update_mask` says so.
+    """One training step: (images, labels) -> loss, with new factors and inverses in the steps of `thor.update_mask`.
 
     optimizer: a first-order one over `thor.weights`, with loss scale 1; its `global_step` counts the steps.
     loss: a cell (logits, labels) -> mean loss of the batch. Not for sink mode, which leaves no step to the host.
@@ -98,7 +98,7 @@ class ThorStep(nn.Cell):
         self.last_update = None
 
     def __call__(self, images, labels):
-        """Not `construct`: which of the compiled steps runs is decided here, and inverses are computed in between."""
+        """Not `construct`: this chooses which of the compiled steps runs, and computes inverses in between."""
         step = int(self.optimizer.global_step.asnumpy().item())
         if not self.thor.computes_factors(step):
             self.last_update = None
