@@ -1,6 +1,6 @@
 """Training, from a recipe to a Run.
 
 recipes, schema: what to train. build: its data, network, loss, optimizer. loop: prepare, fit, finish; with callbacks
-and checkpoint. runs, provenance: the folder that holds what came out. evaluation, export, compare, plots: what reads
-it. commands, run_commands: the command line.
+and checkpoint. runs, provenance: the folder that holds the results. evaluation, export, compare, plots: use that
+folder. commands, run_commands: the command line.
 """

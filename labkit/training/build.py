@@ -18,7 +18,7 @@ from labkit.training.runs import Run, RunError
 
 
 def check_data(recipe: Recipe, ranks=1) -> Info:
-    """Check the data that a Run needs, before the Run is made. A sample that is missing is made.
+    """Check the data that a Run needs, before the Run is made. A missing sample is made.
 
     Raises DataError, RecipeError, LabkitError.
     """
@@ -52,12 +52,12 @@ def test_dataset(recipe: Recipe):
 
 
 def with_same_workers(run: Run) -> Recipe:
-    """The Run's recipe, with as many data workers as it began with where its batches depend on their number.
+    """The Run's recipe, with as many data workers as it began with if its batches depend on their number.
 
-    RunError where there are too few cores for them: MindData starts no more.
+    Raises RunError if there are too few cores for them: MindData starts no more workers than cores.
     """
     recipe = run.recipe
-    # Only rank 0's machine has provenance, where machines share no folder.
+    # Only rank 0's machine has provenance if machines share no folder.
     workers = run.provenance.get("workers") if (run.path / "provenance.json").exists() else None
     if workers is None:
         return recipe
@@ -79,7 +79,7 @@ def learning_rates(recipe: Recipe, steps_per_epoch: int) -> np.ndarray:
 
 
 def metrics(num_classes: int) -> dict:
-    """What is measured on the test images, 0 to 1: top-1 accuracy; top-5 where there are more than five classes."""
+    """Metrics of the test images, 0 to 1: top-1 accuracy, and top-5 if there are more than five classes."""
     return {"accuracy": Accuracy()} | ({"top_5_accuracy": Top5CategoricalAccuracy()} if num_classes > 5 else {})
 
 
@@ -90,7 +90,7 @@ def create_model(recipe: Recipe, lr: np.ndarray) -> Model:
     measured = metrics(recipe.network.num_classes)
     options = recipe.optimizer.model_dump(include={"momentum", "weight_decay", "clip_norm"})
     if recipe.optimizer.name == "thor":
-        from labkit.thor import ThorStep  # here, so that what trains without THOR does not depend on it
+        from labkit.thor import ThorStep  # here, so that training without THOR does not depend on it
 
         optimizer = momentum(net, lr, **options)  # over the plain network's parameters; gradients come unscaled
         step = ThorStep(net, loss, optimizer, create_thor(recipe, net, len(lr) // recipe.epochs))
@@ -102,7 +102,7 @@ def create_model(recipe: Recipe, lr: np.ndarray) -> Model:
 
 
 def create_thor(recipe: Recipe, net, steps_per_epoch: int):
-    """`labkit.thor.Thor` by the recipe's optimizer, for a training of its epochs; changes the network."""
+    """`labkit.thor.Thor` with the recipe's settings, for a training of its epochs; changes the network."""
     from labkit.thor import TRACE_RULES, Thor
 
     thor = recipe.optimizer

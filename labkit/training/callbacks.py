@@ -16,11 +16,11 @@ from labkit.training.checkpoint import save_checkpoint
 
 
 class DivergedError(LabkitError):
-    """A loss that is not finite; what was checkpointed before stays."""
+    """A loss that is not finite; earlier checkpoints stay."""
 
 
 def loss_of(run_context) -> float:
-    """Loss of the step just done. Reading it waits for the device, so that time taken afterwards is true."""
+    """Loss of the step just done. Reading it waits for the device, so that times taken afterwards are right."""
     outputs = run_context.original_args().net_outputs
     loss = outputs[0] if isinstance(outputs, (tuple, list)) else outputs
     return float(loss.asnumpy().mean())
@@ -35,8 +35,8 @@ class StepTimer(Callback):
     """Times steps: calls `measured(run_context, steps, seconds)` with the steps and seconds since the last call.
 
     In sink mode MindSpore calls back once an epoch and `steps` is the epoch's number of steps; otherwise it is 1.
-    What other callbacks do at the end of an epoch (evaluation, checkpoint) is not counted, nor what is told to `skip`.
-    `self.compiled` is true of the first step with a graph, which compiles it.
+    Time in other callbacks at the end of an epoch (evaluation, checkpoint), or passed to `skip`, is not counted.
+    `self.compiled` is true for the first step with a graph, which compiles it.
     """
 
     def on_train_begin(self, run_context):
@@ -56,7 +56,7 @@ class StepTimer(Callback):
         self.measured(run_context, steps, seconds)
 
     def skip(self, seconds):
-        """Leave out seconds that were not spent on training, though no epoch ended."""
+        """Leave out seconds within an epoch that were not spent on training."""
         self.last_time += seconds
 
     def measured(self, run_context, steps, seconds):
@@ -65,9 +65,9 @@ class StepTimer(Callback):
 
 
 class PerformanceCallback(StepTimer):
-    """Prints an epoch's time, steps, ms per step and samples per second of the cluster (CIFAR-10 seed).
+    """Prints an epoch's time, steps, ms per step and samples per second of the cluster, as the original lab does.
 
-    batch_size: samples a step on one device; device_num: devices of the cluster; report: a function of one line.
+    batch_size: samples per step on one device; device_num: devices of the cluster; report: a function of one line.
     Steps that compile a graph are reported separately: ms per step and samples per second leave them out.
     In sink mode only whole epochs can be timed: the first is marked, and the second gives the compile time.
     """
@@ -112,7 +112,7 @@ class PerformanceCallback(StepTimer):
 
 
 class StartAt(Callback):
-    """Makes MindSpore count steps from `step`: without it a resumed training starts to count at 0."""
+    """Makes MindSpore count steps from `step`: without it, a resumed training counts from 0."""
 
     def __init__(self, step):
         super().__init__()
@@ -123,10 +123,7 @@ class StartAt(Callback):
 
 
 class StopAt(Callback):
-    """Ends the training after step `step`; the callbacks for the end of an epoch still run.
-
-    In sink mode MindSpore calls back, and so stops, at the end of an epoch only.
-    """
+    """Ends the training after step `step`, in sink mode after its epoch; callbacks for an epoch's end still run."""
 
     def __init__(self, step):
         super().__init__()
@@ -138,11 +135,11 @@ class StopAt(Callback):
 
 
 class HistoryCallback(StepTimer):
-    """Appends a JSON line a step (step, epoch, loss, lr, seconds); in sink mode a line an epoch, seconds per step.
+    """Appends a JSON line per step (step, epoch, loss, lr, seconds); in sink mode per epoch, with seconds per step.
 
-    A step that compiled a graph, as the first one after a start does, has `"compiled": true` as well.
+    A step that compiled a graph, such as the first one after a start, also has `"compiled": true`.
     lr: array with a value per step. A loss that is not finite ends the training with DivergedError.
-    With several processes the loss is the `mean` over them, for which each needs this callback; one has the file.
+    With several processes the loss is the `mean` over them, so each needs this callback; only one has the file.
     """
 
     def __init__(self, file, lr, mean=float):
@@ -170,9 +167,9 @@ def ends_epoch(run_context) -> bool:
 
 
 class CheckpointCallback(Callback):
-    """Checkpoints a Run after every epoch, and every `every_steps` steps where given; see labkit.training.checkpoint.
+    """Checkpoints a Run after every epoch, and every `every_steps` steps if given; see labkit.training.checkpoint.
 
-    Put it before the evaluation in the list of callbacks, so that a stop while evaluating loses no step.
+    Put it before the evaluation in the list of callbacks, so that a stop during the evaluation loses no step.
     """
 
     def __init__(self, run, every_steps=None):
@@ -191,9 +188,9 @@ class CheckpointCallback(Callback):
 
 
 class StopWhenAsked(Callback):
-    """Hears Ctrl-C and SIGTERM at the end of a step, of training or evaluation: see interrupts.stopped_at_steps.
+    """Obeys Ctrl-C and SIGTERM at the end of a step of training or evaluation: see interrupts.stopped_at_steps.
 
-    After the last step of an epoch it waits for the epoch's checkpoint.
+    After the last step of an epoch it first waits for the epoch's checkpoint.
     """
 
     def on_train_step_end(self, run_context):
@@ -208,7 +205,7 @@ class StopWhenAsked(Callback):
 
 
 class UpdateCallback(Callback):
-    """Appends a JSON line an update of THOR's statistics: update (the step), trace and inverted, by layer."""
+    """Appends a JSON line per update of THOR's statistics: update (the step), trace and inverted, by layer."""
 
     def __init__(self, file, thor_step):
         super().__init__()
@@ -230,10 +227,10 @@ def append_line(file: Path, record: dict) -> None:
 
 
 class EvaluateCallback(Callback):
-    """Evaluates after every epoch: a JSON line (epoch, the model's metrics) into the history.
+    """Evaluates after every epoch and appends a JSON line (epoch, the model's metrics) to the history.
 
-    every_steps: also after so many steps; an epoch is a fraction then, and `timers` (StepTimer) leave the time out.
-    The last top-1 accuracy is in `accuracy`.
+    every_steps: also after every so many steps, with a fraction as epoch; `timers` (StepTimer) leave that time out.
+    The latest top-1 accuracy is in `accuracy`.
     """
 
     def __init__(self, model, dataset, file, report=print, every_steps=None, timers=()):
@@ -256,7 +253,7 @@ class EvaluateCallback(Callback):
         self.evaluate(run_context.original_args().cur_epoch_num)
 
     def evaluate(self, epoch: float):
-        """Evaluate the weights after an epoch. Ctrl-C and SIGTERM are heard before it and after each of its steps."""
+        """Evaluate the weights after an epoch. Ctrl-C and SIGTERM take effect before it and after each of its steps."""
         interrupts.raise_if_stopped()
         metrics = self.model.eval(self.dataset, [StopWhenAsked()], dataset_sink_mode=False)
         found = {name: float(value) for name, value in metrics.items()}
@@ -274,7 +271,7 @@ class ProgressCallback(Callback):
 
     def on_train_begin(self, run_context):
         done = run_context.original_args().cur_step_num
-        # A log file wants a line now and then, a terminal a bar that moves.
+        # A log file needs a line now and then, a terminal a bar that moves.
         terminal = sys.stderr.isatty() or environment.TERMINAL in os.environ  # `labkit launch` shows one process's log
         interval = 0.2 if terminal else 10
         self.bar = tqdm(
@@ -289,7 +286,7 @@ class ProgressCallback(Callback):
         self.bar.update(state.cur_step_num - self.bar.n)
 
     def on_train_epoch_end(self, run_context):
-        self._show(run_context, refresh=True)  # the accuracy that this epoch ended with
+        self._show(run_context, refresh=True)  # with this epoch's accuracy
 
     def _show(self, run_context, refresh=False):
         shown = {"loss": f"{loss_of(run_context):.3f}"}

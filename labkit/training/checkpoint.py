@@ -1,7 +1,7 @@
 """Checkpoints: the train network of a Run, its step and the length of its history at that step.
 
 A checkpoint holds the whole train network (weights, batch norm's statistics, optimizer state). It is written before
-the evaluation of an epoch, so that a training that is stopped while it evaluates keeps the epoch.
+the evaluation of an epoch, so that a training stopped during the evaluation keeps the epoch.
 """
 
 import json
@@ -14,7 +14,7 @@ from labkit.training.runs import Run, RunError, is_evaluation
 
 
 def save_checkpoint(run, train_network, step) -> None:
-    """Write checkpoints/latest.ckpt, whole or not at all; the one before stays until then."""
+    """Write checkpoints/latest.ckpt, whole or not at all; the previous one stays until then."""
     with open(run.history_file, "rb") as history:
         os.fsync(history.fileno())
         place = {"step": step, "history_bytes": os.fstat(history.fileno()).st_size}
@@ -28,7 +28,7 @@ def save_checkpoint(run, train_network, step) -> None:
 def load_checkpoint(run, network) -> dict:
     """Load a Run's checkpoint into a network, or a train network; return its place {step, history_bytes}.
 
-    Raises RunError as `load_weights` does, and where it has no place.
+    Raises RunError as `load_weights` does, and if the checkpoint has no place.
     """
     place = load_weights(run.checkpoint, network)
     if len(place) < 2:
@@ -37,9 +37,9 @@ def load_checkpoint(run, network) -> dict:
 
 
 def load_weights(file, network) -> dict:
-    """Load a checkpoint file into a network, or a train network; return its place, empty where it is of no Run.
+    """Load a checkpoint file into a network, or a train network; return its place, empty if it is not a Run's.
 
-    Raises RunError where it is missing, damaged or does not fill the network.
+    Raises RunError if it is missing, damaged or does not fill the network.
     """
     if not file.exists():
         raise RunError(f"{file}: missing (a recorded Run has no checkpoint: train it again to get one)")
@@ -66,9 +66,9 @@ def is_weight(name: str) -> bool:
 
 
 def restore(run: Run, train_network) -> int:
-    """Load the Run's last checkpoint, and on rank 0 cut the history off there; return its step, 0 without one.
+    """Load the Run's last checkpoint, and on rank 0 truncate the history there; return its step, 0 without one.
 
-    The evaluation of the checkpoint's epoch stays where it was written. Raises RunError.
+    The evaluation of the checkpoint's epoch stays if it was written. Raises RunError.
     """
     place = {"step": 0, "history_bytes": 0}
     if run.checkpoint.exists():
@@ -82,7 +82,7 @@ def restore(run: Run, train_network) -> int:
 
 
 def _end(history, checkpointed):
-    """Number of bytes to keep: what the checkpoint has seen, and an evaluation that comes right after it."""
+    """Number of bytes to keep: all up to the checkpoint, and an evaluation right after it."""
     with open(history, "rb") as file:
         file.seek(checkpointed)
         line = file.readline()

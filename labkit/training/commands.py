@@ -1,4 +1,4 @@
-"""`labkit train` and `labkit launch`. Imports of MindSpore wait until a command needs them."""
+"""`labkit train` and `labkit launch`. MindSpore is imported only when a command needs it."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ import click
 from labkit.system.errors import LabkitError
 from labkit.training import run_commands
 
-# The folder of a baseline's Run is called as that of the Run compared with it, and this.
+# The folder of a baseline's Run has the name of the Run compared with it, followed by this.
 BASELINE, OLDER_BASELINE = "-baseline", "-rival"
 
 
@@ -21,8 +21,8 @@ BASELINE, OLDER_BASELINE = "-baseline", "-rival"
 def train(lab, profile, settings, out, resume):
     """Train LAB and keep the result as a Run.
 
-    A recipe may name a baseline, a profile with another optimizer: it is trained afterwards, into a Run next to the
-    first one, and compared with it, which takes as long again. The last example does without.
+    A recipe may name a baseline, a profile with another optimizer. The baseline is trained afterwards, into a Run next
+    to the first one, and compared with it, which takes as long again. The last example trains no baseline.
 
     \b
     Example:  labkit train cifar10 --profile laptop --set schedule.lr_max=0.1 --out runs/mine
@@ -35,7 +35,7 @@ def train(lab, profile, settings, out, resume):
     device.require_one_process()
     file, recipe, place = _requested(lab, profile, settings, out, resume)
     again = f"labkit train {lab} --resume --out {place}"
-    # What is wrong with the baseline is reported now, not after hours.
+    # Errors in the baseline are reported now, not after hours.
     baseline = _requested_baseline(file, recipe, place, resume) if recipe.baseline else None
     run = _open_or_create(file, recipe, place, resume)
     _train(run, again)
@@ -50,7 +50,7 @@ def train(lab, profile, settings, out, resume):
 
 
 def _requested(lab, profile, settings, out, resume, processes=1):
-    """Recipe file, recipe and folder of the Run that `train` or `launch` is to train; one to resume is checked."""
+    """Recipe file, recipe and folder of the Run that `train` or `launch` is to train; a Run to resume is checked."""
     from labkit.training import recipes, runs
 
     file = recipes.find(lab)
@@ -86,7 +86,7 @@ def _requested_baseline(file, recipe, place, resume):
 
 
 def _compared_with(run):
-    """The Run that a baseline's Run is compared with, by the name of its folder; None where it is of no such pair."""
+    """The Run that a baseline's Run is compared with, found by its folder's name; None if there is no such pair."""
     from labkit.training import runs
 
     for ending in (BASELINE, OLDER_BASELINE):
@@ -97,7 +97,7 @@ def _compared_with(run):
 
 
 def _open_or_create(file, recipe, place, resume, processes=1):
-    """The Run at `place`, a new one or the one to resume; None where it is complete."""
+    """The Run at `place`, a new one or the one to resume; None if it is complete."""
     from labkit.training import runs
 
     if resume:
@@ -150,19 +150,19 @@ def _print_next(run):
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.option("-n", "count", type=click.IntRange(min=1), required=True, help="Number of processes, one for a device.")
+@click.option("-n", "count", type=click.IntRange(min=1), required=True, help="Number of processes, one per device.")
 @click.option(
     "--device-target", default="auto", type=click.Choice(["auto", "CPU", "GPU", "Ascend"]),
     help="Where to compute; auto (the default) is MindSpore's own choice.",
 )  # fmt: skip
-@click.option("--log-dir", type=click.Path(path_type=Path), help="Folder for a log of each. Default: logs/ in the Run.")
+@click.option("--log-dir", type=click.Path(path_type=Path), help="Folder for their logs. Default: logs/ in the Run.")
 @click.option("--rank-table", type=click.Path(path_type=Path), help="Ascend devices to use; see `labkit rank-table`.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def launch(count, device_target, log_dir, rank_table, command):
     """Run COMMAND in several processes on this machine, which share the images and average their gradients.
 
-    COMMAND is `train` with what `labkit train` takes, or a start file of a lab with its arguments. A recipe's
-    batch_size is for each process. Where one fails, all end. Each has a log; what rank 0 writes is shown here.
+    COMMAND is `train` with the arguments of `labkit train`, or a lab's start file with its arguments. A recipe's
+    batch_size is per process. If one fails, all end. Each writes a log; the output of rank 0 is also shown here.
 
     \b
     Example:  labkit launch -n 2 train cifar10 --profile sample

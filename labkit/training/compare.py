@@ -1,6 +1,6 @@
 """Comparing Runs by what it takes to reach a target accuracy, as AlgoPerf does (Dahl et al. 2023, arXiv 2306.07179).
 
-Runs of as many processes whose recipes differ in the seed only are one setting: the median is shown, with the range.
+Runs with equally many processes whose recipes differ only in the seed are one setting, shown as median and range.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from labkit.training.runs import Run, RunError
 class Curve:
     """Test accuracy (0 to 1) of a Run at each evaluation, with the steps and seconds of training until then.
 
-    Steps that compiled a graph count as typical ones; what they took longer is compile_seconds.
+    Steps that compiled a graph count as typical ones; the extra time they took is compile_seconds.
     """
 
     steps: list[int]
@@ -26,7 +26,7 @@ class Curve:
     step_ms: float  # mean
 
     def reaches(self, target: float) -> tuple[int, float] | None:
-        """Steps and seconds to the first evaluation at or above a target accuracy; None where there is none."""
+        """Steps and seconds to the first evaluation at or above a target accuracy; None if there is none."""
         for steps, seconds, accuracy in zip(self.steps, self.seconds, self.accuracies):
             if accuracy >= target:
                 return steps, seconds
@@ -34,24 +34,24 @@ class Curve:
 
 
 def curve(run: Run) -> Curve:
-    """Read a Run's curve; raises RunError where it is not complete, or was trained in sink mode."""
+    """Read a Run's curve; raises RunError if it is not complete or was trained in sink mode."""
     if not run.complete:
         again = f"labkit train {run.recipe.lab} --resume --out {run.path}"
-        raise RunError(f"{run.path}: not to be compared: it is not complete; resume it with `{again}`")
+        raise RunError(f"{run.path}: cannot be compared: it is not complete; resume it with `{again}`")
     records, evaluations = run.steps(), run.evaluations()
     if not evaluations:
-        raise RunError(f"{run.path}: not to be compared: its history has no evaluation")
+        raise RunError(f"{run.path}: cannot be compared: its history has no evaluation")
     if [record["step"] for record in records] != list(range(1, len(records) + 1)):
-        raise RunError(f"{run.path}: not to be compared: its history has no line for each step (sink mode)")
+        raise RunError(f"{run.path}: cannot be compared: its history has no line for each step (sink mode)")
     compiled = [record.get("compiled", False) for record in records]
-    if not compiled[0]:  # an older Run, which does not say; THOR compiles two graphs
+    if not compiled[0]:  # an older Run, which does not record it; THOR compiles two graphs
         compiled[:2] = [True] * len(compiled[:2])
     taken = [record["seconds"] for record in records]
     typical = statistics.median([seconds for seconds, slow in zip(taken, compiled) if not slow] or taken)
     warm = [min(seconds, typical) if slow else seconds for seconds, slow in zip(taken, compiled)]
     total = list(itertools.accumulate(warm))
     last = {record["epoch"]: record["step"] for record in records}
-    # An evaluation within an epoch says how far into it: 1.25 after a quarter of the second one.
+    # An evaluation within an epoch has a fraction: 1.25 after a quarter of the second epoch.
     steps = [last.get(evaluation["epoch"]) or round(evaluation["epoch"] * last[1]) for evaluation in evaluations]
     return Curve(
         steps, [total[step - 1] for step in steps], [evaluation["accuracy"] for evaluation in evaluations],
@@ -62,8 +62,8 @@ def curve(run: Run) -> Curve:
 def settings(runs: list[Run]) -> dict[str, list[Curve]]:
     """Curves by setting, in the order given, each Run once.
 
-    A repetition with a seed that a setting has already is a setting of its own. A setting's name is its first Run's,
-    without a number at the end where there are several. Raises RunError as `curve` does, and for Runs on other data.
+    A Run with a seed that its setting already has becomes a setting of its own. A setting has its first Run's name,
+    without a number at the end if there are several. Raises RunError as `curve` does, and for Runs on other data.
     """
     found, once = [], {}
     for run in runs:
@@ -71,7 +71,7 @@ def settings(runs: list[Run]) -> dict[str, list[Curve]]:
     _require_same_data(list(once.values()))
     for run in once.values():
         one = curve(run)
-        # None of these decides what is compared.
+        # None of these matters to the comparison.
         equal = {"seed": 0, "profile": "", "baseline": None, "checkpoint_steps": None, "evaluation_steps": None}
         setting = run.recipe.model_copy(update=equal), run.processes
         for kept, _, same, seeds in found:
@@ -90,25 +90,25 @@ def settings(runs: list[Run]) -> dict[str, list[Curve]]:
 
 
 def _require_same_data(runs):
-    """RunError where test images differ, as far as their checksums are known."""
+    """Raise RunError if test images differ, as far as their checksums are known."""
     known = [(run, run.summary["provenance"]["dataset"]) for run in runs if run.complete]
     for (first, other), (run, data) in itertools.combinations(known, 2):
         if not same_data(data, other):
             others = f"{first.path} on {other['name']}"
             if data["sha256"] == other["sha256"]:
                 others += ", in which an image has other contents"
-            raise RunError(f"{run.path}: not to be compared: trained on {data['name']}, {others}")
+            raise RunError(f"{run.path}: cannot be compared: trained on {data['name']}, {others}")
 
 
 def default_target(curves: dict[str, list[Curve]]) -> float:
-    """The accuracy that the first setting, the baseline, has at the end: the median of its Runs."""
+    """Final accuracy of the first setting, the baseline: the median of its Runs."""
     return statistics.median(one.accuracies[-1] for one in next(iter(curves.values())))
 
 
 def summary(curves: dict[str, list[Curve]], target: float) -> list[dict]:
-    """A row for each setting: runs, reached (how many), and [median, lowest, highest] of what was measured.
+    """A row for each setting: runs, reached (how many), and [median, lowest, highest] of each measurement:
 
-    steps and seconds to the target (of the Runs that reached it, None where none did), accuracy at the end, step_ms.
+    steps and seconds to the target (of the Runs that reached it, None if none did), final accuracy, step_ms.
     """
     rows = []
     for name, ones in curves.items():

@@ -1,4 +1,4 @@
-"""Evaluation: logits of the test images under a checkpoint, accuracy in all and by class."""
+"""Evaluation: logits of the test images under a checkpoint, accuracy overall and by class."""
 
 import json
 from pathlib import Path
@@ -25,13 +25,13 @@ def predict(net, dataset) -> tuple[np.ndarray, np.ndarray]:
 def test_logits(run: Run) -> tuple[np.ndarray, np.ndarray]:
     """Logits (N, K) and labels (N,) of the test images under the Run's checkpoint.
 
-    Raises RunError, RecipeError, DataError; RunError where the data is not what the Run was trained on.
+    Raises RunError, RecipeError, DataError; RunError also if the data is not what the Run was trained on.
     """
     return _test(run)[0]
 
 
 def evaluate(run: Run) -> dict:
-    """Test the Run's checkpoint and keep the result, as `score` gives it, in its evaluation.json.
+    """Evaluate the Run's checkpoint and keep the result of `score` in the Run's evaluation.json.
 
     Raises as `test_logits` does.
     """
@@ -51,7 +51,7 @@ def _test(run):
 
 
 def checkpoint_logits(recipe: Recipe, file: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Logits and labels as `test_logits` gives them, under any checkpoint of the recipe's network; checks no data."""
+    """Logits and labels as from `test_logits`, under any checkpoint of the recipe's network; data is not checked."""
     device.setup(recipe.seed)
     net = build.create_network(recipe)
     checkpoint.load_weights(file, net)

@@ -28,18 +28,18 @@ def export(recipe: Recipe, weights: Path, out: Path, file_format="mindir", *, ba
     net = create_resnet(recipe.network.name, recipe.network.num_classes, recipe.network.stem).set_train(False)
     checkpoint.load_weights(weights, net)
     if file_format == "onnx" and recipe.network.stem == "imagenet":
-        # MindSpore 2.8 has no ONNX form of padded max-pooling. Behind ReLU zeros pad as well as minus infinity does.
+        # MindSpore 2.8 has no ONNX form of padded max-pooling. After a ReLU, zeros pad as well as minus infinity.
         edge = ((0, 0), (0, 0), (1, 1), (1, 1))
         net.maxpool = nn.SequentialCell(nn.Pad(edge), nn.MaxPool2d(3, 2, pad_mode="valid"))
     size = image_size or recipe.data.image_size
     out.parent.mkdir(parents=True, exist_ok=True)
-    # A folder of its own: MindSpore closes the file, and an ONNX file's folder, to all but their owner.
+    # A folder of its own: MindSpore lets only the owner access the file and, for ONNX, its folder.
     folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
         images = ms.Tensor(np.zeros((batch_size, 3, size, size), np.float32))
         part = folder / f"net.{file_format}"  # MindSpore would add the ending itself
         ms.export(net, images, file_name=str(part), file_format=file_format.upper())
-        with open(folder / "open", "wb") as file, open(part, "rb") as closed:  # open as a new file is
+        with open(folder / "open", "wb") as file, open(part, "rb") as closed:  # accessible as usual
             shutil.copyfileobj(closed, file, 1 << 20)
             file.flush()
             os.fsync(file.fileno())

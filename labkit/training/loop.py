@@ -1,4 +1,4 @@
-"""The training loop: the same MindSpore calls that the chapters show, in a row.
+"""The training loop: the same MindSpore calls that the chapters show, in sequence.
 
 `train` prepares (data, network, optimizer, checkpoint), fits (Model.train with callbacks), and finishes (the summary).
 """
@@ -22,7 +22,7 @@ from labkit.training.runs import Run
 
 @dataclass(frozen=True)
 class Prepared:
-    """What one process trains with: its batches, the model and the learning rates; and how far it has come."""
+    """What one process trains with: batches, model, learning rates; and how far it has come."""
 
     dataset: ds.Dataset
     model: Model
@@ -32,7 +32,7 @@ class Prepared:
     total_steps: int
 
     def evaluation_due(self, every_steps: int | None) -> float | None:
-        """The epoch of the evaluation that follows the checkpoint's step; None where none does."""
+        """The epoch of the evaluation that follows the checkpoint's step; None if none does."""
         if self.step > 0 and (self.step % self.steps_per_epoch == 0 or self.step >= self.total_steps):
             return -(-self.step // self.steps_per_epoch)
         if self.step > 0 and every_steps and self.step % every_steps == 0:
@@ -41,10 +41,10 @@ class Prepared:
 
 
 def start(out: Path, recipe: Recipe, keys: tuple[str, ...], leads_host=False) -> Run:
-    """The Run at `out`: a new one by `recipe`, or the one that is there, which must agree in `keys` of the recipe.
+    """The Run at `out`: a new one with `recipe`, or the existing one, whose recipe must agree in `keys`.
 
     For the start file of a job, in one process or in each of several; rank 0 makes the Run. leads_host: this is its
-    machine's first process. Where machines share no folder, it makes the Run for the others on its machine.
+    machine's first process. If machines share no folder, it makes the Run for the others on its machine.
     Raises RecipeError, RunError, DataError.
     """
     device.setup(recipe.seed, recipe.all_reduce_fusion)
@@ -62,11 +62,11 @@ def start(out: Path, recipe: Recipe, keys: tuple[str, ...], leads_host=False) ->
 
 
 def train(run: Run, *, progress=True) -> None:
-    """Train a Run's recipe, evaluating after every epoch; resumes at the Run's checkpoint where there is one.
+    """Train a Run's recipe, evaluating after every epoch; resumes at the Run's checkpoint if there is one.
 
     A resumed training repeats what was lost since the checkpoint and ends as if it had never stopped.
-    One of several processes trains on its share of the images with averaged gradients; only rank 0 evaluates, prints
-    and writes. All must see the Run's directory, and one that fails must end the others (`labkit launch` does).
+    Each of several processes trains on its share of the images with averaged gradients; only rank 0 evaluates, prints
+    and writes. All must see the Run's directory, and if one fails, the others must end (`labkit launch` sees to it).
     Raises RecipeError, RunError, DataError, DivergedError; RunError for a complete Run, which is never changed.
     """
     recipe = run.recipe
@@ -79,7 +79,7 @@ def train(run: Run, *, progress=True) -> None:
 
 
 def check(run: Run, recipe: Recipe) -> None:
-    """Check the data and the number of processes against those that the Run began with; note them at its first start.
+    """Check the data and the number of processes against those the Run began with; record them at its first start.
 
     Raises DataError, RecipeError, RunError.
     """
@@ -88,11 +88,11 @@ def check(run: Run, recipe: Recipe) -> None:
     runs.keep_provenance(run, info.dataset, ranks, format_of(recipe).random_workers())
     runs.require_same_data(run, info)
     runs.require_same_processes(run, ranks)
-    (run.path / "evaluation.json").unlink(missing_ok=True)  # of a checkpoint that will be written over
+    (run.path / "evaluation.json").unlink(missing_ok=True)  # of a checkpoint that will be overwritten
 
 
 def prepare(run: Run, recipe: Recipe) -> Prepared:
-    """Build the recipe's parts, and take them to where the Run's checkpoint was written. Raises RunError."""
+    """Build the recipe's parts and restore the state of the Run's checkpoint. Raises RunError."""
     dataset = build.train_dataset(build.with_same_workers(run), *device.ranks())
     steps_per_epoch = dataset.get_dataset_size()
     lr = build.learning_rates(recipe, steps_per_epoch)
@@ -107,7 +107,7 @@ def prepare(run: Run, recipe: Recipe) -> Prepared:
 
 
 def fit(run: Run, recipe: Recipe, prepared: Prepared, progress=True) -> None:
-    """Train the steps that are left, by `Model.train`; before them, evaluate an epoch that was not evaluated."""
+    """Train the remaining steps with `Model.train`; before that, make up for an evaluation that is missing."""
     rank, ranks = device.ranks()
     history = run.history_file if rank == 0 else None
     timer = callbacks.HistoryCallback(history, prepared.lr, device.mean_over_ranks)
@@ -115,7 +115,7 @@ def fit(run: Run, recipe: Recipe, prepared: Prepared, progress=True) -> None:
     evaluation = None
     if rank == 0:
         report = tqdm.write if progress else print
-        # One rank evaluates: batch norm's statistics are its own on each, and the checkpoint has rank 0's.
+        # One rank evaluates: each has its own batch norm statistics, and the checkpoint has rank 0's.
         performance = callbacks.PerformanceCallback(recipe.data.batch_size, ranks, report)
         evaluation = callbacks.EvaluateCallback(
             prepared.model, build.test_dataset(recipe), history, report, recipe.evaluation_steps, (timer, performance)
@@ -129,7 +129,7 @@ def fit(run: Run, recipe: Recipe, prepared: Prepared, progress=True) -> None:
         ]
         if progress:
             todo.append(callbacks.ProgressCallback(prepared.total_steps, recipe.epochs, evaluation))
-    todo.append(callbacks.StopWhenAsked())  # when the others have kept the step
+    todo.append(callbacks.StopWhenAsked())  # once the others have recorded the step
 
     with interrupts.stopped_at_steps():
         due = prepared.evaluation_due(recipe.evaluation_steps)

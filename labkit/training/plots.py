@@ -4,19 +4,19 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-# Okabe and Ito's palette: told apart with any colour vision. Grey is what a thing is held against; the drawings in
-# book/_static have the same colours, and ink and paper.
+# Okabe and Ito's palette: distinguishable with any colour vision. Grey is for references; the drawings in
+# book/_static use the same colours, ink and paper.
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = COLOURS = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9",
 )  # fmt: skip
 REFERENCE, INK, PAPER = "#666666", "#222222", "#FFFFFF"
-# The same thing has the same colour in every figure. What is not named here takes COLOURS in turn.
+# The same thing has the same colour in every figure. Other things take COLOURS in turn.
 COLOUR_OF = {
     "MindSpore": BLUE, "labkit": BLUE, "PyTorch": REFERENCE, "target": REFERENCE,
     "momentum": BLUE, "gradient": PURPLE, "Newton": VERMILION, "natural": GREEN, "THOR": GREEN, "thor": GREEN,
-    "right": BLUE, "wrong": VERMILION,  # what should be, and the defect or the exception beside it
+    "right": BLUE, "wrong": VERMILION,  # what should be, and the defect or exception next to it
 }  # fmt: skip
-MARKERS = ("o", "s", "^", "D", "v", "P")  # beside the colour, for who does not see it
+MARKERS = ("o", "s", "^", "D", "v", "P")  # in addition to the colour, for those who do not see it
 STYLE = {
     "figure.dpi": 110,
     "savefig.dpi": 160,
@@ -47,7 +47,7 @@ def new_figure(width=5.6, height=3.2, rows=1, columns=1, **options):
 
 
 def colour_of(names):
-    """{name: colour}: those of COLOUR_OF, and for the others COLOURS in turn, none twice while there are enough."""
+    """{name: colour}: from COLOUR_OF, or else COLOURS in turn, none twice as long as there are enough."""
     left = [colour for colour in COLOURS if colour not in {COLOUR_OF.get(name) for name in names}] or COLOURS
     others = [name for name in names if name not in COLOUR_OF]
     turn = {name: left[number % len(left)] for number, name in enumerate(others)}
@@ -55,9 +55,9 @@ def colour_of(names):
 
 
 def label_lines(axis, apart=0.07) -> None:
-    """Write each line's label beside its right end in its colour, in the place of a legend; after limits are set.
+    """Write each line's label at its right end in its colour, instead of a legend; call it after limits are set.
 
-    apart: least distance of two labels, as a share of the height.
+    apart: least distance between two labels, as a share of the height.
     """
     axis.autoscale_view()  # or the limits would still be those of the empty axes
     low, high = sorted(axis.get_xlim())
@@ -84,10 +84,10 @@ def smooth(values, window):
 
 
 def steps_per_epoch(run, steps) -> int:
-    """Steps of a whole epoch: of the first one where a second was begun, otherwise as the data tells."""
+    """Steps of a whole epoch: those of the first if a second has begun, otherwise computed from the data."""
     if steps[-1]["epoch"] > 1:
         return max(record["step"] for record in steps if record["epoch"] == 1)
-    images = run.provenance["dataset"].get("train_images")  # Runs of the first version do not say
+    images = run.provenance["dataset"].get("train_images")  # Runs of the first version lack it
     return -(-images // run.processes) // run.recipe.data.batch_size if images else steps[-1]["step"]
 
 
@@ -119,7 +119,7 @@ def training_curves(runs) -> Figure:
 
 
 def comparison(curves, target) -> Figure:
-    """Test accuracy of settings (`compare.settings`) over steps and seconds; a line a Run, the target dashed."""
+    """Test accuracy of settings (`compare.settings`) over steps and seconds; a line per Run, the target dashed."""
     figure, (steps, seconds) = new_figure(5.6, 5.6, rows=2)
     colours = colour_of(list(curves))
     for number, (name, runs) in enumerate(curves.items()):
@@ -142,7 +142,7 @@ def comparison(curves, target) -> Figure:
 
 
 def image_grid(images, titles=(), columns=8, size=1.0) -> Figure:
-    """Images (N, H, W, 3), uint8 or 0..1 floats, in rows; titles above them; size of one in inches."""
+    """Images (N, H, W, 3), uint8 or 0..1 floats, in rows; titles above them; size: of one image, in inches."""
     rows = -(-len(images) // columns)
     height = size * (1.25 if len(titles) else 1.05)
     figure, axes = new_figure(columns * size, rows * height, rows, columns, squeeze=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 import labkit
 from labkit.system import environment
 
-COMMIT = "LABKIT_COMMIT"  # in a job: the commit that it was submitted from, with a "+" where files differed
+COMMIT = "LABKIT_COMMIT"  # in a job: the commit that it was submitted from, with a "+" if files differed
 
 
 def collect(dataset: dict, processes: int = 1) -> dict:
@@ -28,7 +28,7 @@ def collect(dataset: dict, processes: int = 1) -> dict:
 
 
 def commit() -> tuple[str | None, bool | None]:
-    """The commit of this labkit and whether files differ from it; in a job what `labkit submit` says; else None."""
+    """The commit of this labkit and whether files differ from it; in a job those from `labkit submit`; else None."""
     sha, changes = git("rev-parse", "HEAD"), git("status", "--porcelain", "--untracked-files=no")
     if sha and git("rev-parse", "--show-toplevel") == str(environment.REPO):
         return sha, None if changes is None else bool(changes)
@@ -37,7 +37,7 @@ def commit() -> tuple[str | None, bool | None]:
 
 
 def git(*arguments: str, folder: Path | None = None) -> str | None:
-    """Output of a git command in a checkout, labkit's own by default; None where it fails (no checkout, no git)."""
+    """Output of a git command in a checkout, labkit's own by default; None if it fails (no checkout, no git)."""
     try:
         result = subprocess.run(
             ["git", *arguments], cwd=folder or environment.REPO, capture_output=True, text=True, timeout=10

@@ -65,7 +65,7 @@ def load(path: Path, profile: str, settings: tuple[str, ...] = ()) -> Recipe:
 def baseline_of(recipe: Recipe, path: Path) -> Recipe:
     """The recipe with the optimizer and schedule of its baseline, a profile of the recipe file; raises RecipeError.
 
-    The baseline's epochs too, unless the recipe has other epochs than its own profile. All else is equal.
+    It also has the baseline's epochs, unless the recipe's differ from its own profile's. All else is equal.
     """
     own, baseline = load(path, recipe.profile), load(path, recipe.baseline)
     tree, other = recipe.model_dump(), baseline.model_dump()
@@ -76,7 +76,7 @@ def baseline_of(recipe: Recipe, path: Path) -> Recipe:
 
 
 def read_resolved(path: Path) -> Recipe:
-    """Read the resolved recipe that a Run keeps; one with older names is read without a word. Raises RecipeError."""
+    """Read the resolved recipe that a Run keeps; older names are accepted silently. Raises RecipeError."""
     tree, _ = with_new_names(_read(path))
     return _validate(tree, path)
 
@@ -88,7 +88,7 @@ def _read(path):
         raise RecipeError(f"{path}: no such file") from None
     except OSError as error:
         raise RecipeError(f"{path}: cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, ValueError, KeyError) as error:  # ValueError: not text, or a date that is none
+    except (yaml.YAMLError, ValueError, KeyError) as error:  # ValueError: not text, or no valid date
         place = getattr(error, "problem_mark", None)
         line = f", line {place.line + 1}" if place else ""
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
@@ -99,7 +99,7 @@ def _read(path):
 
 
 def _renamed(tree, place):
-    """The tree under today's names; each older name in a place (a file, a setting) is reported once."""
+    """The tree under current names; each older name in a place (a file, a setting) is reported once."""
     tree, older = with_new_names(tree)
     for key in older:
         _report(f"{place}: {key} is now called {RENAMED[key]}")
@@ -124,7 +124,7 @@ def _parse_setting(setting):
     """'schedule.lr_max=0.2' -> {"schedule": {"lr_max": 0.2}}"""
     key, equals, text = setting.partition("=")
     if key in ("lab", "profile"):
-        raise RecipeError(f"--set {setting}: {key} is not to be set; name another lab or --profile")
+        raise RecipeError(f"--set {setting}: {key} cannot be set; name another lab or --profile")
     if not equals or not all(key.split(".")):
         raise RecipeError(f"--set {setting}: write it as key=value, such as schedule.lr_max=0.2")
     try:
@@ -137,22 +137,22 @@ def _parse_setting(setting):
 
 
 def key_of(setting: str) -> str:
-    """The key that a `key=value` setting changes, by its name of today."""
+    """The key that a `key=value` setting changes, under its current name."""
     key = setting.partition("=")[0]
     return RENAMED.get(key, key)
 
 
 def require_same(run_recipe: Recipe, asked: Recipe, path: Path, keys: tuple[str, ...]) -> None:
-    """A resumed Run keeps its recipe: RecipeError, naming the first of `keys` that was asked to differ."""
+    """A resumed Run keeps its recipe: raise RecipeError, naming the first of `keys` that was asked to differ."""
     kept, wanted = flatten(run_recipe.model_dump()), flatten(asked.model_dump())
     for key, value in kept.items():
-        other = wanted.get(key)  # none where the data has another format
+        other = wanted.get(key)  # None if the data has another format
         if value != other and any(key == name or key.startswith(f"{name}.") for name in keys):
             raise RecipeError(f"{path}: a resumed Run keeps its recipe: {key} is {value!r}, not {other!r}")
 
 
 def require_fit(recipe: Recipe, info, ranks: int = 1) -> int:
-    """Steps of an epoch on checked data (`labkit.data.files.Info`). RecipeError for other classes or too few images."""
+    """Steps per epoch on checked data (`labkit.data.files.Info`). RecipeError for other classes or too few images."""
     classes, batch_size = recipe.network.num_classes, recipe.data.batch_size
     if len(info.classes) != classes:
         raise RecipeError(f"network.num_classes: {classes}, but {info.folder} has {len(info.classes)}")
@@ -184,7 +184,7 @@ def _validate(tree, path, settings=()):
 def _refusal(error, path, settings):
     """RecipeError for the first of pydantic's errors: it names the setting that is wrong, or else the file."""
     place = error["loc"]
-    if place[0] in ("data", "optimizer"):  # pydantic puts the format or name, which chose the keys, behind it
+    if place[0] in ("data", "optimizer"):  # pydantic puts the format or name, which chose the keys, after it
         place = (place[0], *place[2:])
     key = ".".join(map(str, place))
     if error["type"] == "extra_forbidden":
@@ -198,13 +198,13 @@ def _refusal(error, path, settings):
 
 
 def _suggestion(key):
-    """", did you mean schedule.lr_max?" where a known key ends alike."""
+    """", did you mean schedule.lr_max?" if a known key ends alike."""
     known = list(Recipe.model_fields)
     for name, field in Recipe.model_fields.items():
         for part in _parts(field.annotation):
             known += [f"{name}.{inner}" for inner in part.model_fields]
     by_end = {name.rpartition(".")[2]: name for name in known if name != key}  # `key` itself: of another data.format
-    by_end |= {"lr": "schedule.lr_max", "learning_rate": "schedule.lr_max", "num_epochs": "epochs"}  # as others say it
+    by_end |= {"lr": "schedule.lr_max", "learning_rate": "schedule.lr_max", "num_epochs": "epochs"}  # used elsewhere
     found = difflib.get_close_matches(key.rpartition(".")[2], by_end, n=1, cutoff=0.8)
     return f", did you mean {by_end[found[0]]}?" if found else ""
 

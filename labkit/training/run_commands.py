@@ -1,4 +1,4 @@
-"""What looks at Runs: labkit eval, export, plot, compare. MindSpore and matplotlib wait until they are needed."""
+"""Commands that read Runs: labkit eval, export, plot, compare. MindSpore and matplotlib are imported when needed."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from labkit.system.errors import LabkitError
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def evaluate(run, as_json):
-    """Evaluate the checkpoint of RUN on its test images, in all and by class; keeps RUN/evaluation.json.
+    """Evaluate the checkpoint of RUN on its test images, overall and by class; writes RUN/evaluation.json.
 
     \b
     Example:  labkit eval runs/cifar10-sample
@@ -93,15 +93,15 @@ def _save(figure, out):
 
 @click.command()
 @click.argument("run", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--target", type=click.FloatRange(0, 1), help="Accuracy, 0 to 1. Default: the first RUN's at the end.")
+@click.option("--target", type=click.FloatRange(0, 1), help="Accuracy, 0 to 1. Default: the first RUN's final one.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Image file to draw the curves into.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def compare(run, target, out, as_json):
     """Print how many steps and seconds each RUN took to a target accuracy, compared with the first one.
 
-    Runs whose recipes differ in the seed only are put together: the median of those that got there is shown. Accuracy
-    is measured once an epoch. Seconds are of training alone, without compilation, and hold for a machine that had
-    nothing else to do. "ms a step" is the mean of its steps; what `labkit train` ends with is their median.
+    Runs whose recipes differ only in the seed are grouped: the median of those that reached the target is shown.
+    Accuracy is measured once an epoch. Seconds count training alone, without compilation, and are valid only if the
+    machine was otherwise idle. "ms a step" is the mean over all steps; `labkit train` reports the median at its end.
 
     \b
     Example:  labkit compare runs/thor-sample-baseline runs/thor-sample

@@ -1,7 +1,7 @@
-"""Run: a directory that holds what came out of a training: recipe, history, checkpoint, summary.
+"""Run: a directory that holds the results of a training: recipe, history, checkpoint, summary.
 
 - recipe.yaml: the resolved Recipe
-- history.jsonl: a line a step, an evaluation and, with THOR, an update of its statistics
+- history.jsonl: a line per step, evaluation and, with THOR, update of its statistics
 - provenance.json: commit, versions, machine and data of the first start
 - checkpoints/latest.ckpt: weights, optimizer state and the place in the data stream
 - summary.json: results and provenance; written last, so a Run that has one is complete
@@ -50,7 +50,7 @@ class Run:
 
     @property
     def complete(self) -> bool:
-        """True once the training has come to its end."""
+        """True once the training has finished."""
         return (self.path / "summary.json").exists()
 
     @property
@@ -68,7 +68,7 @@ class Run:
     @property
     def processes(self) -> int:
         """Number of processes that train it, each on batches of its own; raises RunError."""
-        return self.provenance.get("processes", 1)  # Runs of the first version do not say
+        return self.provenance.get("processes", 1)  # Runs of the first version lack it
 
     @property
     def evaluation(self) -> dict:
@@ -108,7 +108,7 @@ class Run:
         return records
 
     def steps(self) -> list[dict]:
-        """History of steps: step, epoch, loss, lr, seconds (of the step), compiled (true where it compiled a graph)."""
+        """History of steps: step, epoch, loss, lr, seconds (of the step), compiled (true if it compiled a graph)."""
         return [record for record in self.history() if "step" in record]
 
     def updates(self) -> list[dict]:
@@ -125,7 +125,7 @@ class Run:
 
 
 def is_evaluation(record: dict) -> bool:
-    """Whether a line of a history is that of an evaluation; otherwise it is of a step or an update."""
+    """Whether a line of a history records an evaluation; otherwise it records a step or an update."""
     return "accuracy" in record
 
 
@@ -141,24 +141,24 @@ def open_run(path: Path) -> Run:
 
 
 def require_readable(run: Run) -> None:
-    """RunError or RecipeError where a part of a Run cannot be read, such as a history without its end."""
+    """Raise RunError or RecipeError if a part of a Run cannot be read, such as a history without its end."""
     _ = run.recipe
-    steps = run.steps() if run.complete or run.history_file.exists() else []  # none, where it failed before the first
+    steps = run.steps() if run.complete or run.history_file.exists() else []  # none, if it failed before the first
     last = steps[-1]["step"] if steps else 0
     if run.complete and run.summary.get("steps") != last:
         raise RunError(f"{run.history_file}: ends at step {last}, the summary at {run.summary.get('steps')}")
 
 
 def require_checkpoint(run: Run) -> None:
-    """RunError where a Run has no checkpoint, as the recorded ones."""
+    """Raise RunError if a Run has no checkpoint; recorded Runs are without one."""
     if not run.checkpoint.exists():
         kept = "; what was found is in its evaluation.json" if (run.path / "evaluation.json").exists() else ""
         raise RunError(f"{run.checkpoint}: missing (a recorded Run has none: train it again to get one{kept})")
 
 
 def require_free(path: Path) -> None:
-    """RunError where a new Run's directory is there already and not empty."""
-    # A process killed while it made one leaves no more than these two, which hold nothing.
+    """Raise RunError if a new Run's directory already exists and is not empty."""
+    # A process killed while making one leaves at most these two, which hold nothing.
     leftovers = {path / "checkpoints", path / "recipe.yaml.part"}
     if path.exists() and (not path.is_dir() or set(path.iterdir()) - leftovers or any(path.glob("checkpoints/*"))):
         if Run(path).complete:
@@ -167,7 +167,7 @@ def require_free(path: Path) -> None:
 
 
 def create(path: Path, recipe: recipes.Recipe) -> Run:
-    """Start a Run in a new or empty directory; raises RunError where something is in the way."""
+    """Start a Run in a new or empty directory; raises RunError if something is in the way."""
     path = Path(path)
     require_free(path)
     try:
@@ -179,9 +179,9 @@ def create(path: Path, recipe: recipes.Recipe) -> Run:
 
 
 def relocate(run: Run, folder: str) -> None:
-    """Have a Run's recipe name another folder of its data: another machine may keep the same data elsewhere.
+    """Make a Run's recipe name another data folder: another machine may keep the same data elsewhere.
 
-    What is in the folder is compared with what the Run began with before anything is trained or evaluated.
+    Before anything is trained or evaluated, the folder's data is compared with the data that the Run began with.
     """
     recipe = run.recipe
     if recipe.data.folder != folder:
@@ -191,9 +191,9 @@ def relocate(run: Run, folder: str) -> None:
 
 @contextmanager
 def alone(run: Run):
-    """Keep a second training out of a Run; the lock goes with the process, however it ends.
+    """Keep a second training out of a Run; the lock is released when the process ends, however it ends.
 
-    RunError where one is under way, or the Run is complete: a complete Run is never changed.
+    Raises RunError if one is under way or the Run is complete: a complete Run is never changed.
     """
     with locked(run.path, RunError(f"{run.path}: another training of this Run is under way")):
         if run.complete:  # asked under the lock: the other training may just have ended
@@ -202,7 +202,7 @@ def alone(run: Run):
 
 
 def keep_provenance(run: Run, dataset: dict, processes: int = 1, workers: int | None = None) -> None:
-    """Note where a Run comes from at its first start; workers: number of data workers that its batches depend on."""
+    """Record a Run's provenance at its first start; workers: number of data workers that its batches depend on."""
     file = run.path / "provenance.json"
     if not file.exists():
         found = provenance.collect(dataset, processes) | ({"workers": workers} if workers else {})
@@ -210,14 +210,14 @@ def keep_provenance(run: Run, dataset: dict, processes: int = 1, workers: int | 
 
 
 def require_same_processes(run: Run, processes: int) -> None:
-    """RunError where a Run that has begun is resumed with another number of processes: its steps would be others."""
+    """Raise RunError if a Run is resumed with another number of processes, because its steps would differ."""
     if run.processes != processes:
         began = f"{run.path}: number of processes: began with {run.processes}"
         raise RunError(f"{began}, cannot be resumed with {processes}")
 
 
 def require_same_data(run: Run, info) -> None:
-    """RunError where the data that there is, a labkit.data.files.Info, is not what the Run began with."""
+    """Raise RunError if the present data, a labkit.data.files.Info, is not what the Run began with."""
     kept = run.provenance["dataset"]
     if not same_data(kept, info.dataset):
         if kept["sha256"] == info.sha256:
@@ -235,9 +235,9 @@ def free_path(parent: Path, name: str) -> Path:
 
 
 def newest_unfinished(parent: Path, lab: str, profile: str | None = None) -> Run:
-    """Newest Run of a lab, of any profile or one, in `parent` that is not complete; raises RunError.
+    """Newest unfinished Run in `parent` of a lab and, if given, a profile; raises RunError.
 
-    Other folders do not matter; one whose recipe is damaged, or names the lab, is reported on stderr.
+    Other folders are ignored; one with an unusable recipe that may be of this lab is reported on stderr.
     """
     unfinished = []
     for run in [Run(path.parent) for path in Path(parent).glob("*/recipe.yaml")]:
@@ -254,7 +254,7 @@ def newest_unfinished(parent: Path, lab: str, profile: str | None = None) -> Run
 
 
 def _may_be_of(lab, run):
-    """Whether somebody could have meant a Run whose recipe cannot be used: it names the lab, or cannot be read."""
+    """Whether the user may have meant a Run with an unusable recipe: it names the lab, or cannot be read."""
     try:
         return recipes.lab_of(run.path / "recipe.yaml") == lab
     except recipes.RecipeError:
@@ -264,9 +264,9 @@ def _may_be_of(lab, run):
 def write_summary(run: Run) -> dict:
     """Write summary.json from the history: accuracy, epochs, steps, seconds and speed, with provenance."""
     steps, evaluations = run.steps(), run.evaluations()
-    # The first step compiles the graph. Where it is the only one, its time is all there is.
+    # The first step compiles the graph. If it is the only one, its time is all there is.
     typical = statistics.median(record["seconds"] for record in (steps[1:] or steps))
-    # In sink mode a line is for all steps since the line before it.
+    # In sink mode a line covers all steps since the line before it.
     counts = [after - before for before, after in itertools.pairwise([0, *(record["step"] for record in steps)])]
     summary = {
         **{name: value for name, value in evaluations[-1].items() if name != "epoch"},  # accuracies

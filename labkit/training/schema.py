@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from labkit.system.environment import data_root
 
-# Keys of older recipes, and what they are called now.
+# Keys of older recipes, and their names today.
 RENAMED = {
     "rival": "baseline",
     "sink": "dataset_sink_mode",
@@ -19,7 +19,7 @@ RENAMED = {
 
 
 def _exponent(value):
-    """YAML 1.1 reads 1e-4 as text; take it for the number it is."""
+    """YAML 1.1 reads 1e-4 as text; turn it into a number."""
     if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value):
         return float(value)
     return value
@@ -71,7 +71,7 @@ class Network(Part):
 
 
 class Data(Part):
-    """Keys of every format; the format decides which others there are."""
+    """Keys of every format; each format adds its own."""
 
     format: Literal["cifar10", "image_folder"] = "cifar10"
     folder: str  # relative to the data root ($LABKIT_DATA or data/), or absolute
@@ -79,7 +79,7 @@ class Data(Part):
     eval_batch_size: Count = 250
     image_size: Count
     flip: Probability = 0.5
-    workers: Count = 1  # no more start than there are cores; on the fast route of image_folder the stream depends on it
+    workers: Count = 1  # at most one per core; on the fast route of image_folder the stream depends on it
 
 
 class Cifar10(Data):
@@ -111,7 +111,7 @@ class Momentum(Part):
     name: Literal["momentum"] = "momentum"
     momentum: Annotated[Number, Field(ge=0, lt=1)] = 0.9
     weight_decay: NotNegative = 1e-4
-    clip_norm: Positive | None = None  # longest gradient, all parameters taken together
+    clip_norm: Positive | None = None  # largest norm of the gradient over all parameters
 
 
 class Thor(Momentum):
@@ -119,13 +119,13 @@ class Thor(Momentum):
 
     name: Literal["thor"] = "thor"
     damping: NotNegative = 0.03  # lambda at the start
-    damping_decay: Share = 0.87  # factor on it every ten epochs
+    damping_decay: Share = 0.87  # multiplies it every ten epochs
     update_interval: Count = 100  # steps between two computations of the factors; the original tutorial's `frequency`
-    final_interval: Count | None = None  # what it grows to towards the end
+    final_interval: Count | None = None  # the interval at the end; it grows to this
     trace_rule: Literal["thor", "thor_stop", "thor_nt"] = "thor"
     block_size: Count = 128  # rows of the blocks that factors are cut into
     factor_ema: Annotated[Number, Field(ge=0, lt=1)] = 0.0  # share of the old factor in the new one; 0 in the paper
-    statistics_share: Share = 1.0  # of a batch's images that the factors are made of; 1 in the paper
+    statistics_share: Share = 1.0  # how much of a batch factors are computed from; 1 in the paper
 
 
 class Schedule(Part):
@@ -162,7 +162,7 @@ class Recipe(Part):
     amp_level: Literal["O0", "O1", "O2", "O3"] = "O0"  # mixed precision: O0 is none, O2 all but batch norm in float16
     loss_scale: Annotated[Number, Field(ge=1)] = 1.0  # keeps small gradients above float16's smallest number
     all_reduce_fusion: Annotated[list[Count], AfterValidator(_increasing)] | None = None  # see labkit.system.device
-    dataset_sink_mode: bool = False  # feed whole epochs to the device (Ascend); on CPU MindSpore does without
+    dataset_sink_mode: bool = False  # feed whole epochs to the device (Ascend); MindSpore does not use it on CPUs
     max_steps: Count | None = None  # end early (in sink mode: after that epoch) and evaluate; same schedule
     baseline: str | None = None  # profile that `labkit train` trains afterwards, to compare with
     checkpoint_steps: Count | None = None  # also checkpoint every so many steps, not only after an epoch
@@ -178,7 +178,7 @@ class Recipe(Part):
 
 
 def contradiction(recipe: Recipe) -> tuple[str, str] | None:
-    """The first key that does not fit the others, and why; None where all of them fit together."""
+    """The first key that does not fit the others, and why; None if all of them fit together."""
     network, data, optimizer, schedule = recipe.network, recipe.data, recipe.optimizer, recipe.schedule
     if network.stem == "imagenet" and network.name in CIFAR_ONLY:
         return "network.stem", f"{network.name} has the cifar stem only"
@@ -207,7 +207,7 @@ def contradiction(recipe: Recipe) -> tuple[str, str] | None:
 
 
 def with_new_names(tree: dict, above: str = "") -> tuple[dict, list[str]]:
-    """A recipe's keys under their names of today, and the older names (dotted) that it had."""
+    """A recipe's keys under their current names, and the older names (dotted) that it used."""
     renamed, older = {}, []
     for key, value in tree.items():
         name = f"{above}{key}"
