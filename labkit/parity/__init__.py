@@ -1,11 +1,11 @@
 """PyTorch compared with MindSpore: weights converted, one training step and a short training, stage by stage.
 
-A name is imported when somebody asks for it: `labkit --help` takes the room's commands, and needs no MindSpore.
+A name is imported on first use: `labkit --help` imports the room's commands, and needs no MindSpore.
 """
 
 import importlib
 
-_MODULES = {  # by their whole names: the key of a grade follows texts that name a module
+_MODULES = {  # by their full names: a grade's key follows the texts that name a module
     "labkit.parity.measures": ("Difference", "Tolerances"),
     "labkit.parity.report": ("Report",),
     "labkit.parity.resnets": ("Setting", "compare_resnets", "write_photographs"),

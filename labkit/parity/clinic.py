@@ -1,6 +1,6 @@
 """Defects of real migrations, planted one at a time in MindSpore's side of a ResNet pair or in a training pipeline.
 
-Each comes from the original documents' code or from the field; `source` says which.
+Each comes from the original documents' code or from practice; `source` says which.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,13 +29,13 @@ class Defect:
     source: str
     stage: str  # the first stage that differs
     layer: str | None  # the first layer that differs, forwards; for a stage "gradients", backwards
-    plant: Callable  # (reference Side, candidate Side) -> None; of a pipeline: as `compare_pipeline` takes it
+    plant: Callable  # (reference Side, candidate Side) -> None; for a pipeline: as `compare_pipeline` takes it
     network: str = "resnet18"
     of_pipeline: bool = False  # no single batch shows it
 
     @property
     def name(self) -> str:
-        """What `labkit clinic` calls it."""
+        """Its name in `labkit clinic`."""
         return self.plant.__name__
 
 
@@ -68,7 +68,7 @@ def _convolution(conv, stride=None, pad_mode="pad"):
 
 
 def _first_strided(net):
-    """First block that halves the resolution, and the name of its convolution that does."""
+    """First block that halves the resolution, and the name of the convolution that does it."""
     block = net.layer2[0]
     return block, "conv2" if hasattr(block, "conv3") else "conv1"
 
@@ -141,7 +141,7 @@ def frozen_stem(reference, candidate):
 
 
 class PassingReLU(nn.Cell):
-    """A ReLU that hands on every gradient: the straight-through estimator of quantised networks."""
+    """A ReLU that passes on every gradient: the straight-through estimator of quantised networks."""
 
     def construct(self, x):
         return x + ops.stop_gradient(ops.relu(x) - x)
@@ -152,11 +152,11 @@ def passing_gradient(reference, candidate):
 
 
 def _pipeline(folder, flip=0.5, **options):
-    """A training pipeline in MindData's own operations, at each call the same; `options` are of its reader."""
-    ds.config.set_seed(0)  # of all ranks: MindData deals the shuffled images out to them by it
+    """A training pipeline of MindData's own operations, the same at each call; `options` go to its reader."""
+    ds.config.set_seed(0)  # the same on all ranks: MindData deals out the shuffled images by it
     data = ds.ImageFolderDataset(str(Path(folder) / "train"), num_parallel_workers=1, **options)
     operations = [vision.Decode(), vision.RandomHorizontalFlip(flip), vision.HWC2CHW()]
-    return data.map(operations, "image", num_parallel_workers=1)  # or a machine's cores would decide what is drawn
+    return data.map(operations, "image", num_parallel_workers=1)  # or the number of cores would decide what is drawn
 
 
 def flip_by_device(folder, rank, ranks):
@@ -182,13 +182,13 @@ _ALL = (
     Defect("blue and red exchanged", "images read by OpenCV", "batch", "conv1", channels_reversed),
     Defect("pixels of 0..255 with a mean of 0..1", "the field", "batch", "conv1", scale_forgotten),
     Defect("XavierUniform instead of kaiming", "the guide's train.py", "weights", "conv1", other_initialisation),
-    Defect("label smoothing over K - 1 classes", "the seeds' loss", "loss", None, smoothing_over_others),
+    Defect("label smoothing over K - 1 classes", "the original documents' loss", "loss", None, smoothing_over_others),
     Defect("the stem frozen", "left over from debugging", "gradients", "conv1", frozen_stem),
-    Defect("a ReLU that hands on every gradient", "straight-through estimator", "gradients", "relu", passing_gradient),
+    Defect("a ReLU that passes every gradient", "straight-through estimator", "gradients", "relu", passing_gradient),
     Defect("weight decay on batch norm too", "a group that holds everything", _UPDATE, None, decay_everywhere),
     Defect("momentum 0.9 instead of 0.875", "the usual value", _UPDATE, None, usual_momentum),
     Defect("batch norm's momentum by PyTorch's convention", "the field", _BUFFERS, None, statistics_momentum),
-    Defect("flip by device_id / (device_id + 1)", "the seeds' pipeline", "flipped", None, flip_by_device, "", True),
+    Defect("flip by device_id / (device_id + 1)", "the original code", "flipped", None, flip_by_device, "", True),
     Defect("shards that are not shuffled", "the field", "order", None, unshuffled_shards, "", True),
     Defect("every rank reads all images", "the field", "seen", None, shards_forgotten, "", True),
 )

@@ -1,4 +1,4 @@
-"""The commands that compare with PyTorch: parity, clinic, convert. Imports of MindSpore wait until one is called."""
+"""The commands that compare with PyTorch: parity, clinic, convert. MindSpore is imported only when one is called."""
 
 import json
 import sys
@@ -12,15 +12,15 @@ import click
 @click.argument("network")
 @click.option("--data", type=click.Path(path_type=Path), help="Image folder. Default: tiles of two photographs.")
 @click.option("--image-size", type=click.IntRange(32), default=64, show_default=True, help="In pixels.")
-@click.option("--batch", type=click.IntRange(2), default=8, show_default=True, help="Images a step.")
+@click.option("--batch", type=click.IntRange(2), default=8, show_default=True, help="Images per step.")
 @click.option("--steps", type=click.IntRange(0), default=20, show_default=True, help="Steps of the short training.")
 @click.option("--weights", type=click.Path(path_type=Path), help="PyTorch file with a state dict to begin with.")
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Of first weights and order.")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of first weights and order.")
 @click.option("--report", type=click.Path(path_type=Path, file_okay=False), help="Folder for report.json and .html.")
 def parity(network, data, image_size, batch, steps, weights, seed, report):
     """Compare torchvision's NETWORK (resnet18, 34, 50, 101 or 152) with labkit's, stage by stage.
 
-    Exit status 1 where they are not equal. Needs PyTorch and torchvision.
+    Exit status 1 if they are not equal. Needs PyTorch and torchvision.
 
     \b
     Example:  labkit parity resnet50 --report runs/parity
@@ -33,7 +33,7 @@ def parity(network, data, image_size, batch, steps, weights, seed, report):
     setting = comparison.Setting(
         network, folder, image_size=image_size, batch_size=batch, steps=steps, seed=seed, weights=weights
     )
-    # On a terminal only. It counts steps that have begun: PyTorch's, then MindSpore's, whose first one compiles.
+    # Shown on a terminal only. It counts steps as they begin: PyTorch's, then MindSpore's; the first of these compiles.
     with tqdm(total=1 + 2 * steps, unit=" steps", leave=False, disable=None) as bar:
 
         def progress(what):
@@ -52,13 +52,13 @@ def parity(network, data, image_size, batch, steps, weights, seed, report):
 
 @click.command()
 @click.argument("defect", nargs=-1)
-@click.option("--list", "listing", is_flag=True, help="Name the defects and where they come from.")
+@click.option("--list", "listing", is_flag=True, help="List the defects and their sources.")
 @click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="JSON file for what was found.")
 def clinic(defect, listing, report):
     """Plant defects of real migrations in a ResNet, one at a time, and let the comparison with PyTorch find them.
 
-    Without DEFECT, all of them, a line each; otherwise with their reports. Exit status 1 where one is not found where
-    it was planted.
+    Without DEFECT, plants all of them and prints a line each; otherwise it prints reports too. Exit status 1 if a
+    defect is not found where it was planted.
 
     \b
     Example:  labkit clinic same_padding decay_everywhere
@@ -106,7 +106,7 @@ def _photographs():
 @click.argument("network")
 @click.argument("source", type=click.Path(path_type=Path))
 @click.argument("target", type=click.Path(path_type=Path))
-@click.option("--num-classes", type=click.IntRange(2), default=1000, show_default=True, help="Of the network.")
+@click.option("--num-classes", type=click.IntRange(2), default=1000, show_default=True, help="The network's.")
 @click.option("--stem", type=click.Choice(["imagenet", "cifar"]), default="imagenet", show_default=True)
 def convert(network, source, target, num_classes, stem):
     """Convert NETWORK's weights between a PyTorch file (.pth, .pt) and a MindSpore checkpoint (.ckpt).

@@ -13,7 +13,7 @@ PYTORCH, MINDSPORE = (".pth", ".pt"), (".ckpt",)
 
 
 def convert(network, source, target, num_classes=1000, stem="imagenet") -> None:
-    """Convert a file by the endings of the names; `target` appears whole or not at all. Raises WeightsError."""
+    """Convert a file; the endings say which way. `target` appears whole or not at all. Raises WeightsError."""
     source, target = Path(source), Path(target)
     if not target.parent.is_dir():
         raise WeightsError(f"{target.parent}: no such folder")
@@ -37,7 +37,7 @@ def convert(network, source, target, num_classes=1000, stem="imagenet") -> None:
 
 
 def load(file, net) -> None:
-    """Load a MindSpore checkpoint, that of a training as well, into a network, whole. Raises WeightsError."""
+    """Load all of a MindSpore checkpoint, also one of a training, into a network. Raises WeightsError."""
     if not Path(file).is_file():
         raise WeightsError(f"{file}: no such file")
     try:
@@ -46,13 +46,13 @@ def load(file, net) -> None:
         raise WeightsError(f"{file}: not a whole MindSpore checkpoint ({str(error).splitlines()[0]})") from None
     own = net.parameters_dict()
     state = {name: parameter.asnumpy() for name, parameter in found.items()}
-    if "history_bytes" in state:  # a Run's: optimizer state and the place in the data are no weights
+    if "history_bytes" in state:  # a Run's: optimizer state and the place in the data are not weights
         state = {name: value for name, value in state.items() if name in own or is_weight(name)}
     to_mindspore(state, net, names=_AsTheyAre())
 
 
 class _AsTheyAre:
-    """Names of a checkpoint are MindSpore's already."""
+    """A checkpoint's names are already MindSpore's."""
 
     def parameter(self, name):
         return name

@@ -1,4 +1,4 @@
-"""How far two arrays are apart."""
+"""How far apart two arrays are."""
 
 from dataclasses import asdict, dataclass, field
 
@@ -7,12 +7,12 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Tolerances:
-    """What counts as equal, by stage. Errors are relative to the largest value of the reference; gradients are held to
-    their cosine as well, because a ReLU whose input is zero but for rounding passes a gradient on one side only."""
+    """What counts as equal, by stage. Errors are relative to the largest value of the reference; gradients must also
+    agree in their cosine, because a ReLU whose input is zero but for rounding passes a gradient on one side only."""
 
     batch: float = 1e-5
     weights: float = 0.0
-    outputs: float = 1e-4  # of every layer, logits among them
+    outputs: float = 1e-4  # of every layer, including the logits
     loss: float = 1e-5
     cosine: float = 0.9999  # of the gradient of every parameter
     between: float = 0.999  # cosine of the gradient between two layers, where one such ReLU counts in full
@@ -25,7 +25,7 @@ class Tolerances:
 class Difference:
     """A reference and a candidate: `max_abs` error, `max_rel` = max_abs / largest value of the reference, `cosine`.
 
-    `ok`: what `by` names is within `tolerance`: max_rel or max_abs at most, cosine at least.
+    `ok`: the measure named in `by` is within `tolerance`: max_rel or max_abs at most, cosine at least.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Difference:
     tolerance: float
     ok: bool
     by: str = "max_rel"
-    worst: str | None = None  # of several arrays, the one that differs most
+    worst: str | None = None  # which of several arrays differs most
     tensors: list = field(default_factory=list, repr=False)  # a Difference of each
 
     def as_dict(self) -> dict:
@@ -43,13 +43,13 @@ class Difference:
         return _finite(asdict(self))
 
 
-NOISE = 1e-6  # of the largest gradient: a smaller one may be rounding alone, as that of a bias before a batch norm
+NOISE = 1e-6  # of the largest gradient: a smaller one may be mere rounding, such as a bias's before a batch norm
 
 
 def difference(name, reference, candidate, tolerance, by="max_rel", floor=0.0) -> Difference:
-    """Compare two arrays; other shapes or a value that is not finite are as different as can be.
+    """Compare two arrays; different shapes or a value that is not finite give the largest possible difference.
 
-    floor: an absolute error that counts as none.
+    floor: absolute errors up to this count as none.
     """
     reference, candidate = np.asarray(reference, np.float64), np.asarray(candidate, np.float64)
     if reference.shape != candidate.shape or not (np.isfinite(reference).all() and np.isfinite(candidate).all()):
@@ -65,7 +65,7 @@ def difference(name, reference, candidate, tolerance, by="max_rel", floor=0.0) -
 
 
 def differences(name, reference: dict, candidate: dict, tolerance, by="max_rel") -> Difference:
-    """Compare arrays of the same names: the worst one speaks for all. A name on one side only is a difference."""
+    """Compare arrays of the same names: the worst one counts for all. A name on one side only is a difference."""
     each = []
     floor = 0.0
     if by == "cosine":
@@ -78,7 +78,7 @@ def differences(name, reference: dict, candidate: dict, tolerance, by="max_rel")
             each.append(Difference(key, np.inf, np.inf, 0.0, tolerance, False, by))
     if not each:
         return Difference(name, 0.0, 0.0, 1.0, tolerance, True, by)
-    # What is wrong comes first, then what is worst.
+    # Arrays out of tolerance come first, then the worst.
     worst = min(each, key=lambda d: (d.ok, d.cosine if by == "cosine" else -d.max_rel))
     return Difference(
         name, max(d.max_abs for d in each), max(d.max_rel for d in each), min(d.cosine for d in each), tolerance,

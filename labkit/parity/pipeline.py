@@ -1,5 +1,5 @@
 """The input pipeline: evaluation images compared with torchvision's, and what one batch of a training pipeline
-cannot show: whether it flips, shuffles, and shares the images out over its ranks."""
+cannot show: whether it flips, shuffles, and distributes the images over its ranks."""
 
 import datetime
 import json
@@ -38,7 +38,7 @@ def compare_evaluation(files, image_size=224, resize=256) -> list[Difference]:
 
 
 def record_evaluation(files, file) -> None:
-    """Write what `compare_evaluation` finds, with versions, machine and date, for those who have no PyTorch."""
+    """Write the results of `compare_evaluation`, with versions, machine and date, for readers without PyTorch."""
     about = {
         "PyTorch": torch().__version__,
         "torchvision": torchvision().__version__,
@@ -53,7 +53,7 @@ def record_evaluation(files, file) -> None:
 
 
 def probe_folder(folder, images=64, size=64) -> None:
-    """Write an image folder to see through a pipeline by: a class an image, dark on the left, bright on the right."""
+    """Write an image folder that probes a pipeline: one class per image, dark on the left, bright on the right."""
     ramp = np.broadcast_to(np.linspace(20, 235, size), (size, size)).astype(np.uint8)
     for split in ("train", "val"):
         for number in range(images):
@@ -63,11 +63,11 @@ def probe_folder(folder, images=64, size=64) -> None:
 
 
 def compare_pipeline(create, flip=0.5, ranks=2, images=64, epochs=8) -> list[Difference]:
-    """Three stages of a MindSpore training pipeline against what training needs.
+    """Three stages of a MindSpore training pipeline, compared with what training needs.
 
     create(folder, rank, ranks): a data set of (image (3, H, W), label), batched or not, over folder/train/<class>/*.
-    "flipped": share of mirrored images, `flip` within four standard errors; "seen": how often each image comes in an
-    epoch over all ranks, once; "order": share of the places that hold the same image in two epochs, nearly none.
+    "flipped": share of mirrored images, to be `flip` within four standard errors; "seen": how often an epoch has each
+    image over all ranks, to be once; "order": share of places with the same image in two epochs, to be nearly none.
     """
     with tempfile.TemporaryDirectory() as folder:
         probe_folder(folder, images)
@@ -101,7 +101,7 @@ def _read(dataset, epochs):
 
 
 def _absolute(name, wanted, found, tolerance) -> Difference:
-    """A share, held to its absolute difference."""
+    """A share, judged by its absolute difference."""
     apart = abs(float(found) - wanted)
     relative = apart / wanted if wanted else apart
     return Difference(name, apart, relative, 1.0, tolerance, apart <= tolerance, by="max_abs")

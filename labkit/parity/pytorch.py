@@ -6,7 +6,7 @@ import warnings
 from labkit.system.errors import LabkitError
 
 INSTALL = "make torch"
-_library = None  # holds the operator below: it goes when this goes
+_library = None  # keeps the operator below alive
 
 
 class NoTorchError(LabkitError):
@@ -18,7 +18,7 @@ def torch():
     try:
         import torch
 
-        torch.__version__  # noqa: B018 - empty folders that `pip uninstall` leaves are a module, too
+        torch.__version__  # noqa: B018 - the empty folders that `pip uninstall` leaves are a module too
     except (ImportError, AttributeError):
         raise NoTorchError(f"PyTorch is not installed: {INSTALL}") from None
     return torch
@@ -28,7 +28,7 @@ def torchvision():
     """The module torchvision; raises NoTorchError.
 
     A torchvision without its compiled operators (installed with --no-deps next to a PyTorch of another build) fails at
-    import for want of the operator nms, which none of its models needs: declaring the name is enough.
+    import because the operator nms is missing. None of its models needs it, so declaring the name is enough.
     """
     global _library
     library = torch().library

@@ -1,4 +1,4 @@
-"""What a comparison found: as a table, as JSON, and as a page with figures."""
+"""The result of a comparison: as a table, as JSON, and as a page with figures."""
 
 import base64
 import html
@@ -38,14 +38,14 @@ class Report:
 
     @property
     def first_divergence(self) -> dict:
-        """Name of the first layer that differs, {"forward": ..., "backward": ...}; None where none does."""
+        """Name of the first layer that differs, {"forward": ..., "backward": ...}; None if none does."""
         return {
             name: next((layer.name for layer in layers if not layer.ok), None)
             for name, layers in (("forward", self.forward), ("backward", self.backward))
         }
 
     def as_dict(self) -> dict:
-        """What report.json holds."""
+        """The contents of report.json."""
         return {
             "ok": self.ok,
             "about": self.about,
@@ -63,7 +63,7 @@ class Report:
 
     @classmethod
     def load(cls, file) -> "Report":
-        """A report from its report.json, as on a machine without PyTorch; raises LabkitError."""
+        """A report from its report.json, for example on a machine without PyTorch; raises LabkitError."""
         try:
             found = json.loads(Path(file).read_text(encoding="utf-8"))
             layers = found["layers"]
@@ -78,7 +78,7 @@ class Report:
             raise LabkitError(f"{file}: not a report ({error!r})") from None
 
     def table(self) -> str:
-        """The stages as text, what differs named."""
+        """The stages as text, naming what differs."""
         lines = [COLUMNS]
         for stage in self.stages:
             bound = f"{SHORT[stage.by]} {stage.tolerance:g}"
@@ -107,7 +107,7 @@ class Report:
         for name in ("forward", "backward"):
             what = found[name] or "none"
             if name == "backward" and found["forward"]:
-                what = "not judged, since outputs differ"  # the gradient of a layer with another input differs too
+                what = "not judged, since outputs differ"  # the gradient of a layer with a different input differs too
             lines.append(f"first layer that differs, {name + ':':10} {what}")
         return "\n".join(lines)
 
@@ -122,7 +122,7 @@ class Report:
         """Error of every layer, forwards and backwards, on a logarithmic scale; what differs is marked."""
         figure, axes = plots.new_figure(5.6, 5.2, rows=2)
         right, wrong = plots.COLOUR_OF["right"], plots.COLOUR_OF["wrong"]
-        kinds = (  # of a gradient that is off by e, 1 − cosine is e² / 2: its rounding needs a lower floor
+        kinds = (  # for a gradient that is off by e, 1 − cosine is e² / 2: its rounding needs a lower floor
             (axes[0], self.forward, "Outputs, in forward order", "largest error, relative", lambda d: d.max_rel, 1e-9),
             (axes[1], self.backward, "Gradients, in backward order", "1 − cosine", lambda d: 1 - d.cosine, 1e-16),
         )
@@ -141,7 +141,7 @@ class Report:
         return figure
 
     def losses_figure(self):
-        """Losses of the short training, and how far they are apart."""
+        """Losses of the short training, and how far apart they are."""
         figure, (above, below) = plots.new_figure(5.6, 5.2, rows=2, sharex=True)
         theirs, ours = self.losses["pytorch"], self.losses["mindspore"]
         steps = range(1, len(theirs) + 1)

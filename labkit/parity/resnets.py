@@ -1,4 +1,4 @@
-"""torchvision's ResNets compared with labkit's: same files, weights and settings (those of the migration guide)."""
+"""torchvision's ResNets compared with labkit's: same files, weights and settings (the original guide's)."""
 
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -20,14 +20,14 @@ from labkit.system.errors import LabkitError
 from labkit.training import provenance
 
 NETWORKS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
-MOMENTUM, WEIGHT_DECAY, LEARNING_RATE, SMOOTHING = 0.875, 1 / 32768, 0.256, 0.1  # the migration guide's
-# Scale of the last batch norm in each block. By torchvision's default of 1, the random blocks in a row magnify
-# rounding so much that PyTorch in float32 is not within the bars of PyTorch in float64. The short training begins from
-# 0 (torchvision's zero_init_residual), for which the blocks start as identities and the first steps are not chaotic;
-# the step cannot: no gradient would reach the blocks' inner layers.
+MOMENTUM, WEIGHT_DECAY, LEARNING_RATE, SMOOTHING = 0.875, 1 / 32768, 0.256, 0.1  # the original migration guide's
+# Scale of the last batch norm in each block. With torchvision's default of 1, the sequence of random blocks magnifies
+# rounding so much that PyTorch in float32 is not within the tolerances of PyTorch in float64. The short training starts
+# from 0 (torchvision's zero_init_residual), so that the blocks start as identities and the first steps are not chaotic.
+# The single step cannot: no gradient would reach the blocks' inner layers.
 STEP_SCALE, TRAINING_SCALE = 0.1, 0.0
-# A ReLU whose input is zero but for rounding turns gradients and is luck; a defect is there in every batch. So where
-# gradients differ, no layer's output does, and there were such values, the next batch is taken, up to this many.
+# A ReLU whose input is zero but for rounding changes gradients by chance; a defect shows in every batch. So if
+# gradients differ, no layer's output does, and there were such values, the next batch is tried, up to this many.
 TRIES = 3
 TRAINING_RATE = 3e-5  # the rate of the lab's profile `full` at its fourth step
 
@@ -36,7 +36,7 @@ TRAINING_RATE = 3e-5  # the rate of the lab's profile `full` at its fourth step
 class Setting:
     """What is compared: the network by its name, batches of photographs, the short training's length.
 
-    folder: an image folder (train/<class>/*), of which the first batches are taken in a shuffled order;
+    folder: an image folder (train/<class>/*); the first batches of its shuffled images are used;
     weights: a PyTorch file to begin with, instead of PyTorch's own initialisation.
     """
 
@@ -51,9 +51,9 @@ class Setting:
 
 
 def write_photographs(folder, tile=128, step=96, classes=10) -> None:
-    """Write tiles of scikit-learn's two photographs as an image folder, classes by turns: what to compare on.
+    """Write tiles of scikit-learn's two photographs as an image folder to compare on, with classes in turn.
 
-    Photographs and not the sample's digits: in flat images whole channels hardly vary, batch norm magnifies their
+    Photographs rather than the sample's digits: in flat images whole channels hardly vary, batch norm magnifies their
     rounding, and ReLUs switch on one side only.
     """
     from PIL import Image
@@ -114,11 +114,11 @@ def create_sides(setting, theirs, ours, classes, state=None, lr=LEARNING_RATE, s
     reference = torchvision().models.get_model(setting.network, weights=None, num_classes=classes)
     if state is None:
         for block in reference.modules():
-            if hasattr(block, "downsample"):  # what torchvision calls its blocks' shortcut
+            if hasattr(block, "downsample"):  # torchvision's name for a block's shortcut
                 torch().nn.init.constant_(getattr(block, "bn3", block.bn2).weight, scale)
     candidate = create_resnet(setting.network, classes, "imagenet")
     if state is not None:
-        to_mindspore(state, candidate)  # first: it says in one line what does not fit
+        to_mindspore(state, candidate)  # first: its error says in one line what does not fit
         reference.load_state_dict({name: torch().from_numpy(np.array(value)) for name, value in state.items()})
     to_mindspore(torch_state(reference), candidate)
     reference.train()
@@ -134,7 +134,7 @@ def create_sides(setting, theirs, ours, classes, state=None, lr=LEARNING_RATE, s
 
 
 def torch_momentum(net, lr):
-    """SGD with momentum and weight decay off batch norm and biases, as `labkit.optimizers.momentum` has it."""
+    """SGD with momentum, and weight decay except for batch norm and biases, as in `labkit.optimizers.momentum`."""
     weights = [parameter for parameter in net.parameters() if parameter.ndim > 1]
     vectors = [parameter for parameter in net.parameters() if parameter.ndim <= 1]
     groups = [{"params": weights, "weight_decay": WEIGHT_DECAY}, {"params": vectors, "weight_decay": 0.0}]
@@ -144,7 +144,7 @@ def torch_momentum(net, lr):
 def compare_resnets(setting: Setting, plant=None, progress=lambda what: None) -> Report:
     """One step and a short training of a ResNet in both frameworks.
 
-    plant: changes the pair before each comparison, (reference, candidate) -> None: how the clinic puts its defects in;
+    plant: changes the pair before each comparison, (reference, candidate) -> None; the clinic plants defects with it;
     progress: called with what comes next, before the one step and before each step of the short training.
     Raises NoTorchError, DataError, WeightsError; LabkitError for an unknown network.
     """

@@ -1,7 +1,7 @@
 """One training step in PyTorch and in MindSpore, recorded layer by layer and compared stage by stage.
 
-The stages of the migration guide's "reproduce one step": batch, initial weights, logits, loss, gradients, weights and
-buffers after the update.
+The stages of the original migration guide's "reproduce one step": batch, initial weights, logits, loss, gradients,
+weights and buffers after the update.
 """
 
 from collections import defaultdict
@@ -39,18 +39,18 @@ class Side:
 
 @dataclass
 class Layer:
-    """What one call of a layer computed: its output, and the gradients that came in and went on."""
+    """What one call of a layer computed: its output, and the gradients that came in and were passed on."""
 
     output: np.ndarray | None = None
-    gradient_in: np.ndarray | None = None  # of the loss by the layer's output
-    gradient_on: np.ndarray | None = None  # of the loss by the layer's (first) input
+    gradient_in: np.ndarray | None = None  # of the loss, for the layer's output
+    gradient_on: np.ndarray | None = None  # of the loss, for the layer's (first) input
 
 
 @dataclass
 class Step:
     """A training step's record; names are PyTorch's, values numpy arrays."""
 
-    weights: dict  # before the step, buffers among them
+    weights: dict  # before the step, including buffers
     logits: np.ndarray = None
     loss: float = None
     gradients: dict = field(default_factory=dict)
@@ -69,8 +69,8 @@ def torch_step(side: Side) -> Step:
     net, step, handles, entered = side.net, Step(torch_state(side.net)), [], {}
 
     def watch(name, module):
-        # Copies before and behind the layer: a network that works in place (ReLU, `out += x`) writes into them, and a
-        # gradient at the copy is this layer's alone, where several layers read the same input.
+        # Copies before and after the layer: a network that works in place (ReLU, `out += x`) writes into them, and if
+        # several layers read the same input, the gradient at the copy is this layer's alone.
         def before(module, inputs):
             copy, layer = inputs[0].clone(), step.add(name)
             if copy.requires_grad:  # the images do not
@@ -145,10 +145,10 @@ def mindspore_step(side: Side, names: Names) -> Step:
 
 
 def compare_step(reference: Side, candidate: Side, names=None, tolerances=None) -> Report:
-    """One step of PyTorch (reference) and MindSpore (candidate) from the weights that they have, stage by stage.
+    """One step of PyTorch (reference) and MindSpore (candidate) from their present weights, stage by stage.
 
     The optimizers are compared on the same gradients, the reference's, so that a difference there is theirs alone; they
-    take two steps, for momentum has no effect on the first. Both networks end with that done.
+    take two steps, because momentum has no effect on the first. Both networks end up with the updated weights.
     Raises WeightsError where two parameters get the same name, LabkitError for a layer with two outputs, NoTorchError.
     """
     names, allowed = names or Names(), tolerances or Tolerances()
@@ -179,9 +179,9 @@ def compare_step(reference: Side, candidate: Side, names=None, tolerances=None) 
 def compare_layers(theirs: Step, ours: Step, allowed: Tolerances):
     """Differences of outputs in the order of the forward pass and of gradients in that of the backward pass.
 
-    A layer's backward entry is its worst of: gradient handed on, gradients of its own parameters. So the first entry
-    that is off is the layer whose gradient is computed differently, not one that was handed a wrong gradient; where a
-    gradient arrives wrong already (from a loss, or from an addition between layers), the entry is "before LAYER".
+    A layer's backward entry is the worst of the gradient passed on and the gradients of its own parameters. So the
+    first entry that is off is the layer that computes its gradient differently, not one that received a wrong gradient.
+    If a gradient is already wrong on arrival (from a loss, or an addition between layers), the entry is "before LAYER".
     """
     both = [name for name in theirs.layers if name in ours.layers]
     unmatched = {
@@ -210,7 +210,7 @@ def compare_layers(theirs: Step, ours: Step, allowed: Tolerances):
 def _ties(theirs, ours, forward) -> dict:
     """Layers that agree and end in a ReLU -> number of values that are zero on one side only: rounding decided them.
 
-    The gradient passes there on one side only, which is no defect and can turn the gradients of a small layer.
+    There the gradient passes on one side only. This is not a defect, but can change the gradients of a small layer.
     """
     outputs = {layer.name: (theirs[layer.name].output, ours[layer.name].output) for layer in forward if layer.ok}
     counts = {name: int(((a > 0) != (b > 0)).sum()) for name, (a, b) in outputs.items() if a.min(initial=0) == 0}
@@ -237,7 +237,7 @@ def mindspore_update(side: Side, gradients, names: Names) -> dict:
     """Two steps of MindSpore's optimizer on given gradients; the trainable weights after them."""
     own = {parameter.name: name for name, parameter in parameters(side.net, names).items()}
     ordered = [gradients.get(own.get(parameter.name)) for parameter in side.optimizer.parameters]
-    # A parameter that PyTorch has no gradient for keeps the comparison from being made: it shows among the gradients.
+    # Zeros for a parameter without a gradient in PyTorch, so that the update runs; the stage "gradients" shows it.
     filled = [
         np.zeros(tuple(parameter.shape), np.float32) if gradient is None else gradient
         for gradient, parameter in zip(ordered, side.optimizer.parameters, strict=True)
@@ -250,7 +250,7 @@ def mindspore_update(side: Side, gradients, names: Names) -> dict:
 
 
 def torch_state(net) -> dict:
-    """A PyTorch network's state as arrays of their own."""
+    """A PyTorch network's state as independent arrays."""
     return {name: _numpy(value) for name, value in net.state_dict().items()}
 
 
@@ -265,7 +265,7 @@ def _counted_out(state):
 
 
 def _one(name, output):
-    """A layer's output, which is to be a single tensor."""
+    """A layer's output, which must be a single tensor."""
     if isinstance(output, (tuple, list, dict)):
         raise LabkitError(f"layer {name} returns {len(output)} values; only layers that return one can be compared")
     return output

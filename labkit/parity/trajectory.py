@@ -35,7 +35,7 @@ def mindspore_losses(side, batches) -> list[float]:
 def compare_trajectory(
     reference, candidate, batches, tolerance=Tolerances.trajectory, progress=lambda framework: None
 ) -> tuple[Difference, dict]:
-    """Train both sides on the same batches; the stage, and the losses {"pytorch": [...], "mindspore": [...]}.
+    """Train both sides on the same batches; return the stage and the losses {"pytorch": [...], "mindspore": [...]}.
 
     max_rel is the largest relative difference of the losses of a step. progress: called before each step with
     the framework's name.

@@ -49,7 +49,7 @@ class Names:
 
 
 def parameters(net, names=None) -> dict:
-    """Every parameter of a MindSpore network by its PyTorch name; raises WeightsError where two get the same."""
+    """Every parameter of a MindSpore network by its PyTorch name; raises WeightsError if two get the same."""
     names, found = names or Names(), {}
     for own, parameter in net.parameters_dict().items():
         name = names.parameter(own)
@@ -92,7 +92,7 @@ def from_mindspore(net, names=None) -> dict[str, np.ndarray]:
     for name, parameter in parameters(net, names).items():
         state[name] = parameter.asnumpy().copy()
         prefix, dot, last = name.rpartition(".")
-        if last == "running_var":  # where PyTorch has it
+        if last == "running_var":  # in PyTorch's position
             state[f"{prefix}{dot}{COUNTER}"] = np.array(0, np.int64)
     return state
 
@@ -100,7 +100,7 @@ def from_mindspore(net, names=None) -> dict[str, np.ndarray]:
 def read_state(path) -> dict[str, np.ndarray]:
     """Read a PyTorch file with a plain state dict: name -> array, floats as float32.
 
-    Nothing is unpickled but tensors: a file with anything else is refused. Raises WeightsError.
+    Only tensors are unpickled: a file with anything else is refused. Raises WeightsError.
     """
     if not Path(path).is_file():
         raise WeightsError(f"{path}: no such file")
