@@ -106,7 +106,7 @@ def _photographs():
 @click.argument("network")
 @click.argument("source", type=click.Path(path_type=Path))
 @click.argument("target", type=click.Path(path_type=Path))
-@click.option("--num-classes", type=click.IntRange(2), default=1000, show_default=True, help="The network's.")
+@click.option("--num-classes", type=click.IntRange(2), default=1000, show_default=True, help="Number of classes.")
 @click.option("--stem", type=click.Choice(["imagenet", "cifar"]), default="imagenet", show_default=True)
 def convert(network, source, target, num_classes, stem):
     """Convert NETWORK's weights between a PyTorch file (.pth, .pt) and a MindSpore checkpoint (.ckpt).
