@@ -8,7 +8,7 @@ import click
 
 @click.command("rank-table")
 @click.argument("server", nargs=-1)
-@click.option("--devices", metavar="N,N,...", help="Device ids to use of each server. Default: all.")
+@click.option("--devices", metavar="N,N,...", help="Device ids to use on each server. Default: all.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File. Default: print it.")
 @click.option("--check", type=click.Path(path_type=Path), help="Check a rank table instead, and list its cards.")
 def rank_table(server, devices, out, check):

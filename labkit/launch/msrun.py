@@ -2,7 +2,7 @@
 
 MindSpore's msrun starts them: a scheduler, which only brings them together, and a shield for each process that trains,
 which runs its program (`labkit.launch.shield`). On Ascend the programs may be started for the cards of a rank table
-instead. On Linux they end even where the launch itself is killed.
+instead. On Linux they end even if the launch itself is killed.
 MindSpore's builds for macOS and Windows have no msrun that works on a CPU; one process can be launched on macOS.
 """
 
@@ -26,18 +26,18 @@ from labkit.system.device import DEVICE
 from labkit.system.errors import LabkitError
 from labkit.system.files import locked
 
-LOGS = ("worker_*.log", "worker_*.pid", "scheduler.log", "msrun.log")  # by the names that msrun gives them
+LOGS = ("worker_*.log", "worker_*.pid", "scheduler.log", "msrun.log")  # named as msrun names them
 TAIL = 12  # lines of a failed process's log to show
 POLL = 0.1  # seconds
-NOISE = ("[INFO]", "[WARNING]")  # how MindSpore's own lines begin that say nothing to a user
-OWN_ERROR = re.compile(r"(?:^|\])Error: (.*)")  # labkit's, in one line; a progress bar may stand before it
-LAUNCHED = "LABKIT_LAUNCHED"  # the folder of the logs, by which all that was started is known at the end
-HOSTS_MEET = 7200  # seconds that msrun waits for other hosts, of which each may still be copying its data
+NOISE = ("[INFO]", "[WARNING]")  # beginnings of MindSpore's own lines, which mean nothing to a user
+OWN_ERROR = re.compile(r"(?:^|\])Error: (.*)")  # labkit's, in one line; a progress bar may precede it
+LAUNCHED = "LABKIT_LAUNCHED"  # the folder of the logs; identifies all started processes at the end
+HOSTS_MEET = 7200  # seconds that msrun waits for other hosts, which may still be copying their data
 MSRUN_FAILURE = re.compile(r"Worker process (\d+) exit with exception\. Error code: (-?\d+)")
 
 
 def require_possible(count: int) -> None:
-    """LabkitError on a system where so many processes cannot be launched."""
+    """Raise LabkitError on a system that cannot launch so many processes."""
     if count > 1 or sys.platform == "win32":
         why = "MindSpore's own builds train in several processes only there"
         environment.require_linux("labkit launch", why)
@@ -56,22 +56,22 @@ class LaunchError(LabkitError):
 
 @dataclass(frozen=True)
 class Hosts:
-    """The machines of one training: how many, which of them this is (from 0), and where the first one is found."""
+    """The machines of one training: how many, which one this is (from 0), and the address of the first."""
 
     count: int
     rank: int
     master: str
-    port: int = 8118  # of msrun's scheduler, its default: all must know it, so it is not any free one
+    port: int = 8118  # msrun's default for its scheduler: all must know it, so it is not just any free one
 
 
 def launch(command, count: int, log_dir: Path | None = None, *, device=None, cards=None, hosts=None) -> None:
-    """Run `python COMMAND` in `count` processes that train together; return when all have ended well.
+    """Run `python COMMAND` in `count` processes that train together; return when all have succeeded.
 
-    log_dir: where each leaves a log; without one a temporary folder, kept where a process fails.
-    device: "CPU", "GPU" or "Ascend"; cards: what `local_cards` gives, to start a process for each without msrun;
-    hosts: where other machines do the same, for as many processes each.
-    What rank 0 (or the first here) writes is shown here too. However it ends, no process stays behind.
-    Raises LaunchError as soon as a process fails, LabkitError where the system cannot do it.
+    log_dir: folder for a log of each; by default a temporary folder, which is kept if a process fails.
+    device: "CPU", "GPU" or "Ascend"; cards: from `local_cards`, to start a process for each without msrun;
+    hosts: given if other machines do the same, with as many processes each.
+    The output of rank 0 (or the first process here) is also shown here. However it ends, no process stays behind.
+    Raises LaunchError as soon as a process fails, LabkitError if the system cannot do it.
     """
     require_possible(count)
     if log_dir is None:
@@ -79,7 +79,7 @@ def launch(command, count: int, log_dir: Path | None = None, *, device=None, car
         try:
             launch(command, count, folder, device=device, cards=cards, hosts=hosts)
         except LaunchError:
-            raise  # its reader wants to see them
+            raise  # the user needs the logs
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -125,12 +125,12 @@ def _environment(log_dir, device):
 
 
 def _python():
-    """This interpreter by a name that msrun takes for one; its folder is first on PATH."""
+    """This interpreter by a name that msrun recognises; its folder is first on PATH."""
     return "python" if (Path(sys.executable).parent / "python").exists() else "python3"
 
 
 def _msrun(command, count, port, log_dir, hosts=None):
-    """Command line of msrun. `tail_worker_log` names no process that there is, so msrun starts no `tail`."""
+    """Command line of msrun. `tail_worker_log` names a process that does not exist, so msrun starts no `tail`."""
     size = count * hosts.count if hosts else count
     place = [f"--master_addr={hosts.master}", f"--node_rank={hosts.rank}"] if hosts else []
     place += [f"--cluster_time_out={HOSTS_MEET}"] if hosts else []
@@ -143,7 +143,7 @@ def _msrun(command, count, port, log_dir, hosts=None):
 
 @contextmanager
 def _free_port():
-    """A free TCP port, held until the end: no other program is given it, but the scheduler may still listen on it."""
+    """A free TCP port, held until the end: no other program gets it, but the scheduler may still listen on it."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -172,12 +172,12 @@ def _watch(processes, shown):
 
 
 def _check(log, process):
-    """Raise LaunchError where a process has failed: a program of a card, or msrun, or one that msrun started."""
+    """Raise LaunchError if a process has failed: a program of a card, or msrun, or one that msrun started."""
     if log.name == "msrun.log":
         failed = MSRUN_FAILURE.search(log.read_text(encoding="utf-8", errors="replace"))
         if failed:
             raise _failure(_log_of(failed[1], log.parent), int(failed[2]))
-        scheduler = log.with_name("scheduler.log")  # msrun looks at its scheduler last of all
+        scheduler = log.with_name("scheduler.log")  # msrun checks its scheduler last of all
         if any(OWN_ERROR.search(line) or line.startswith("Traceback") for line in _lines(scheduler)):
             raise _failure(scheduler, 1)
     if process.poll():
@@ -185,7 +185,7 @@ def _check(log, process):
 
 
 def _log_of(pid, log_dir):
-    """Log of the shield with a process id; one that failed before it left its id has a log without one."""
+    """Log of the shield with a process id; one that failed before it wrote its id has a log without one."""
     logs = {log: log.with_suffix(".pid") for log in sorted(log_dir.glob("worker_*.log"))}
     known = [log for log, note in logs.items() if note.exists() and note.read_text() == pid]
     return next(iter([*known, *(log for log, note in logs.items() if not note.exists())]), log_dir / "msrun.log")
@@ -195,7 +195,7 @@ def _failure(log, status):
     """LaunchError that says how the process of a log ended, with the last lines of the log."""
     how = f"was killed ({interrupts.signal_name(-status)})" if status < 0 else f"ended with exit status {status}"
     lines = _lines(log)
-    for own in filter(None, map(OWN_ERROR.search, lines[-3:])):  # it says it all
+    for own in filter(None, map(OWN_ERROR.search, lines[-3:])):  # this line is enough
         return LaunchError(f"{log.stem}: {own[1]}", status)
     end = "".join(f"\n    {line}" for line in lines[-TAIL:]) or " (empty)"
     return LaunchError(f"{log.stem} {how}; the end of {log}:{end}", status)
@@ -210,14 +210,14 @@ def _lines(log):
 
 
 def _end(processes, log_dir):
-    """Kill processes and all that they started, known by what is in their environment; return when they are gone."""
+    """Kill processes and all that they started, identified by their environment; return when they are gone."""
     while family := [process for process in psutil.process_iter() if _belongs(process, log_dir)]:
         for process in family:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         psutil.wait_procs(family, timeout=1)
         for process in processes:
-            process.poll()  # one that nobody asks after stays, as a zombie
+            process.poll()  # otherwise it would stay as a zombie
 
 
 def _belongs(process, log_dir):
@@ -234,7 +234,7 @@ class _Follower:
         self.file, self.place, self.begun = file, 0, b""
 
     def read(self, rest=False) -> str:
-        """What was added since, without MindSpore's own lines; with `rest` also the last line, if it has no end."""
+        """Text added since, without MindSpore's own lines; with `rest` also an unfinished last line."""
         if not self.file.exists():
             return ""
         with open(self.file, "rb") as file:

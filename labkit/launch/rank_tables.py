@@ -66,7 +66,7 @@ def read_rank_table(path: Path) -> list[Card]:
 
 
 def local_cards(rank_table: Path, count: int) -> list[dict]:
-    """What the process of each of this server's cards gets into its environment; the table must list `count` cards.
+    """Environment variables for the process of each of this server's cards; the table must list `count` cards.
 
     Raises RankTableError.
     """
@@ -130,7 +130,7 @@ def parse_server(text: str) -> tuple[str, dict[int, str]]:
 
 
 def build(servers: list[tuple[str, dict[int, str]]], chosen: tuple[int, ...] = ()) -> dict:
-    """The rank table of servers in this order; ranks count through. chosen: device ids to use of each; default: all.
+    """The rank table of servers in this order; ranks count through. chosen: device ids to use on each; default: all.
 
     Raises RankTableError.
     """
@@ -166,6 +166,6 @@ def _add(devices, number, address, what):
 
 def _require_address(address, what):
     try:
-        ip_address(str(address))  # of a number it would make one
+        ip_address(str(address))  # it would accept a number
     except ValueError:
         raise RankTableError(f"{what}: {address!r} is no IP address") from None

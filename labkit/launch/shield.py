@@ -2,10 +2,10 @@
 
 python -m labkit.launch.shield {PROGRAM | -m MODULE} [ARGUMENT ...]
 
-MindSpore parts its processes after a program's end, and may crash there: it closes the connection to the scheduler
+MindSpore disconnects its processes after a program's end, and may crash then: it closes the connection to the scheduler
 while its other thread still reads the scheduler's last answer (SIGSEGV in 3 of 164 processes, MindSpore 2.8 on two
 cores). All is saved by then, but msrun would kill the other processes. So the program runs in a child process, which
-leaves word of how it ended; what happens to the child afterwards does not count.
+reports how it ended; what happens to the child afterwards does not matter.
 """
 
 import os
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def _sign_in(log_dir):
-    """Leave this process's id beside its log, by which msrun names a process that failed; end with who started it."""
+    """Write this process's id next to its log, since msrun names failed processes by it; end with the parent."""
     if log_dir is not None:
         interrupts.die_with_parent()
         if os.environ.get("MS_ROLE") != "MS_SCHED":
