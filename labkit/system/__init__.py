@@ -1,1 +1,1 @@
-"""What everything stands on: this machine, its device, files, signals and errors."""
+"""What everything else builds on: this machine, its device, files, signals and errors."""

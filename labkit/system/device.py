@@ -1,4 +1,4 @@
-"""The device, the processes of one training (ranks) and the random seed. MindSpore is imported where it is needed."""
+"""The device, the processes of one training (ranks) and the random seed. MindSpore is imported when needed."""
 
 import os
 from contextlib import contextmanager
@@ -10,9 +10,9 @@ DEVICE = "LABKIT_DEVICE"  # set by `labkit launch` for the processes that it sta
 
 
 def ranks() -> tuple[int, int]:
-    """Number of this process among those of a training, from 0, and how many there are, as the environment tells.
+    """Number of this process among those of a training, from 0, and how many there are, from the environment.
 
-    RANK_ID and RANK_SIZE come from msrun, from ModelArts and with a rank table; otherwise Open MPI's mpirun is asked.
+    RANK_ID and RANK_SIZE come from msrun, from ModelArts and with a rank table; otherwise Open MPI's mpirun sets them.
     """
     mpi = "OMPI_COMM_WORLD_RANK" in os.environ and "RANK_SIZE" not in os.environ
     names = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE") if mpi else ("RANK_ID", "RANK_SIZE")
@@ -29,7 +29,7 @@ def ranks() -> tuple[int, int]:
 
 
 def require_one_process() -> None:
-    """LabkitError in one of several processes of a job, where a command would make a Run, or a launch, in each."""
+    """Raise LabkitError in one of a job's several processes: a command would make a Run, or a launch, in each."""
     size = ranks()[1]
     if "MS_ROLE" in os.environ:
         raise LabkitError(
@@ -43,21 +43,21 @@ def require_one_process() -> None:
 
 
 def use_device(name: str | None = None) -> None:
-    """Compute on "CPU", "GPU" or "Ascend"; without a name on $LABKIT_DEVICE, or on what MindSpore chooses.
+    """Compute on "CPU", "GPU" or "Ascend"; without a name, on $LABKIT_DEVICE or MindSpore's choice.
 
     Raises LabkitError.
     """
     import mindspore as ms
 
     name = name or os.environ.get(DEVICE)
-    # msrun's processes agree on their cards themselves; others are told theirs.
+    # msrun's processes agree on their cards themselves; others get theirs from the environment.
     card = None if "MS_ROLE" in os.environ else os.environ.get("DEVICE_ID", os.environ.get("ASCEND_DEVICE_ID"))
     if not name and card and ms.get_context("device_target") != "CPU":
         name = ms.get_context("device_target")
     try:
         if name and card and name != "CPU":
             ms.set_device(name, int(card))
-        elif name and name != ms.get_context("device_target"):  # refused once something was computed
+        elif name and name != ms.get_context("device_target"):  # refused once something has been computed
             ms.set_device(name)
     except (RuntimeError, ValueError) as error:
         raise LabkitError(f"device {name}: {str(error).split('. ')[0]}") from None
@@ -66,7 +66,7 @@ def use_device(name: str | None = None) -> None:
 def setup(seed: int, all_reduce_fusion: list[int] | None = None) -> None:
     """Choose graph mode and seed everything; one of several processes joins the others first.
 
-    all_reduce_fusion: numbers of the parameters after which a new AllReduce of gradients begins; all in one without.
+    all_reduce_fusion: numbers of the parameters after which a new AllReduce of gradients begins; default: one for all.
     Does not return in msrun's scheduler: a process of the same command, which only brings the others together.
     """
     import mindspore as ms
@@ -82,7 +82,7 @@ def setup(seed: int, all_reduce_fusion: list[int] | None = None) -> None:
 
 @contextmanager
 def in_mode(mode):
-    """MindSpore's mode, `ms.PYNATIVE_MODE` or `ms.GRAPH_MODE`, inside a `with`; afterwards what it was before."""
+    """MindSpore's mode, `ms.PYNATIVE_MODE` or `ms.GRAPH_MODE`, inside a `with`; restored afterwards."""
     import mindspore as ms
 
     before = ms.get_context("mode")
@@ -102,19 +102,19 @@ def _join_others():
     use_device()
     if ms.get_context("device_target") == "CPU":  # otherwise each starts as many threads as if it were alone
         ms.set_context(runtime_num_threads=max(1, environment.cores() // ranks()[1]))
-    # On a CPU a rank gives up after 30 seconds in which another did not come to an AllReduce, but evaluated, say.
+    # On a CPU a rank gives up if another does not reach an AllReduce within 30 seconds, because it evaluates, say.
     os.environ.setdefault("MS_NODE_TIMEOUT", "7200")
     try:
         communication.init()
     except RuntimeError as error:
-        scheduler = os.environ.get("MS_ROLE") == "MS_SCHED"  # the reason that it will have is a port in use
+        scheduler = os.environ.get("MS_ROLE") == "MS_SCHED"  # most likely its port is in use
         who = "msrun's scheduler" if scheduler else f"rank {ranks()[0]} of {ranks()[1]}"
         reason = str(error).splitlines()[0].split(". ")[0]
         raise LabkitError(f"{who} does not find the other processes: {reason}") from None
 
 
 def mean_over_ranks(value: float) -> float:
-    """Mean of a number over all processes. Every process must ask, and waits until all have."""
+    """Mean of a number over all processes. Every process must call this, and waits until all have."""
     size = ranks()[1]
     if size == 1:
         return value
@@ -125,7 +125,7 @@ def mean_over_ranks(value: float) -> float:
 
 
 def wait_for_all() -> None:
-    """Go on when every process has come here."""
+    """Wait until every process has called this."""
     mean_over_ranks(0.0)
 
 

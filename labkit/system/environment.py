@@ -12,35 +12,35 @@ from labkit.system.errors import LabkitError
 
 REPO = Path(__file__).resolve().parents[2]
 ONEDNN_CAP = "ONEDNN_MAX_CPU_ISA"
-TERMINAL = "LABKIT_TERMINAL"  # set by `labkit launch` where somebody looks at what its processes print
+TERMINAL = "LABKIT_TERMINAL"  # set by `labkit launch` if its output goes to a terminal
 
 
 def require_linux(command: str, why: str) -> None:
-    """LabkitError on another system, with the reason why a command cannot work there."""
+    """Raise LabkitError on another system, with the reason why a command cannot work there."""
     elsewhere = {"win32": "On Windows, use WSL2", "darwin": "On a Mac, use a Linux virtual machine or container"}
     if sys.platform != "linux":
         raise LabkitError(f"{command} needs Linux: {why}. {elsewhere.get(sys.platform, 'Use a Linux machine')}")
 
 
 def outside_course() -> str:
-    """What is wrong where labkit was installed as a copy, away from the course's folder; "" in the course."""
+    """What is wrong if labkit was installed as a copy, away from the course's folder; "" in the course."""
     if (REPO / "labs").is_dir():
         return ""
     return f"labkit is a copy in {REPO}, away from the course's labs and data"
 
 
 def user_id() -> int:
-    """This user's number, as the owner of a file is given; 0 on Windows, as for every file there."""
+    """This user's number, as in the owner of a file; 0 on Windows, as for every file there."""
     return os.getuid() if hasattr(os, "getuid") else 0
 
 
 def data_root() -> Path:
-    """Folder that holds the data sets: `$LABKIT_DATA`, or `data/` beside the package."""
+    """Folder that holds the data sets: `$LABKIT_DATA`, or `data/` next to the package."""
     return Path(os.environ.get("LABKIT_DATA") or REPO / "data")
 
 
 def version_of(package: str) -> str | None:
-    """Installed version of a package, read from its metadata; None where it is not installed."""
+    """Installed version of a package, read from its metadata; None if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -53,14 +53,14 @@ def mindspore_version() -> str | None:
 
 
 def cpu_flags() -> set[str]:
-    """Instruction sets of this CPU, as Linux reports them for x86; empty where it does not."""
+    """Instruction sets of this CPU, as Linux reports them for x86; empty if it does not."""
     if platform.machine() != "x86_64":  # an emulator may show the real CPU's
         return set()
     return set(_cpuinfo("flags").split())
 
 
 def _cpuinfo(name):
-    """The first line of this name in Linux's description of the CPUs; "" where there is none."""
+    """The first line of this name in Linux's description of the CPUs; "" if there is none."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -69,7 +69,7 @@ def _cpuinfo(name):
 
 
 def onednn_trap() -> bool:
-    """True where this MindSpore's oneDNN would run convolutions on its slow reference kernel.
+    """Whether this MindSpore's oneDNN would run convolutions on its slow reference kernel.
 
     MindSpore 2.9 and 2.10 do so on a CPU with AVX-512, about 90 times slower than 2.8.
     """
@@ -82,13 +82,13 @@ def onednn_trap() -> bool:
 def prepare_mindspore() -> None:
     """Set what MindSpore reads at its import: oneDNN's instruction set and the log level. The user's values stay.
 
-    It also quietens loggers of a MindSpore that was imported before, and a warning of numpy's about it on aarch64.
+    It also silences the loggers of a MindSpore that is already imported, and numpy's warning about it on aarch64.
     """
     if onednn_trap():
         os.environ.setdefault(ONEDNN_CAP, "AVX2")
-    if platform.machine() == "aarch64":  # MindSpore's build for it has tiny numbers rounded to zero; numpy notices
+    if platform.machine() == "aarch64":  # MindSpore's build for it rounds tiny numbers to zero; numpy notices
         warnings.filterwarnings("ignore", "The value of the smallest subnormal", UserWarning)
-    # Errors only: its warnings are for MindSpore's own developers. Imported before, it has read its level already.
+    # Errors only: its warnings are for MindSpore's own developers. If already imported, it has read its level.
     if os.environ.setdefault("GLOG_v", "3") == "3":
         for name in list(logging.root.manager.loggerDict):
             if name.startswith("ME.mindspore"):

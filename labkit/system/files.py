@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def atomic_write(path: Path, data: str | bytes) -> None:
-    """Write a file so that it appears whole or not at all, even if the machine stops meanwhile."""
+    """Write a file so that it appears whole or not at all, even if the machine stops in between."""
     part = path.with_name(path.name + ".part")
     with open(part, "wb") as file:
         file.write(data.encode() if isinstance(data, str) else data)
@@ -18,7 +18,7 @@ def atomic_write(path: Path, data: str | bytes) -> None:
 
 
 def lock(handle: int) -> bool:
-    """Take the lock of an open file; False if another process holds it. Closing the file, or any end, releases it.
+    """Take the lock of an open file; False if another process holds it. Closing the file, or any exit, releases it.
 
     On a file system without locks it is always True: there, a second process goes unnoticed.
     """
@@ -46,7 +46,7 @@ def locked(folder: Path, refusal: Exception):
 
 
 def tracked(folder: Path, error: type[Exception]) -> list[str] | None:
-    """Names of the files below a folder that git tracks; None outside a checkout. Raises `error` where git fails."""
+    """Names of the files below a folder that git tracks; None outside a checkout. Raises `error` if git fails."""
     place = folder.resolve()
     if not any((one / ".git").exists() for one in (place, *place.parents)):
         return None

@@ -1,4 +1,4 @@
-"""Stopping: Ctrl-C and SIGTERM heard at the end of a step, and how processes end."""
+"""Stopping: Ctrl-C and SIGTERM take effect at the end of a step; how processes end."""
 
 import ctypes
 import os
@@ -7,12 +7,12 @@ import sys
 import threading
 from contextlib import contextmanager
 
-_stop, _at_steps = threading.Event(), threading.Event()  # asked for by a signal; heard at the end of a step only
+_stop, _at_steps = threading.Event(), threading.Event()  # a signal asked for it; it waits for a step's end
 
 
 @contextmanager
 def stopped_once():
-    """Ctrl-C or SIGTERM raises KeyboardInterrupt once; a second one does not cut off what is then being saved.
+    """Ctrl-C or SIGTERM raises KeyboardInterrupt once; a second one does not interrupt what is then being saved.
 
     Inside `stopped_at_steps` it is raised by the next `raise_if_stopped`.
     """
@@ -37,26 +37,26 @@ def stopped_once():
 
 @contextmanager
 def stopped_at_steps():
-    """Inside it a stop waits for `raise_if_stopped`, or for its end.
+    """Inside this context a stop waits for `raise_if_stopped`, or for the context's end.
 
-    An exception while MindSpore compiles is reported as a defect of the network, and Python ignores one in a finalizer.
+    MindSpore reports an exception while it compiles as a defect of the network; Python ignores one in a finalizer.
     """
     _at_steps.set()
     try:
         yield
-        raise_if_stopped()  # a stop behind the last step
+        raise_if_stopped()  # a stop after the last step
     finally:
         _at_steps.clear()
 
 
 def raise_if_stopped() -> None:
-    """Raise KeyboardInterrupt where a stop was asked for."""
+    """Raise KeyboardInterrupt if a stop was requested."""
     if _stop.is_set():
         raise KeyboardInterrupt
 
 
 def shell_status(status: int) -> int:
-    """Exit status of a process as a shell has it, where Python's is negative for the signal that killed it."""
+    """Exit status of a process as a shell reports it; Python's is negative for the signal that killed it."""
     return status if status >= 0 else 128 - status
 
 

@@ -1,4 +1,4 @@
-"""Which versions of Python and MindSpore the course works with. Nothing else in the project decides that.
+"""Which versions of Python and MindSpore the course works with. Only this file decides that.
 
 `make env` runs this file with each Python it finds, before there is an environment: it prints the interpreter's version
 and exits with 1 if the course does not support it.
@@ -18,7 +18,7 @@ def series_of(version) -> str:
 
 
 def in_words(names) -> str:
-    """Names as a sentence has them: "3.10, 3.11 or 3.12"."""
+    """Names as in a sentence: "3.10, 3.11 or 3.12"."""
     *others, last = names
     return ", ".join(others) + " or " * bool(others) + last
 
