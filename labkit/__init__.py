@@ -1,6 +1,6 @@
 """labkit: the parts that the book and the labs of this course share.
 
-Importing it imports no MindSpore. It does one thing: it prepares for that import, as `prepare_mindspore` says.
+Importing it does not import MindSpore, but prepares for that import, as `prepare_mindspore` describes.
 """
 
 from labkit.system.environment import prepare_mindspore

@@ -1,4 +1,4 @@
-"""The command line: which room has which command. A command's module is imported when the command is asked for."""
+"""The command line: which room has which command. A command's module is imported when the command is used."""
 
 import errno
 import importlib
@@ -32,7 +32,7 @@ COMMANDS = {
 
 @contextmanager
 def _explained():
-    """Turns labkit's own errors into one line and their exit status, which is 1 but for a failed launch."""
+    """Turns labkit's own errors into one line and their exit status, which is 1 except for a failed launch."""
     try:
         yield
     except LabkitError as error:
@@ -51,7 +51,7 @@ def _explained():
 
 
 class Commands(click.Group):
-    """The commands of COMMANDS, each imported when it is asked for."""
+    """The commands of COMMANDS, each imported when it is used."""
 
     def list_commands(self, context):
         return sorted(COMMANDS)

@@ -1,4 +1,4 @@
-"""Doctor: is this machine fit for the course, and what to do where it is not."""
+"""Doctor: is this machine fit for the course, and what to do if it is not."""
 
 import importlib.metadata
 import json
@@ -17,8 +17,8 @@ import click
 from labkit.system import environment
 from labkit.system.versions import MINDSPORE, MINDSPORES, PYTHONS, in_words, series_of
 
-MEMORY = 3  # GB; what a chapter takes, at most
-DISK = 2  # GB, in addition to the environment, which is there where this runs
+MEMORY = 3  # GB; the most that a chapter takes
+DISK = 2  # GB, in addition to the environment, which exists when this runs
 SLOW_CONVOLUTION = 0.5  # seconds; a fast kernel needs about 0.03, oneDNN's reference kernel about 3
 DEFAULT = f"`make env MINDSPORE={MINDSPORE}` installs the default"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -50,7 +50,7 @@ def as_dict(findings: list[Finding]) -> dict:
 
 
 def browser() -> tuple[str | None, str | None]:
-    """Programs of Chromium and its chromedriver on PATH, each None where it is missing."""
+    """Programs of Chromium and its chromedriver on PATH, each None if it is missing."""
     return next(filter(None, map(shutil.which, BROWSERS)), None), shutil.which("chromedriver")
 
 
@@ -106,7 +106,7 @@ def _numpy():
 
 
 def _asked_by_mindspore(package):
-    """Versions of a package (a SpecifierSet) that the installed MindSpore asks for; None where it names none."""
+    """Versions of a package (a SpecifierSet) that the installed MindSpore asks for; None if it names none."""
     try:
         from packaging.requirements import Requirement  # MindSpore itself needs it
 
@@ -124,7 +124,7 @@ def _cores():
 
 
 def _memory():
-    """What is free for new programs; a container's limit is not in it."""
+    """Memory free for new programs, regardless of a container's limit."""
     try:
         import psutil
     except ImportError:
@@ -259,7 +259,7 @@ def _browser():
 
 
 def _prefix_of(python):
-    """Prefix of an interpreter's environment: the virtual environment that its path lies in, or its own."""
+    """Prefix of an interpreter's environment: the virtual environment that contains its path, or its own."""
     folder = Path(python).absolute().parent.parent
     return str(folder) if (folder / "pyvenv.cfg").exists() else sys.base_prefix
 
@@ -269,7 +269,7 @@ def _prefix_of(python):
 def command(as_json):
     """Examine this machine: versions, device, cores, convolution speed, data; and say what to do.
 
-    Exit status 1 where there is a problem.
+    Exit status 1 if there is a problem.
 
     \b
     Example:  labkit doctor
@@ -289,7 +289,7 @@ def command(as_json):
 
 
 def _wrapped(text, indent):
-    """A text after the 25 columns of a finding's status and name, in lines that fit the terminal, commands whole."""
+    """A text after the 25 columns of a finding's status and name, in lines that fit the terminal; commands stay whole."""
     if not sys.stdout.isatty():
         return text
     indent = " " * 25 + indent

@@ -6,7 +6,7 @@ from mindspore import nn, ops
 class CrossEntropySmooth(nn.Cell):
     """Cross-entropy with label smoothing: logits (N, K), labels (N,) int32 -> mean loss, a scalar.
 
-    The true class keeps 1 - smoothing; the rest is spread over the K - 1 other classes (the seeds' convention).
+    The true class keeps 1 - smoothing; the rest is spread over the K - 1 others (the original documents' convention).
     PyTorch's `label_smoothing=s` spreads s over all K: the same loss as smoothing = s (K - 1) / K here.
     """
 

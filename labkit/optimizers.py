@@ -18,7 +18,7 @@ class ClippedMomentum(nn.Momentum):
     """`nn.Momentum` that first shortens all gradients, taken together as one vector, to `clip_norm` at most.
 
     Gradients come in multiplied by the loss scale, and in data-parallel training already averaged. Weight decay is
-    added afterwards, as PyTorch's `clip_grad_norm_` before SGD has it.
+    added afterwards, as with PyTorch's `clip_grad_norm_` before SGD.
     """
 
     def __init__(self, params, learning_rate, momentum, clip_norm, **options):
@@ -32,8 +32,8 @@ class ClippedMomentum(nn.Momentum):
 def momentum(net, lr, momentum=0.9, weight_decay=1e-4, clip_norm=None, loss_scale=1.0):
     """`nn.Momentum` over a network's trainable parameters; lr is an array with a value per step.
 
-    loss_scale: what the gradients come in multiplied by; weight decay is applied as if they did not.
-    Without Nesterov's variant: on a CPU MindSpore 2.8 takes `use_nesterov=True` and ignores it.
+    loss_scale: the factor that gradients arrive multiplied by; weight decay does not depend on it.
+    Without Nesterov's variant: on a CPU MindSpore 2.8 accepts `use_nesterov=True` and ignores it.
     """
     groups = decay_groups(net.trainable_params(), weight_decay)
     if clip_norm is None:

@@ -23,7 +23,7 @@ def _warmup_then(decay, epochs, steps_per_epoch, lr_init, lr_max, lr_end, warmup
 
 
 def quadratic(epochs, steps_per_epoch, lr_init=0.01, lr_max=0.1, lr_end=0.0, warmup_epochs=5):
-    """Warm-up, then (1 - t)^2: `get_lr` of the CIFAR-10 seed, at `global_step` 0."""
+    """Warm-up, then (1 - t)^2: `get_lr` of the original lab, at `global_step` 0."""
     return _warmup_then(lambda t: (1 - t) ** 2, epochs, steps_per_epoch, lr_init, lr_max, lr_end, warmup_epochs)
 
 
@@ -43,7 +43,7 @@ def polynomial(epochs, steps_per_epoch, lr_init=0.045, lr_max=0.045, lr_end=0.0,
                halve_epochs=()):  # fmt: skip
     """lr_max (1 - e / end_epoch)^power with e = (step + 1) / steps_per_epoch, halved at each of `halve_epochs`.
 
-    `get_model_lr` of the THOR seed, which has no warm-up. Past end_epoch it is lr_end.
+    `get_model_lr` of the original THOR tutorial, which has no warm-up. Past end_epoch the rate is lr_end.
     """
     warmed = _warmup_then(np.ones_like, epochs, steps_per_epoch, lr_init, lr_max, lr_end, warmup_epochs)
     e = (np.arange(len(warmed)) + 1) / steps_per_epoch
@@ -64,7 +64,7 @@ def damping(epochs, steps_per_epoch, first=0.03, decay=0.87):
 
 
 def update_mask(steps, interval, final_interval=None):
-    """Which steps compute THOR's factors: a mask with the first one set, then one after `interval` steps each.
+    """Which steps compute THOR's factors: a mask that sets the first and then every `interval`-th.
 
     With final_interval the interval grows geometrically, from the first step to the last. Raises ValueError.
     """
