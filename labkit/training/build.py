@@ -64,7 +64,7 @@ def with_same_workers(run: Run) -> Recipe:
     if workers > environment.cores() and device.ranks()[0] == 0:
         raise RunError(
             f"{run.path}: began with {workers} data workers, which decide its random crops; MindData starts no more "
-            f"than there are cores, {environment.cores()}: resume it where there are {workers}"
+            f"than there are cores, {environment.cores()}: resume it on a machine with {workers}"
         )
     return recipe.model_copy(update={"data": recipe.data.model_copy(update={"workers": workers})})
 

@@ -98,7 +98,7 @@ def test_other_data_is_not_compared(make):
     one, other = make("one", [0.5]), make("other", [0.6])
     for file in (other.path / "provenance.json", other.path / "summary.json"):
         file.write_text(file.read_text().replace("0" * 64, "1" * 64).replace('"none"', '"digits"'))
-    with pytest.raises(RunError, match="other: not to be compared: trained on digits, .*one on none$"):
+    with pytest.raises(RunError, match="other: cannot be compared: trained on digits, .*one on none$"):
         compare.settings([one, other])
 
 
@@ -110,7 +110,7 @@ def test_contents_are_compared_where_both_runs_have_a_digest_of_them(make):
             file.write_text(file.read_text().replace('"name"', f'"contents": "{run.path.name}", "name"'))
     assert len(compare.settings([older, one])) == len(compare.settings([other, older])) == 2
     for pair in ([one, other], [older, one, other]):
-        with pytest.raises(RunError, match="other: not to be compared: .*one on none, in which an image has other"):
+        with pytest.raises(RunError, match="other: cannot be compared: .*one on none, in which an image has other"):
             compare.settings(pair)
 
 
@@ -189,10 +189,10 @@ def test_runs_that_cannot_be_compared_are_named(make):
     run = make("sink", [0.5, 0.6])
     lines = run.history_file.read_text().splitlines(True)
     run.history_file.write_text("".join(lines[1:]))
-    with pytest.raises(RunError, match=r"sink: not to be compared: .*\(sink mode\)"):
+    with pytest.raises(RunError, match=r"sink: cannot be compared: .*\(sink mode\)"):
         compare.curve(run)
     run.history_file.write_text("".join(lines[:2]))
-    with pytest.raises(RunError, match="sink: not to be compared: its history has no evaluation"):
+    with pytest.raises(RunError, match="sink: cannot be compared: its history has no evaluation"):
         compare.curve(run)
 
 
@@ -205,5 +205,5 @@ def test_an_unfinished_run_is_refused(make, left):
             (begun.path / file).unlink()
     done = CliRunner().invoke(cli.main, ["compare", str(begun.path), str(whole.path)])
     again = f"`labkit train thor --resume --out {begun.path}`"
-    said = f"Error: {begun.path}: not to be compared: it is not complete; resume it with {again}\n"
+    said = f"Error: {begun.path}: cannot be compared: it is not complete; resume it with {again}\n"
     assert (done.exit_code, done.stderr) == (1, said)

@@ -74,7 +74,7 @@ def test_a_resumed_run_keeps_its_number_of_workers(recipe, tmp_path, monkeypatch
     assert run.provenance["workers"] == began
     monkeypatch.setattr(environment, "cores", lambda: resumed)
     if resumed < began:
-        with pytest.raises(RunError, match="began with 2 data workers.* cores, 1: resume it where there are 2"):
+        with pytest.raises(RunError, match="began with 2 data workers.* cores, 1: resume it on a machine with 2"):
             loop.train(run, progress=False)
         return
     loop.train(run, progress=False)
