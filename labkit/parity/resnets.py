@@ -108,7 +108,7 @@ def mindspore_batches(setting, count) -> list:
 def create_sides(setting, theirs, ours, classes, state=None, lr=LEARNING_RATE, scale=STEP_SCALE) -> tuple[Side, Side]:
     """PyTorch's and MindSpore's network, loss and optimizer for a pair of batches, from the same weights.
 
-    scale: of the last batch norm in each block, where no state is given.
+    scale: of the last batch norm in each block, if no state is given.
     """
     torch().manual_seed(setting.seed)
     reference = torchvision().models.get_model(setting.network, weights=None, num_classes=classes)

@@ -149,7 +149,7 @@ def compare_step(reference: Side, candidate: Side, names=None, tolerances=None) 
 
     The optimizers are compared on the same gradients, the reference's, so that a difference there is theirs alone; they
     take two steps, because momentum has no effect on the first. Both networks end up with the updated weights.
-    Raises WeightsError where two parameters get the same name, LabkitError for a layer with two outputs, NoTorchError.
+    Raises WeightsError if two parameters get the same name, LabkitError for a layer with two outputs, NoTorchError.
     """
     names, allowed = names or Names(), tolerances or Tolerances()
     ours = mindspore_step(candidate, names)

@@ -1,4 +1,4 @@
-"""Training pipelines: labkit's own is right, and each defect of the seeds' pipeline shows in its stage."""
+"""Training pipelines: labkit's own is right, and each defect of the original pipeline shows in its stage."""
 
 import json
 import sys
