@@ -1,4 +1,4 @@
-"""`python -m labkit`: the command line, if its script is not on PATH."""
+"""`python -m labkit`: the command line, for when its script is not on PATH."""
 
 from labkit.cli import main
 

@@ -289,7 +289,7 @@ def command(as_json):
 
 
 def _wrapped(text, indent):
-    """A text after the 25 columns of a finding's status and name, in lines that fit the terminal; commands stay whole."""
+    """A text after the 25 columns of a finding's status and name, in lines that fit the terminal, no command split."""
     if not sys.stdout.isatty():
         return text
     indent = " " * 25 + indent

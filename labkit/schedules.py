@@ -64,7 +64,7 @@ def damping(epochs, steps_per_epoch, first=0.03, decay=0.87):
 
 
 def update_mask(steps, interval, final_interval=None):
-    """Which steps compute THOR's factors: a mask that sets the first and then every `interval`-th.
+    """Which steps compute THOR's factors: a mask that sets the first one and every `interval`-th after it.
 
     With final_interval the interval grows geometrically, from the first step to the last. Raises ValueError.
     """

@@ -12,7 +12,7 @@ DEVICE = "LABKIT_DEVICE"  # set by `labkit launch` for the processes that it sta
 def ranks() -> tuple[int, int]:
     """Number of this process among those of a training, from 0, and how many there are, from the environment.
 
-    RANK_ID and RANK_SIZE come from msrun, from ModelArts and with a rank table; otherwise Open MPI's mpirun sets them.
+    RANK_ID and RANK_SIZE come from msrun, from ModelArts and with a rank table; otherwise mpirun's (Open MPI) count.
     """
     mpi = "OMPI_COMM_WORLD_RANK" in os.environ and "RANK_SIZE" not in os.environ
     names = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE") if mpi else ("RANK_ID", "RANK_SIZE")

@@ -7,7 +7,7 @@ import sys
 import threading
 from contextlib import contextmanager
 
-_stop, _at_steps = threading.Event(), threading.Event()  # a signal asked for it; it waits for a step's end
+_stop, _at_steps = threading.Event(), threading.Event()  # a signal asked to stop; stops wait for a step's end
 
 
 @contextmanager

@@ -30,7 +30,7 @@ class ThorLayer(nn.Cell):
         convolution = isinstance(layer, nn.Conv2d)
         self.tap_a = TapA(self.shape_a, Patches(layer) if convolution else features, share)
         self.tap_g = TapG(self.shape_g, channels if convolution else features, share, loss_scale)
-        self.statistics = False  # taps on or off; PyNative computes factors in every backward pass if on
+        self.statistics = False  # taps are off; always on, PyNative would compute factors in every step
         (a, b), (g, h) = self.shape_a, self.shape_g
         self.factor_a = Parameter(ops.zeros((a, b, b), ms.float32), f"thor.{name}.factor_a")
         self.factor_g = Parameter(ops.zeros((g, h, h), ms.float32), f"thor.{name}.factor_g")
