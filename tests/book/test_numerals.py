@@ -20,7 +20,8 @@ def paragraphs(document: str) -> list[str]:
     text = chapters.learners_version.text_of(chapters.REPO / f"{document}.md")
     text = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.S)
     text = re.sub(r"^(`{3,})(?!\{(?:note|tip|admonition|exercise)).*?^\1", "", text, flags=re.S | re.M)
-    text = re.sub(r"(?<!\})`[^`]*`|\$[^$]*\$", "", text)
+    text = re.sub(r"(\{[^}\n]*\})`([^`]*)`", r"\1 \2", text)  # a role keeps its text
+    text = re.sub(r"`[^`]*`|\$[^$]*\$", "", text)
     return re.split(r"\n\s*\n", SPOKEN_FOR.sub("", text))
 
 
