@@ -334,6 +334,9 @@ def test_plot_makes_an_image(invoke, trained, place):
     assert min(image.shape[:2]) > 300 and image.std() > 5
     assert invoke("plot", run).stdout.strip() == str(run / "curves.png")
     assert (run / "curves.png").stat().st_size > 5000
+    before = (run / "curves.png").read_bytes()
+    assert invoke("plot", run, run).stdout.strip() == "curves.png"
+    assert (run / "curves.png").read_bytes() == before, "a figure of two Runs took the place of one Run's own"
 
 
 @pytest.mark.parametrize("out", ["nowhere/curves.png", "curves.xyz", "."])

@@ -66,8 +66,9 @@ def export(run, file_format, out, batch_size, image_size):
 @click.command()
 @click.argument("run", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
-    "--out", type=click.Path(path_type=Path, dir_okay=False), help="Image file. Default: curves.png in the first RUN."
-)
+    "--out", type=click.Path(path_type=Path, dir_okay=False),
+    help="Image file. Default: curves.png, of one RUN in its folder, of several in this one.",
+)  # fmt: skip
 def plot(run, out):
     """Draw loss, learning rate and accuracy of one or more Runs.
 
@@ -79,7 +80,7 @@ def plot(run, out):
     opened = [runs.open_run(path) for path in run]
     from labkit.training import plots
 
-    out = out or opened[0].path / "curves.png"
+    out = out or (opened[0].path if len(opened) == 1 else Path()) / "curves.png"
     _save(plots.training_curves(opened), out)
     click.echo(out)
 

@@ -86,7 +86,7 @@ def test_create_refuses_what_is_in_the_way(tmp_path, recipe):
             (path / "thesis.txt").write_text("mine")
         else:
             path.write_text("mine")
-        with pytest.raises(RunError, match=f"{name}: already there"):
+        with pytest.raises(RunError, match=f"{name}: already there, and not a Run; choose another --out$"):
             runs.create(path, recipe)
     assert (tmp_path / "folder" / "thesis.txt").read_text() == (tmp_path / "file").read_text() == "mine"
     assert [path.name for path in (tmp_path / "folder").iterdir()] == ["thesis.txt"]
