@@ -9,7 +9,8 @@ from chapters import REPO, documents, is_notebook, learners_version
 LINE = re.compile(r"Reading takes (\d+) minutes(?:, running (\d+) (second|minute)s?)?\b")
 TOGETHER = re.compile(r"^Together: (?:(\d+) h )?(?:(\d+) min )?of reading, (\d+) min of running", re.M)
 LOOKED_UP = {
-    f"book/appendix/{name}" for name in ("glossary", "symbols", "api", "cli", "execution", "recorded", "references")
+    f"book/appendix/{name}"
+    for name in ("cheat-sheets", "glossary", "symbols", "api", "cli", "execution", "recorded", "references")
 }
 
 
