@@ -118,8 +118,8 @@ def contours(axis, form, first, second, levels=LEVELS, **options):
     axis.set(xlabel="w", xlim=(first[0], first[-1]), ylim=(second[0], second[-1]), **options)
 
 
-def stepper(name, frames, alt):
-    """Frames {label: Figure}, one at a time, by radio buttons: HTML and CSS, no script."""
+def stepper(name, frames, alt, shown="3"):
+    """Frames {label: Figure}, one at a time from `shown` on, by radio buttons: HTML and CSS, no script."""
     rules, buttons, images = [], [], []
     for number, (label, frame) in enumerate(frames.items()):
         drawn, file = io.BytesIO(), io.BytesIO()
@@ -129,7 +129,7 @@ def stepper(name, frames, alt):
         key = f"{name}-{number}"
         rules.append(f"#{key}:checked ~ .{key} {{display: block}}")
         buttons.append(
-            f'<input type="radio" name="{name}" id="{key}" {"checked" if not number else ""}>'
+            f'<input type="radio" name="{name}" id="{key}" {"checked" if label == shown else ""}>'
             f'<label for="{key}" style="margin: 0 0.7em 0 0.25em">{label}</label>'
         )
         images.append(f'<img class="frame {key}" src="{source}" alt="{alt}, after step {label}">')
