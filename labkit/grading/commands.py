@@ -109,7 +109,7 @@ def grade(lab, submissions, out, jobs, scheduler, seed, drop, no_sandbox):
         sys.exit(130)
     _tell(loaded, results, out)
     for student in sorted(failed):
-        click.secho(f"NOT GRADED, and in none of the files: {student}: {failed[student]}", fg="red", err=True)
+        click.secho(f"NOT GRADED, 0 points until then: {student}: {failed[student]}", fg="red", err=True)
     if failed:
         click.echo(f"the same command tries {'it' if len(failed) == 1 else 'them'} again", err=True)
         sys.exit(1)

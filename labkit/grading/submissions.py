@@ -7,21 +7,20 @@ import errno
 import hashlib
 import os
 import re
-import shutil
 import stat
 import unicodedata
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from labkit.grading.untrusted import Unreadable, unpack
+from labkit.grading.untrusted import DEEPEST, Unreadable, remove, unpack, unpack_each
 from labkit.system.errors import LabkitError
 
 NOTEBOOKS = (".ipynb", ".md")
 NAME = re.compile(r"\w(?:[\w.@+ -]{0,58}[\w@+-])?")  # what every file system takes, and no spreadsheet computes
 RUN_FILES = ("history.jsonl", "summary.json", "provenance.json", "checkpoints")  # the lab's own recipe.yaml has none
+LONGEST_NAME = 180  # bytes, so that pages and results have room for their endings in the 255 of a file's name
 MOST_FILES = 10_000  # in one folder or zip
 MOST_BYTES = 1_000_000_000  # of a learner's zip, unpacked
-MOST_BYTES_OF_ALL = 20_000_000_000  # of a zip with all of them
 MOST_NOTEBOOKS = 20  # of a learner
 MOST_NAMED = 20  # in a line
 OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EIO, errno.EFBIG, errno.ENOMEM}
@@ -50,8 +49,9 @@ def find(place: Path, scratch: Path, tell=lambda line: None) -> list[Submission]
     instructor should know: files that are nobody's, and names that look like one learner's.
     """
     origin, by_student, strays = Path(place), {}, []
-    for entry in _visible(_folder_of(origin, scratch / "all")):
-        if not entry.is_dir() and entry.suffix.lower() not in (*NOTEBOOKS, ".zip"):
+    folder, left_out = _folder_of(origin, scratch / "all")
+    for entry in sorted({*_visible(folder), *(folder / name for name in left_out)}):
+        if not _is_folder(entry) and entry.name not in left_out and entry.suffix.lower() not in (*NOTEBOOKS, ".zip"):
             strays.append(entry.name)
             continue
         by_student.setdefault(_name(entry).casefold(), []).append(entry)
@@ -62,6 +62,8 @@ def find(place: Path, scratch: Path, tell=lambda line: None) -> list[Submission]
     found = {}
     for number, entries in enumerate(by_student.values()):
         submission = _of_student(tuple(entries), scratch / f"{number:05}")
+        if why := next((left_out[entry.name] for entry in entries if entry.name in left_out), ""):
+            submission = replace(submission, problem=printable(why))
         while submission.student in found:  # a name that was changed may be another's
             submission = replace(submission, student=f"{submission.student}_")
         found[submission.student] = submission
@@ -71,21 +73,19 @@ def find(place: Path, scratch: Path, tell=lambda line: None) -> list[Submission]
 
 
 def _folder_of(place, scratch):
-    """The folder with an entry for each learner, which a zip may hold as its only one."""
+    """The folder with an entry for each learner, and of a zip what could not be unpacked: why, by an entry's name."""
     if place.is_dir():
-        return place
+        return place, {}
     if not place.is_file():
         raise SubmissionsError(f"{place}: there is no such folder or zip")
     if place.suffix.lower() in NOTEBOOKS:
         raise SubmissionsError(f"{place}: is one notebook: give the folder it is in")
     try:
-        unpack(place, scratch, MOST_FILES * 10, MOST_BYTES_OF_ALL)
+        return unpack_each(place, scratch, MOST_FILES, MOST_BYTES)
     except Unreadable as error:
         raise SubmissionsError(str(error)) from None
     except OSError as error:
         raise SubmissionsError(f"{place}: cannot be unpacked here: {error.strerror}") from None
-    inner = scratch / place.stem
-    return inner if _visible(scratch) == [inner] and inner.is_dir() else scratch
 
 
 def _listed(texts, between):
@@ -109,14 +109,21 @@ def _hidden(name):
     return name.startswith(".") or name in ("__MACOSX", "Thumbs.db", "desktop.ini")
 
 
+def _is_folder(entry):
+    try:
+        return stat.S_ISDIR(entry.stat().st_mode)
+    except OSError:  # a link that leads nowhere
+        return False
+
+
 def _name(entry):
-    is_folder = entry.is_dir() and not entry.is_symlink()
+    is_folder = _is_folder(entry) and not entry.is_symlink()
     return unicodedata.normalize("NFC", entry.name if is_folder else entry.stem)
 
 
 def _of_student(entries, scratch):
     entry, student = entries[0], _name(entries[0])
-    if not NAME.fullmatch(student):
+    if not NAME.fullmatch(student) or len(os.fsencode(student)) > LONGEST_NAME:
         # Its own name for its files, and none that another learner could have.
         digest = hashlib.sha256(student.encode("utf-8", "surrogateescape")).hexdigest()[:8]
         safe = re.sub(r"[^\w.@+-]", "_", student).strip("._-@+ ")[:40] or "unnamed"
@@ -160,7 +167,7 @@ def look(submission: Submission) -> Submission:
 def clear(submission: Submission) -> None:
     """Remove what was unpacked of a submission: of a class's zips only those that are looked at take room."""
     if submission.scratch and submission.scratch.exists():
-        shutil.rmtree(submission.scratch)
+        remove(submission.scratch)
 
 
 def require_own(error: OSError, file: Path) -> None:
@@ -176,6 +183,8 @@ def _search(folder, scratch, nested=True):
         path = Path(path)
         folders[:] = sorted(name for name in folders if not _hidden(name))
         files = sorted(name for name in files if not _hidden(name))
+        if len(path.relative_to(folder).parts) > DEEPEST:
+            raise Unreadable(f"folders within folders, more than {DEEPEST} deep")
         count += len(folders) + len(files)
         if count > MOST_FILES:
             raise Unreadable(f"more than {MOST_FILES:,} files")
