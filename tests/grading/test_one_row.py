@@ -71,7 +71,7 @@ def class_of(tiny, tmp_path):
     for name, make in HOSTILE.items():
         make(folder / name)
     yield folder
-    subprocess.run(["rm", "-rf", folder], check=True)  # pytest would not come through
+    subprocess.run(["rm", "-rf", tmp_path], check=True)  # pytest would not come through
 
 
 def test_what_nobody_should_hand_in_costs_its_row_only(tiny, class_of, tmp_path):
