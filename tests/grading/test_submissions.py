@@ -337,6 +337,16 @@ def test_without_ids_the_metadata_tell_the_cell(read, notebook, tiny):
     assert answers.sources == tiny.stubs | {"steps": "steps = 44"}
 
 
+def test_the_parts_of_a_cell_that_was_split_are_one_answer(read, notebook, tiny):
+    """As JupyterLab leaves them: the metadata in all parts, the id in the last."""
+    made = notebook({"steps": "steps = images // batch"})
+    place = next(number for number, cell in enumerate(made["cells"]) if cell["id"] == "answer-steps")
+    upper = made["cells"][place] | {"id": "3f2a9c1e", "source": "images = 1437"}
+    made["cells"][place:place] = [upper, made["cells"][place] | {"id": "b7", "source": tiny.stubs["steps"]}]
+    made["cells"].append(made["cells"][place] | {"id": "c8", "source": tiny.stubs["steps"]})  # kept for comparison
+    assert read(made).sources == tiny.stubs | {"steps": "images = 1437\nsteps = images // batch"}
+
+
 def test_a_source_may_be_a_list_of_lines(read, notebook):
     assert read(notebook({"steps": ["a = 1\n", "steps = 44"]})).sources["steps"] == "a = 1\nsteps = 44"
 
