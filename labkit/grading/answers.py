@@ -75,7 +75,7 @@ def _answers_of(lab, file):
 
 
 def _task(lab, cell):
-    """The task that a cell, or a part of a cell that was split, answers: by its id, and without one of ours by metadata.
+    """The task that a cell, or a part of a cell that was split, answers: by its id, or else by metadata.
 
     Old Jupyter drops ids; JupyterLab gives a new one to all parts but the last.
     """

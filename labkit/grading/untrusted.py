@@ -73,6 +73,8 @@ def _readable(what, folder):
 
 
 def _entries(zipped):
+    for entry in zipped.infolist():
+        entry.filename = entry.filename.replace("\\", "/")  # some programs of Windows write these
     return [entry for entry in zipped.infolist() if not entry.filename.startswith("__MACOSX/")]
 
 
@@ -96,7 +98,7 @@ def _unpack(zipped, entries, folder, most_files, most_bytes):
 def _require_harmless(entry):
     name, kind = entry.filename, stat.S_IFMT(entry.external_attr >> 16)
     path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\\" in name or name[1:2] == ":" or not path.parts:
+    if path.is_absolute() or ".." in path.parts or name[1:2] == ":" or not path.parts:
         raise Unreadable(f"{name}: leads out of the zip")
     if len(path.parts) > DEEPEST:
         raise Unreadable(f"folders within folders, more than {DEEPEST} deep")
