@@ -63,15 +63,26 @@ def _answers_of(lab, file):
     cells = [cell for cell in notebook["cells"] if isinstance(cell, dict) and cell.get("cell_type") == "code"]
     sources = {}
     for task in lab.manifest.tasks:
-        own = [cell for cell in cells if cell.get("id") == f"answer-{task}"]
-        own = own or [cell for cell in cells if _metadata(cell).get("answer") == task]  # old Jupyter drops ids
-        if own:
-            sources[task] = "\n".join(_source(cell, task) for cell in own)
+        parts = [_source(cell, task) for cell in cells if _task(lab, cell) == task]
+        stub = normalised(lab.stubs[task])
+        if parts:  # a copy of what was handed out is no part
+            sources[task] = "\n".join([part for part in parts if normalised(part) != stub] or parts[:1])
             if len(sources[task]) > LONGEST_ANSWER:
                 raise Unreadable(f"the answer to {task} has more than {LONGEST_ANSWER:,} characters")
     if not sources:
         raise Unreadable(f"no answer cell of the lab {lab.name}: another lab's notebook, or all of them deleted")
     return sources
+
+
+def _task(lab, cell):
+    """The task that a cell, or a part of a cell that was split, answers: by its id, or else by metadata.
+
+    Old Jupyter drops ids; JupyterLab gives a new one to all parts but the last.
+    """
+    said = cell.get("id")
+    if isinstance(said, str) and said.startswith("answer-") and said.removeprefix("answer-") in lab.manifest.tasks:
+        return said.removeprefix("answer-")
+    return _metadata(cell).get("answer")
 
 
 def _metadata(cell):

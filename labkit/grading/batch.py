@@ -7,18 +7,20 @@ environment, the seed and the sandbox. A result whose key is still the same is n
 import functools
 import json
 import shlex
-import shutil
 import unicodedata
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from labkit.grading import digests, executors, fonts, grade, handed_in, report, submissions, work
 from labkit.grading.answers import Answers, read_answers
 from labkit.grading.executors import BatchError
 from labkit.grading.lab import Lab
+from labkit.grading.untrusted import remove
 from labkit.system.files import atomic_write, locked
 
 SCRATCH = ".scratch"  # in DIR: what is unpacked; a grading that was killed leaves it, the next one removes it
+FAILED = "the grader itself failed at this, which need not be the learner's fault; the instructor sees why"
 FILES = {"grades.csv", "grades.json", "index.html", "overview.svg"}
 OURS = {"results", "feedback", SCRATCH, *FILES, *(f"{name}.part" for name in FILES)}
 
@@ -47,14 +49,11 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, sc
         pages = dict(zip(listed, report.feedback_names(list(listed)), strict=True))
         _clear_halves(out, pages)
         about, found, answers, keys = digests.about(lab) | {"seed": seed, "sandboxed": sandboxed}, {}, {}, {}
-        with executors.Reader(functools.partial(read_answers, lab)) as read:
+        with executors.Reader(functools.partial(_taken, lab)) as take:
             for student, one in listed.items():
-                found[student] = one = submissions.look(one)
-                answers[student] = own = _read(read, one)
-                code = digests.of_labkit(lab, own.sources.values())
-                submitted = work.digest(one.runs, own.sources, own.problem)
+                found[student], answers[student], submitted = _take(take, one)
+                code = digests.of_labkit(lab, answers[student].sources.values())
                 keys[student] = {**about, "labkit": code, "submission": submitted}
-                submissions.clear(one)
         with_run = [student for student in found if found[student].runs and lab.manifest.run]
         data = handed_in.required_of(lab)[1] if with_run else ""  # missing, that is no learner's fault
         for student in with_run:
@@ -96,32 +95,40 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, sc
                 }
                 for student, result, error in pool.results(work.work, tasks):
                     submissions.clear(found[student])
-                    if error:
-                        failed[student] = error
-                    else:
-                        keep(student, result)
+                    if error:  # a row all the same, with a key that no later grading takes for its own
+                        failed[student], keys[student] = error, {"lab": lab.name}
+                        result = grade.nothing(lab, student, FAILED)
+                    keep(student, result)
                     tell(student)
         ordered = [results[student] for student in sorted(results)]
         report.write(lab, ordered, out, seed)
     return ordered, failed
 
 
-def _read(read, one):
-    """Answers of a submission, or its problem where reading it never ends or takes all memory."""
-    if one.problem:
-        return Answers(problem=one.problem)
+def _taken(lab, listed):
+    """A submission looked into, its answers, and the digest of both: all that is done with what a stranger made."""
+    one = submissions.look(listed)
+    own = read_answers(lab, one)
+    return one, own, work.digest(one.runs, own.sources, own.problem)
+
+
+def _take(take, listed):
+    """`_taken` in a process of its own; a problem where that never ends, takes all memory, or raises anything."""
     try:
-        return read(one)
+        return take(listed)
     except executors.NotRead as error:
-        names = submissions.printable(", ".join(file.name for file in one.notebooks[:5]))
-        return Answers(problem=f"{names}: {error}")
+        names = ", ".join(entry.name for entry in listed.entries[:5]) or listed.student
+        one = replace(listed, problem=submissions.printable(f"{names}: {error}"))
+        return one, Answers(problem=one.problem), work.digest((), {}, one.problem)
+    finally:
+        submissions.clear(listed)
 
 
 def _work_of(lab, references, seed, sandboxed, elsewhere, one, sources):
     if one.runs:
         one = submissions.look(one)  # its zip was unpacked to be read, and is again, for a while
         if one.problem:
-            raise BatchError(f"{one.student}: changed while the class was graded: {one.problem}")
+            raise executors.NotRead(f"changed while the class was graded: {one.problem}")
     files = work.run_files(one.runs[0]) if elsewhere and len(one.runs) == 1 else None
     return work.Work(lab, one.student, sources, one.runs, files, references, seed, sandboxed)
 
@@ -149,7 +156,7 @@ def _folder(out):
 def _scratch(out):
     """An empty folder in `out`; what an earlier grading left, as it was killed, is removed."""
     scratch = out / SCRATCH
-    shutil.rmtree(scratch, ignore_errors=True)
+    remove(scratch)
     new = [folder for folder in (out / "results", out / "feedback") if not folder.exists()]
     for folder in (*new, scratch):
         folder.mkdir(exist_ok=True)
@@ -157,7 +164,7 @@ def _scratch(out):
         with fonts.kept_in(scratch.resolve() / "matplotlib"):
             yield scratch.resolve()
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        remove(scratch)
         _remove_empty(*new)
 
 

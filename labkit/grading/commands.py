@@ -62,7 +62,8 @@ def grade(lab, submissions, out, jobs, scheduler, seed, drop, no_sandbox):
 
     LAB is one of this project's labs, or a folder with a lab.md. SUBMISSIONS is a folder or a zip with a notebook
     for each learner (ann.ipynb or ann.md), or with a folder or a zip (ann/ or ann.zip) that has a notebook and
-    perhaps a Run. Whatever is wrong with one of them costs that learner's row only. Other files are ignored.
+    perhaps a Run, or what Moodle downloads of all. Whatever is wrong with one of them costs that learner's row only.
+    Another file, such as ann.rar, is a row with 0 points and the reason.
 
     Answers are executed by bubblewrap, without network, in a read-only system, under the limits of grading.yaml.
     Where it is missing nothing is graded, unless --no-sandbox is given: learners' code then can do all that you can.
@@ -109,7 +110,7 @@ def grade(lab, submissions, out, jobs, scheduler, seed, drop, no_sandbox):
         sys.exit(130)
     _tell(loaded, results, out)
     for student in sorted(failed):
-        click.secho(f"NOT GRADED, and in none of the files: {student}: {failed[student]}", fg="red", err=True)
+        click.secho(f"NOT GRADED, 0 points until then: {student}: {failed[student]}", fg="red", err=True)
     if failed:
         click.echo(f"the same command tries {'it' if len(failed) == 1 else 'them'} again", err=True)
         sys.exit(1)

@@ -43,7 +43,7 @@ def all_of_labkit() -> str:
 
 def of_labkit(lab: Lab, answers: Iterable[str] = ()) -> str:
     """Version of labkit, and the digest of those modules that decide what these answers are worth."""
-    cells = [source(cell) for cell in lab.graded_notebook(lab.solutions, 0)["cells"]]
+    cells = [source(cell) for cell in lab.graded_cells]
     unused = () if lab.manifest.run else (handed_in.__name__,)
     found = modules([work.__name__], [*cells, *answers], unused)
     return f"{labkit.__version__} {_of_files(found, PACKAGE)}"

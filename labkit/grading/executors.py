@@ -16,7 +16,7 @@ from labkit.system import environment, interrupts
 from labkit.system.errors import LabkitError
 
 TRIES = 2  # of a submission at which the grader itself fails
-READING, READING_MB = 60, 4000  # seconds and MB for the notebooks of one submission
+READING, READING_MB = 120, 4000  # seconds and MB to unpack and read one submission
 PATIENCE = 30  # seconds for a scheduler to answer, and for its first worker to come
 
 
@@ -51,6 +51,9 @@ class Pool:
                 student, attempt, alone = waiting.popleft()
                 try:
                     future = self.executor.submit(_told_to_end, function, tasks[student]())
+                except NotRead as error:
+                    yield student, None, str(error)
+                    continue
                 except futures.BrokenExecutor:  # noticed only now
                     waiting.appendleft((student, attempt, alone))
                     break
@@ -116,8 +119,10 @@ class Reader:
             raise
         except futures.TimeoutError:
             why = f"takes more than {self.seconds:g} seconds to read"
-        except Exception:  # Python's own end, or what a parser that nobody's file should upset has raised
+        except (futures.BrokenExecutor, MemoryError):
             why = "cannot be read: Python itself ended, or its memory was full"
+        except Exception as error:  # what nobody's file should raise
+            why = f"cannot be read: {type(error).__name__}"
         self._end()
         raise NotRead(why)
 

@@ -5,15 +5,16 @@ only, in the network and on the images of the lab's own recipe; its predictions 
 """
 
 import functools
-import json
 import os
 import shutil
 import stat
+import sys
 import tempfile
 from pathlib import Path
 
 from labkit.grading import sandbox
 from labkit.grading.lab import LabError
+from labkit.grading.run_history import NotThis, ended_as_it_says, parsed, short, whole
 from labkit.grading.untrusted import Unreadable, require_plain_yaml
 from labkit.system.errors import LabkitError
 from labkit.training import recipes
@@ -23,18 +24,9 @@ from labkit.training.runs import Run
 CHECKPOINT = "checkpoints/latest.ckpt"
 # Largest size in bytes. ResNet-152 with its optimizer's state has 482 MB, a year of steps 50 MB.
 TAKEN = {"recipe.yaml": 64_000, "summary.json": 1_000_000, "history.jsonl": 64_000_000, CHECKPOINT: 600_000_000}
-MOST_LINES = 2_000_000
 # Where the data lies; that it is the same, its sha256 tells: in an image folder over paths and sizes, as the sample's
 # bytes may differ between two versions of libjpeg.
 ELSEWHERE = ("data.folder",)
-
-
-class NotThis(Exception):
-    """What is wrong with a part of a Run, in a line for the learner; ended: how its test did, where it never came."""
-
-    def __init__(self, text, ended=""):
-        super().__init__(text)
-        self.ended = ended
 
 
 def examine(lab, folder: Path, sandboxed: bool = True) -> dict:
@@ -45,6 +37,7 @@ def examine(lab, folder: Path, sandboxed: bool = True) -> dict:
     """
     asked = lab.manifest.run
     required, sha256, labels = required_of(lab)
+    info = _data_of(required)[0]
     details, facts, ended = {}, [], ""
     with tempfile.TemporaryDirectory(prefix="labkit-run-") as kept:
         # Resolved, since a link in the way to it would not be one in the sandbox.
@@ -58,12 +51,11 @@ def examine(lab, folder: Path, sandboxed: bool = True) -> dict:
             details["recipe"] = str(problem)
         try:
             _take(folder, run.path, "summary.json", "history.jsonl")
-            summary = _object("summary.json", (run.path / "summary.json").read_bytes())
+            summary = parsed("summary.json", (run.path / "summary.json").read_bytes())
             with open(run.history_file, "rb") as history:
-                last = _ended_as_it_says(summary, history, theirs)
+                last, details["complete"] = ended_as_it_says(summary, history, theirs, info)
             facts = [("epochs", str(last["epochs"])), ("steps", f"{last['steps']:,}")]
             facts.append(("accuracy, by its summary", f"{last['accuracy']:.2%}"))
-            details["complete"] = ""
         except NotThis as problem:
             details["complete"] = str(problem)
         if theirs:
@@ -79,7 +71,7 @@ def examine(lab, folder: Path, sandboxed: bool = True) -> dict:
             if not details["accuracy"] and details["recipe"]:  # more epochs than allowed reach it easily
                 details["accuracy"] = f"{reached:.2%}, but not by the lab's recipe"
             if last and step != last["steps"]:
-                details["complete"] = f"{CHECKPOINT}: of step {_short(step)}, history.jsonl ends with {last['steps']}"
+                details["complete"] = f"{CHECKPOINT}: of step {short(step)}, history.jsonl ends with {last['steps']}"
         except NotThis as problem:
             ended = problem.ended
             for name in asked.points:
@@ -93,8 +85,13 @@ def required_of(lab) -> tuple[Recipe, str, list[int]]:
     Makes the sample data where it is missing. Raises RecipeError, DataError.
     """
     recipe = recipes.load(lab.folder / "recipe.yaml", lab.manifest.run.profile)
-    sha256, labels = _data(recipe.data.format, recipe.data_folder().resolve(), recipe.data.folder.startswith("sample/"))
-    return recipe, sha256, list(labels)
+    info, labels = _data_of(recipe)
+    return recipe, info.sha256, list(labels)
+
+
+def _data_of(recipe):
+    """What the data holds, a labkit.data.files.Info, and the labels of its test images."""
+    return _data(recipe.data.format, recipe.data_folder().resolve(), recipe.data.folder.startswith("sample/"))
 
 
 @functools.lru_cache
@@ -102,8 +99,7 @@ def _data(kind, folder, is_sample):
     from labkit.data.formats import FORMATS
 
     data = FORMATS[kind](folder)
-    sha256 = data.check(make_sample=is_sample).sha256
-    return sha256, tuple(map(int, data.test_labels()))
+    return data.check(make_sample=is_sample), tuple(map(int, data.test_labels()))
 
 
 def is_own_file(run: Path, name: str) -> bool:
@@ -157,65 +153,21 @@ def _take(folder, run, *names):
         target.chmod(0o644)
 
 
-def _short(value):
-    """A value of a learner's file in a message: numbers and texts, cut."""
-    if value is None or isinstance(value, (bool, int, float)):
-        return str(value)[:80]
-    return repr(value[:80]) if isinstance(value, str) else f"a {type(value).__name__}"
-
-
-def _object(place, text):
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        raise NotThis(f"{place}: not valid JSON") from None
-    if not isinstance(found, dict):
-        raise NotThis(f"{place}: not a JSON object")
-    return found
-
-
-def _whole(number):
-    return isinstance(number, int) and not isinstance(number, bool)
-
-
-def _ended_as_it_says(summary, history, recipe):
-    """Where the history ends: {steps, epochs, accuracy}; NotThis where the summary has another end."""
-    last = {"steps": 0, "epochs": None, "accuracy": None}
-    for number, line in enumerate(history, start=1):
-        if number > MOST_LINES:
-            raise NotThis(f"history.jsonl: more than {MOST_LINES:,} lines")
-        record = _object(f"history.jsonl, line {number}", line)
-        if "step" in record:
-            step = record["step"]
-            if not _whole(step) or step <= last["steps"]:
-                raise NotThis(f"history.jsonl, line {number}: step {_short(step)} after step {last['steps']}")
-            last |= {"steps": step, "epochs": record.get("epoch")}
-        last["accuracy"] = record.get("accuracy", last["accuracy"])
-    if not last["steps"]:
-        raise NotThis("history.jsonl: no step in it")
-    accuracy = last["accuracy"]
-    if not isinstance(accuracy, float) or not 0 <= accuracy <= 1:
-        raise NotThis(f"history.jsonl: ends with accuracy {_short(accuracy)}, not a number from 0 to 1")
-    for key, found in last.items():
-        said = summary.get(key)
-        if not isinstance(said, (int, float)) or said != found:
-            raise NotThis(f"summary.json: {key} is {_short(said)}, history.jsonl ends with {_short(found)}")
-    if recipe and recipe.max_steps is None and last["epochs"] != recipe.epochs:
-        raise NotThis(f"history.jsonl: ends in epoch {_short(last['epochs'])} of the recipe's {recipe.epochs}")
-    return last
-
-
 def read_recipe(file: Path) -> Recipe:
     """A learner's recipe.yaml, read as data only; raises NotThis."""
     try:
         require_plain_yaml(file.read_text(encoding="utf-8"))
-        return recipes.read_resolved(file)
+        found = recipes.read_resolved(file)
     except Unreadable as error:
         raise NotThis(f"recipe.yaml: not a recipe ({error})") from None
     except LabkitError as error:
         raise NotThis(str(error).replace(str(file), "recipe.yaml")[:200]) from None
     except Exception as error:  # whatever a parser raises at a hostile file is that file's fault
         raise NotThis(f"recipe.yaml: not a recipe ({type(error).__name__})") from None
+    for key, value in recipes.flatten(found.model_dump()).items():
+        if any(whole(one) and abs(one) > sys.maxsize for one in (value if isinstance(value, list) else [value])):
+            raise NotThis(f"recipe.yaml: {key}: a number of more than 64 bits")
+    return found
 
 
 def _within(key, names):
@@ -229,9 +181,9 @@ def differences(theirs: Recipe, required: Recipe, asked) -> str:
     for key in wanted_keys | given_keys:
         given, wanted = given_keys.get(key), wanted_keys.get(key)
         if key in asked.at_most and (given is None or given > asked.at_most[key]):
-            found.append(f"{key}: {_short(given)}, at most {asked.at_most[key]:g} is allowed")
+            found.append(f"{key}: {short(given)}, at most {asked.at_most[key]:g} is allowed")
         if given != wanted and not _within(key, [*asked.may_change, *asked.at_most, *ELSEWHERE]):
-            found.append(f"{key}: {_short(given)}, the lab's recipe has {_short(wanted)}")
+            found.append(f"{key}: {short(given)}, the lab's recipe has {short(wanted)}")
     more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
     return "; ".join(found[:3]) + more
 
@@ -244,7 +196,7 @@ def _other_data(summary, sha256):
         return "summary.json: does not tell the data that it was trained on" if summary else ""
     if dataset.get("sha256") == sha256:
         return ""
-    return f"data.folder: other data than the lab's ({_short(dataset.get('name'))})"
+    return f"data.folder: other data than the lab's ({short(dataset.get('name'))})"
 
 
 def with_changes(required: Recipe, theirs: Recipe, may_change: list[str]) -> Recipe:
@@ -280,7 +232,7 @@ def _correct(lab, recipe, checkpoint, labels, sandboxed):
     if ended.stopped or ended.status:
         reason = f"it takes more {ended.stopped} than there is" if ended.stopped else "Python itself ended"
         raise NotThis(f"{CHECKPOINT}: cannot be tested: {reason}", "crashed")
-    found = _object(CHECKPOINT, ended.output.strip().rpartition(b"\n")[2])
+    found = parsed(CHECKPOINT, ended.output.strip().rpartition(b"\n")[2])
     if found.get("stage") == "testing" and recipe == required_of(lab)[0]:  # nothing of the learner's is in that
         raise LabError(f"{lab.folder / 'recipe.yaml'}: the test images cannot be used: {found['problem']}")
     if found.get("problem"):
@@ -288,4 +240,4 @@ def _correct(lab, recipe, checkpoint, labels, sandboxed):
     predicted = found.get("predictions")
     if not isinstance(predicted, list) or len(predicted) != len(labels):
         raise NotThis(f"{CHECKPOINT}: gives no prediction for each test image")
-    return sum(_whole(one) and one == label for one, label in zip(predicted, labels)), found.get("step")
+    return sum(whole(one) and one == label for one, label in zip(predicted, labels)), found.get("step")

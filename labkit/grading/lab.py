@@ -10,6 +10,7 @@ import copy
 import hashlib
 import json
 import re
+import symtable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +24,7 @@ from labkit.system.environment import REPO
 from labkit.system.errors import LabkitError
 from labkit.training.schema import Count, NotNegative, Part, Positive, Share
 
+VALUES = "__import__('labkit.grading.values', fromlist=['values'])"
 BEGIN, END = "# BEGIN SOLUTION", "# END SOLUTION"
 Name = Annotated[str, Field(pattern=f"^{NAME}$")]
 
@@ -129,28 +131,39 @@ class Lab:
         """What the learner finds in each answer cell, by task."""
         return {task: without_solution(text) for task, text in self.solutions.items()}
 
+    @cached_property
+    def graded_cells(self) -> list[dict]:
+        """The code cells of the master that are executed: answers, probes, and what both need."""
+        code = [cell for cell in self.notebook["cells"] if cell["cell_type"] == "code"]
+        return [c for c in code if answer_of(c) or probe_of(c) or "ungraded" not in c["metadata"].get("tags", [])]
+
     def graded_notebook(self, answers: dict[str, str], seed: int) -> dict:
         """The notebook to execute: the master's cells with these answers, stubs where there is none, and the probes.
 
-        A probe finds `emit(name, value)` and `seed`, an int, given anew in its own cell. Cells keep `answer` and
-        `probe` in their metadata and nothing else, so that no tag reaches nbval.
+        A probe finds `emit(name, value)` and `seed`, an int, and binds no name of the learner's. Cells keep `answer`
+        and `probe` in their metadata and nothing else, so that no tag reaches nbval.
         """
-        notebook = copy.deepcopy(self.notebook)
-        kept = []
+        notebook = self.notebook | {"cells": copy.deepcopy(self.graded_cells)}
+        asked = set().union(*map(bound, self.solutions.values()))
         for cell in notebook["cells"]:
-            answer, probe = answer_of(cell), probe_of(cell)
-            for_the_learner = "ungraded" in cell["metadata"].get("tags", []) and not (answer or probe)
-            if cell["cell_type"] != "code" or for_the_learner:
-                continue
+            answer, probe, text = answer_of(cell), probe_of(cell), source(cell)
             cell["metadata"] = {key: cell["metadata"][key] for key in ("answer", "probe") if key in cell["metadata"]}
             if answer:
                 cell["source"] = answers.get(answer, self.stubs[answer])
-            if probe:
-                given = f"from labkit.grading.values import emitter\nemit, seed = emitter({probe!r}), {seed}\n"
-                cell["source"] = given + source(cell)
-            kept.append(cell)
-        notebook["cells"] = kept
+            elif probe:
+                cell["source"] = f"{VALUES}.probe({probe!r}, {seed}, {text!r}, globals())"
+            elif own := sorted(bound(text) - asked):
+                cell["source"] = f"{text}\n{VALUES}.given(globals(), {own})"
         return notebook
+
+
+def bound(text: str) -> set[str]:
+    """Names that a cell binds at its top level; none where it has more than Python and lines of magic."""
+    try:
+        symbols = symtable.symtable(re.sub(r"(?m)^[%!].*", "", text), "cell", "exec").get_symbols()
+    except SyntaxError:
+        return set()
+    return {one.get_name() for one in symbols if one.is_assigned() or one.is_imported()}
 
 
 def learners(notebook: dict) -> dict:

@@ -1,6 +1,7 @@
 """A command under limits: stopped at the first one that it exceeds, and no process of it is left."""
 
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -16,6 +17,8 @@ from labkit.system.errors import LabkitError
 
 DISK_MB = 500  # the largest file; in the sandbox also what its temporary folder holds
 WATCH = 0.2  # seconds between two looks at memory and processes
+FILES = 1024  # open ones of a process, and sockets that a user has sent and nobody received
+SOCKET_BYTES = 212_992  # what the kernel may keep of what is sent to one, unless it is asked for more
 MARK = "LABKIT_SANDBOX"  # environment variable by which processes are known that left their group
 
 
@@ -47,7 +50,8 @@ def prlimit(command: list[str], limits: Limits) -> list[str]:
     """The command under what the system itself limits: processes of a user, memory of a process, size of a file."""
     disk, data = DISK_MB * 1_000_000, 2 * limits.memory_mb * 1_000_000  # what is reserved is more than what is used
     processes = limits.processes + 1  # `_guarded` is one of the user's
-    return ["prlimit", f"--nproc={processes}", f"--fsize={disk}", f"--data={data}", "--core=0", "--", *command]
+    return ["prlimit", f"--nproc={processes}", f"--nofile={FILES}", f"--fsize={disk}", f"--data={data}", "--core=0",
+            "--", *command]  # fmt: skip
 
 
 def watched(command: list[str], stdin: bytes, limits: Limits, **options) -> Ended:
@@ -99,16 +103,49 @@ def _write(pipe, data):
 
 def exceeded(pid: int, limits: Limits) -> str:
     """"memory" or "processes" where a process and all that it started have as much as they may; otherwise ""."""
-    most, resident, threads, found = limits.memory_mb * 1_000_000, 0, 0, []
+    most, resident, threads, of_kernel, sockets, found = limits.memory_mb * 1_000_000, 0, 0, 0, set(), []
     with suppress(psutil.NoSuchProcess):
         found = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
     for process in found:
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             resident += process.memory_info().rss
             threads += process.num_threads()
+            of_kernel += _page_tables(process.pid)
+            sockets |= _sockets(process.pid)
+    of_kernel += len(sockets) * SOCKET_BYTES + (_queued(found[-1].pid) if found else 0)
     if threads >= limits.processes:
         return "processes"
-    return "memory" if resident > most and sum(map(_proportional, found)) > most else ""
+    return "memory" if resident + of_kernel > most and sum(map(_proportional, found)) + of_kernel > most else ""
+
+
+def _page_tables(pid):
+    """Bytes that the kernel has for a process's table of pages: those that are only read cost nothing else."""
+    with suppress(OSError):
+        found = re.search(r"^VmPTE:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+        return 1024 * int(found[1]) if found else 0
+    return 0
+
+
+def _sockets(pid):
+    """Names of the sockets that a process has open; those that it shares with another have the same."""
+    found = set()
+    with suppress(OSError):
+        for entry in os.scandir(f"/proc/{pid}/fd"):
+            with suppress(OSError):
+                found.add(os.readlink(entry.path))
+    return {name for name in found if name.startswith("socket:")}
+
+
+def _queued(pid):
+    """Bytes in the queues of a network that is not this process's own: TCP gives a socket more as it needs more."""
+    total = 0
+    with suppress(OSError):
+        if os.readlink(f"/proc/{pid}/ns/net") == os.readlink("/proc/self/ns/net"):
+            return 0
+        for kind in ("tcp", "tcp6"):
+            rows = Path(f"/proc/{pid}/net/{kind}").read_text().splitlines()[1:]
+            total += sum(int(part, 16) for row in rows for part in row.split()[4].split(":"))
+    return total
 
 
 def _proportional(process):

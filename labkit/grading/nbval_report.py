@@ -37,7 +37,7 @@ class Report:
         result = yield
         if item.parent.kernel is not self.kernel:
             self.kernel = item.parent.kernel
-            self.kernel.get_message = _watchful(item.parent, self.kernel.get_message)
+            self.kernel.get_message = _watchful(self, item.parent, self.kernel.get_message)
             # nbval would take its connections down one by one, and wait.
             self.kernel.stop = partial(self.kernel.km.signal_kernel, signal.SIGKILL)
         # nbval would wait 5 seconds for the end of the output, whatever the cell may take.
@@ -63,22 +63,27 @@ class Report:
         return report
 
 
-def _watchful(notebook, get_message):
-    """nbval's way to wait for a message, but a kernel that has died is noticed within a second."""
+def _watchful(report, notebook, get_message):
+    """nbval's way to wait for a message, but a kernel that has died is noticed within a second.
+
+    All messages of a cell have one end, and so have all after its interrupt: nbval begins to wait anew with each.
+    """
+    ends = {}
 
     def watchful(stream, timeout=None):
         if notebook.timed_out:  # the cell has been interrupted
             timeout = min(timeout, TO_END)
-        deadline = time.monotonic() + timeout
+        phase = report.begun, notebook.timed_out or stream
+        deadline = ends.setdefault(phase, time.monotonic() + timeout)
         while True:
             left = deadline - time.monotonic()
+            if left <= 0:
+                raise Empty
             try:
-                return get_message(stream, timeout=max(0, min(left, 0.5)))
+                return get_message(stream, timeout=min(left, 0.5))
             except Empty:
                 if not notebook.kernel.is_alive():
                     raise KernelDied("the kernel died") from None
-                if left <= 0.5:
-                    raise
 
     return watchful
 

@@ -7,21 +7,23 @@ import errno
 import hashlib
 import os
 import re
-import shutil
 import stat
 import unicodedata
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from labkit.grading.untrusted import Unreadable, unpack
+from labkit.grading.untrusted import DEEPEST, Unreadable, remove, unpack, unpack_each
 from labkit.system.errors import LabkitError
 
 NOTEBOOKS = (".ipynb", ".md")
-NAME = re.compile(r"\w(?:[\w.@+ -]{0,58}[\w@+-])?")  # what every file system takes, and no spreadsheet computes
+# What every file system takes, and no spreadsheet computes; letters may have marks besides.
+NAME = re.compile(r"\w(?:[\w.@+ ,'’()-]*[\w@+)-])?")
+MOODLE = re.compile(r"(.+_\d+)_assignsubmission_(?:file|onlinetext)(?:_|$)")  # of a download of all submissions
+NOT_TAKEN = "not a notebook (.ipynb or .md), a folder or a zip; hand in one of these"
 RUN_FILES = ("history.jsonl", "summary.json", "provenance.json", "checkpoints")  # the lab's own recipe.yaml has none
+LONGEST_NAME = 180  # bytes, so that pages and results have room for their endings in the 255 of a file's name
 MOST_FILES = 10_000  # in one folder or zip
 MOST_BYTES = 1_000_000_000  # of a learner's zip, unpacked
-MOST_BYTES_OF_ALL = 20_000_000_000  # of a zip with all of them
 MOST_NOTEBOOKS = 20  # of a learner
 MOST_NAMED = 20  # in a line
 OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EIO, errno.EFBIG, errno.ENOMEM}
@@ -49,43 +51,49 @@ def find(place: Path, scratch: Path, tell=lambda line: None) -> list[Submission]
     A zip of all is unpacked into `scratch`, as those of learners will be. tell(line) is called with what the
     instructor should know: files that are nobody's, and names that look like one learner's.
     """
-    origin, by_student, strays = Path(place), {}, []
-    for entry in _visible(_folder_of(origin, scratch / "all")):
-        if not entry.is_dir() and entry.suffix.lower() not in (*NOTEBOOKS, ".zip"):
-            strays.append(entry.name)
-            continue
+    origin, by_student, strays, renamed = Path(place), {}, [], []
+    folder, left_out = _folder_of(origin, scratch / "all")
+    for entry in sorted({*_visible(folder), *(folder / name for name in left_out)}):
         by_student.setdefault(_name(entry).casefold(), []).append(entry)
-    if strays:
-        tell(f"not a notebook, folder or zip, ignored: {_listed(strays, ', ')}")
     if not by_student:
         raise SubmissionsError(f"{origin}: holds no submissions")
     found = {}
     for number, entries in enumerate(by_student.values()):
-        submission = _of_student(tuple(entries), scratch / f"{number:05}")
+        taken = [entry for entry in entries if entry.name in left_out or _is_taken(entry)]
+        strays += [entry.name for entry in entries if entry not in taken]
+        submission = _of_student(tuple(taken), _name(entries[0]), scratch / f"{number:05}")
+        if not taken:
+            submission = replace(submission, problem=printable(f"{entries[0].name}: {NOT_TAKEN}"))
+        if why := next((left_out[entry.name] for entry in entries if entry.name in left_out), ""):
+            submission = replace(submission, problem=printable(why))
         while submission.student in found:  # a name that was changed may be another's
             submission = replace(submission, student=f"{submission.student}_")
         found[submission.student] = submission
+        if submission.student != _name(entries[0]):
+            renamed.append(f"{_name(entries[0])}, graded as {submission.student}")
+    if strays:
+        tell(f"not a notebook, folder or zip, ignored: {_listed(strays, ', ')}")
+    if renamed:
+        tell(f"a name that not every file system takes: {_listed(renamed, '; ')}")
     if pairs := _alike(found):
         tell(f"perhaps one learner, graded as two (leave one of them): {_listed(pairs, '; ')}")
     return [found[student] for student in sorted(found)]
 
 
 def _folder_of(place, scratch):
-    """The folder with an entry for each learner, which a zip may hold as its only one."""
+    """The folder with an entry for each learner, and of a zip what could not be unpacked: why, by an entry's name."""
     if place.is_dir():
-        return place
+        return place, {}
     if not place.is_file():
         raise SubmissionsError(f"{place}: there is no such folder or zip")
     if place.suffix.lower() in NOTEBOOKS:
         raise SubmissionsError(f"{place}: is one notebook: give the folder it is in")
     try:
-        unpack(place, scratch, MOST_FILES * 10, MOST_BYTES_OF_ALL)
+        return unpack_each(place, scratch, MOST_FILES, MOST_BYTES)
     except Unreadable as error:
         raise SubmissionsError(str(error)) from None
     except OSError as error:
         raise SubmissionsError(f"{place}: cannot be unpacked here: {error.strerror}") from None
-    inner = scratch / place.stem
-    return inner if _visible(scratch) == [inner] and inner.is_dir() else scratch
 
 
 def _listed(texts, between):
@@ -96,7 +104,7 @@ def _listed(texts, between):
 def _alike(students):
     """["gina, gina.final"]: names of which one is the other with a part more."""
     known = {student.casefold(): student for student in sorted(students)}
-    cuts = [(folded, at) for folded in known for at, letter in enumerate(folded) if letter in ". _-"]
+    cuts = [(folded, at) for folded in known for at, letter in enumerate(folded) if letter in ". _-("]
     return [f"{known[folded[:at]]}, {known[folded]}" for folded, at in cuts if folded[:at] in known]
 
 
@@ -109,20 +117,44 @@ def _hidden(name):
     return name.startswith(".") or name in ("__MACOSX", "Thumbs.db", "desktop.ini")
 
 
+def _is_folder(entry):
+    try:
+        return stat.S_ISDIR(entry.stat().st_mode)
+    except OSError:  # a link that leads nowhere
+        return False
+
+
+def _is_taken(entry):
+    return _is_folder(entry) or entry.suffix.lower() in (*NOTEBOOKS, ".zip")
+
+
 def _name(entry):
-    is_folder = entry.is_dir() and not entry.is_symlink()
-    return unicodedata.normalize("NFC", entry.name if is_folder else entry.stem)
+    """The learner's name: of Moodle's longer one its first part, of `ann.ipynb.txt` what is before the endings."""
+    text = unicodedata.normalize("NFC", entry.name)
+    if moodle := MOODLE.match(text):
+        return moodle[1]
+    if _is_folder(entry) and not entry.is_symlink():
+        return text
+    text = Path(text).stem
+    while Path(text).suffix.lower() in (*NOTEBOOKS, ".zip"):
+        text = Path(text).stem
+    return text
 
 
-def _of_student(entries, scratch):
-    entry, student = entries[0], _name(entries[0])
-    if not NAME.fullmatch(student):
+def _is_usual(name):
+    letters = "".join(letter for letter in name if not unicodedata.category(letter).startswith("M"))
+    short = len(name) <= 60 and len(os.fsencode(name)) <= LONGEST_NAME
+    return short and letters[:1] == name[:1] and NAME.fullmatch(letters) is not None
+
+
+def _of_student(entries, name, scratch):
+    student = name
+    if not _is_usual(name):
         # Its own name for its files, and none that another learner could have.
-        digest = hashlib.sha256(student.encode("utf-8", "surrogateescape")).hexdigest()[:8]
-        safe = re.sub(r"[^\w.@+-]", "_", student).strip("._-@+ ")[:40] or "unnamed"
-        problem = "the name must begin with a letter or digit and have letters, digits, spaces, ., _, @, + and - only"
-        return Submission(f"{safe}-{digest}", problem=f"{printable(entry.name)}: {problem}, 60 at most")
-    if len(entries) > 1:
+        digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+        safe = re.sub(r"[^\w.@+-]", "_", name).strip("._-@+ ")[:40] or "unnamed"
+        student = f"{safe}-{digest}"
+    if len(entries) > 1 and not all(MOODLE.match(entry.name) for entry in entries):
         names = ", ".join(other.name for other in entries)
         return Submission(student, problem=printable(f"more than one submission: {names}"))
     return Submission(student, entries, scratch)
@@ -136,15 +168,21 @@ def look(submission: Submission) -> Submission:
     if submission.problem:
         return submission
     clear(submission)
-    (entry,) = submission.entries
-    name = entry.name
+    name, entry = submission.entries[0].name, submission.entries[0]
+    notebooks, runs, archives = [], [], []
     try:
-        _require_plain(entry, name)
-        if entry.is_file() and entry.suffix.lower() in NOTEBOOKS:
-            return replace(submission, notebooks=(entry,))
-        if entry.is_file():
-            entry = unpack(entry, submission.scratch / "zip", MOST_FILES, MOST_BYTES)
-        notebooks, runs = _search(entry, submission.scratch)
+        for entry in submission.entries:
+            _require_plain(entry, entry.name)
+            if entry.is_dir():
+                more = _search(entry, submission.scratch)
+                notebooks, runs = notebooks + more[0], runs + more[1]
+            else:
+                (notebooks if entry.suffix.lower() in NOTEBOOKS else archives).append(entry)
+        if len(archives) > 1:
+            raise Unreadable(f"more than one zip: {', '.join(archive.name for archive in archives)}")
+        for entry in archives:
+            more = _search(unpack(entry, submission.scratch / "zip", MOST_FILES, MOST_BYTES), submission.scratch)
+            notebooks, runs = notebooks + more[0], runs + more[1]
         if not notebooks:
             raise Unreadable(f"{name}: no notebook in it (.ipynb or .md)")
         if len(notebooks) > MOST_NOTEBOOKS:
@@ -160,7 +198,7 @@ def look(submission: Submission) -> Submission:
 def clear(submission: Submission) -> None:
     """Remove what was unpacked of a submission: of a class's zips only those that are looked at take room."""
     if submission.scratch and submission.scratch.exists():
-        shutil.rmtree(submission.scratch)
+        remove(submission.scratch)
 
 
 def require_own(error: OSError, file: Path) -> None:
@@ -176,6 +214,8 @@ def _search(folder, scratch, nested=True):
         path = Path(path)
         folders[:] = sorted(name for name in folders if not _hidden(name))
         files = sorted(name for name in files if not _hidden(name))
+        if len(path.relative_to(folder).parts) > DEEPEST:
+            raise Unreadable(f"folders within folders, more than {DEEPEST} deep")
         count += len(folders) + len(files)
         if count > MOST_FILES:
             raise Unreadable(f"more than {MOST_FILES:,} files")

@@ -16,11 +16,15 @@ REFUSED = {
     "bpf": 321, "perf_event_open": 298, "userfaultfd": 323, "io_uring_setup": 425,
     "add_key": 248, "request_key": 249, "keyctl": 250,
 }  # fmt: skip
+SOCKET, SOCKETPAIR, SETSOCKOPT, SOL_SOCKET = 41, 53, 54, 1
+BUFFERS = {"SO_SNDBUF": 7, "SO_RCVBUF": 8, "SO_SNDBUFFORCE": 32, "SO_RCVBUFFORCE": 33}  # left as they are, in silence
+FAMILIES = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10, "AF_NETLINK": 16}  # what a kernel of Jupyter needs
 CLONE, CLONE_NEWUSER = 56, 0x10000000
 # linux/bpf_common.h and linux/seccomp.h: operations of a filter, and offsets in what it looks at.
 LOAD, EQUAL, AT_LEAST, HAS_BITS, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16
-ALLOW, REFUSE = 0x7FFF0000, 0x00050000 | errno.ENOSYS
+ALLOW, REFUSE, NO_FAMILY = 0x7FFF0000, 0x00050000 | errno.ENOSYS, 0x00050000 | errno.EAFNOSUPPORT
+DONE = 0x00050000  # as if it had been done
 
 
 def program() -> bytes:
@@ -32,6 +36,13 @@ def program() -> bytes:
     steps += [(AT_LEAST, 0, 1, 0x40000000), refuse]  # x32 has numbers of its own
     for number in REFUSED.values():
         steps += [(EQUAL, 0, 1, number), refuse]
+    families = [(EQUAL, len(FAMILIES) - place, 0, number) for place, number in enumerate(FAMILIES.values())]
+    of_another = [(LOAD, 0, 0, FIRST_ARGUMENT), *families, (RETURN, 0, 0, NO_FAMILY), (RETURN, 0, 0, ALLOW)]
+    steps += [(EQUAL, 1, 0, SOCKET), (EQUAL, 0, len(of_another), SOCKETPAIR), *of_another]
+    buffers = [(EQUAL, len(BUFFERS) - place, 0, number) for place, number in enumerate(BUFFERS.values())]
+    kept = [(LOAD, 0, 0, FIRST_ARGUMENT + 8), (EQUAL, 0, 6, SOL_SOCKET), (LOAD, 0, 0, FIRST_ARGUMENT + 16)]
+    kept += [*buffers, (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, DONE), (RETURN, 0, 0, ALLOW)]
+    steps += [(EQUAL, 0, len(kept), SETSOCKOPT), *kept]
     steps += [(EQUAL, 0, 3, CLONE), (LOAD, 0, 0, FIRST_ARGUMENT), (HAS_BITS, 0, 1, CLONE_NEWUSER), refuse]
     steps += [(RETURN, 0, 0, ALLOW)]
     return b"".join(struct.pack("=HBBI", code, yes, no, value) for code, yes, no, value in steps)

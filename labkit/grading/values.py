@@ -7,10 +7,13 @@ Each submission's kernel imports this module, so it imports no other of labkit's
 import base64
 import binascii
 import json
+import linecache
 import math
 import os
 import re
 import stat
+import sys
+import types
 from pathlib import Path
 
 NAME = r"[a-z][a-z0-9_]*"  # of a task, and of a value
@@ -18,6 +21,7 @@ FOLDER = "LABKIT_VALUES"  # environment variable: where `emit` writes
 MOST_BYTES = 4_000_000  # of one probe's values, as JSON
 DEEPEST = 16
 NUMBERS = "biufc"  # kinds of numpy's dtypes that can be emitted
+_given, _bound = {}, {}  # what the master's cells have bound; by task, the names that its probes have
 
 
 def emitter(task: str):
@@ -33,6 +37,32 @@ def emitter(task: str):
         file.write_text(text)
 
     return emit
+
+
+def given(names: dict, own: list[str]) -> None:
+    """At the end of one of the master's cells: keep what it has bound for the probes, as an answer may bind it anew."""
+    _given.update({name: names[name] for name in own if name in names})
+
+
+def probe(task: str, seed: int, source: str, names: dict) -> None:
+    """Execute a probe in a module of its own task, which finds what the kernel's `names` are and binds none of them.
+
+    A learner's helper of any name is still the learner's own, and so is what the master's cells gave to the probe.
+    """
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    module = sys.modules.setdefault(f"{__name__}.{task}", types.ModuleType(f"{__name__}.{task}"))
+    own, space = _bound.setdefault(task, set()), vars(module)
+    for name in names.keys() - own - {"__name__", "__spec__", "__loader__"}:
+        space[name] = names[name]
+    space.update({name: found for name, found in _given.items() if name not in own}, emit=emitter(task), seed=seed)
+    before = dict(space)
+    file, text = f"<probe of {task}, {len(linecache.cache)}>", TransformerManager().transform_cell(source)
+    linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file  # MindSpore compiles from sources
+    try:
+        exec(compile(text, file, "exec"), space)
+    finally:
+        own.update(name for name in space if name not in before or space[name] is not before[name])
 
 
 def encoded(value, depth: int = 0):

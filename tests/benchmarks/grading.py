@@ -122,9 +122,7 @@ def _nbgrader(lab, class_, expected, wanted, place, whole):
 
 def _source(lab, wanted, whole):
     """The master as nbgrader's source notebook."""
-    notebook = lab.graded_notebook({}, lab.manifest.seed)
-    graded = {cell["id"] for cell in notebook["cells"]}
-    notebook["cells"] = [cell for cell in lab.notebook["cells"] if whole or cell["id"] in graded]
+    notebook = lab.notebook | {"cells": lab.notebook["cells"] if whole else lab.graded_cells}
     notebook = json.loads(json.dumps(notebook))
     probes = [labs.probe_of(cell) for cell in notebook["cells"]]
     for cell in notebook["cells"]:

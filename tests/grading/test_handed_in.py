@@ -244,6 +244,39 @@ def test_a_training_that_did_not_come_to_its_end(tiny, untested):
     assert detail(handed_in.examine(tiny, untested), "complete") == "history.jsonl: ends in epoch 1 of the recipe's 4"
 
 
+def test_a_number_that_no_machine_trains_by_is_no_recipe(tiny, untested):
+    text, digits = (untested / "recipe.yaml").read_text(), "f" * 20_000
+    for key, old in (("epochs", "epochs: 1"), ("max_steps", "max_steps: null"), ("seed", "seed: ")):
+        assert text.count(f"\n{old}") == 1
+        (untested / "recipe.yaml").write_text(text.replace(f"\n{old}", f"\n{key}: 0x{digits}\n# "))
+        entry = handed_in.examine(tiny, untested)
+        said = "not a recipe (ValueError)" if key == "seed" else f"{key}: a number of more than 64 bits"
+        assert detail(entry, "recipe") == f"recipe.yaml: {said}"
+
+
+def _history(untested, steps, epoch_of, **more):
+    lines = [{"step": step, "epoch": epoch_of(step)} for step in range(1, steps + 1)]
+    lines[-1]["accuracy"] = 0.9
+    (untested / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    change(untested / "summary.json", steps=steps, epochs=lines[-1]["epoch"], accuracy=0.9, **more)
+
+
+@pytest.mark.parametrize(
+    "steps, epoch_of, more, said",
+    [
+        (89, lambda step: 1, {}, UNTESTED),
+        (356, lambda step: 1, {}, "history.jsonl, line 90: step 90 in epoch 1; an epoch of this recipe and data"),
+        (88, lambda step: 1, {}, "history.jsonl: ends with step 88 of the recipe's 89"),
+        (89, lambda step: 1 if step > 1 else 0, {}, "history.jsonl, line 1: step 1 in epoch 0; an epoch of"),
+        (44, lambda step: 1, {"provenance__processes": 2}, UNTESTED),
+        (89, lambda step: 1, {"provenance__processes": 2}, "history.jsonl, line 45: step 45 in epoch 1; an epoch of"),
+    ],
+)  # fmt: skip
+def test_steps_that_the_recipe_cannot_have_taken_are_told(tiny, untested, steps, epoch_of, more, said):
+    _history(untested, steps, epoch_of, **more)
+    assert detail(handed_in.examine(tiny, untested), "complete").startswith(said)
+
+
 def test_links_pipes_folders_and_huge_files_are_not_read(tiny, run, tmp_path):
     (tmp_path / "secret").mkdir()
     shutil.move(run / "checkpoints" / "latest.ckpt", tmp_path / "secret" / "latest.ckpt")

@@ -5,6 +5,7 @@ import http.server
 import os
 import socket
 import threading
+import time
 import urllib.request
 from pathlib import Path
 
@@ -239,6 +240,22 @@ def test_what_never_ends(attacked):
     }, seconds=6)  # fmt: skip
     assert found == dict.fromkeys("ach", ("timed out", 0))
     assert attacked.executed["attempts"] == 4
+
+
+MESSAGES = {
+    "printed": "print(1)",
+    "of the shell": "kernel.session.send(kernel.shell_stream.socket, 'execute_reply', {}, ident=asked)",
+}
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_what_never_ends_and_sends_messages_all_the_time(attacked, message):
+    """Each message would begin the wait anew: that of the cell, and that for its end once it is interrupted."""
+    endless = "import time\nkernel = get_ipython().kernel\nasked = kernel._parent_ident['shell']\n" \
+              f"while True:\n    try:\n        {MESSAGES[message]}\n        time.sleep(1)\n    except: pass"
+    began = time.monotonic()
+    assert attacked({"b": endless}, seconds=4) == {"b": ("timed out", 0)}
+    assert time.monotonic() - began < 100 and attacked.executed["attempts"] == 2
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,8 @@ def test_what_is_executed_is_the_masters(tiny):
     sources = {cell["id"]: cell["source"] for cell in notebook["cells"]}
     assert sources["answer-steps"] == "steps = 7"
     assert sources["answer-total"] == tiny.stubs["total"]
-    assert "emit, seed = emitter('triangle'), 11" in sources["probe-triangle-9"]
+    assert ".probe('triangle', 11, " in sources["probe-triangle-9"]
+    assert sources["cell-002"].endswith(".given(globals(), ['batch', 'np'])")
     assert not any("# Check" in text for text in sources.values())
     assert all(set(cell["metadata"]) <= {"answer", "probe"} for cell in notebook["cells"])
 

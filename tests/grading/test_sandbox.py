@@ -69,6 +69,67 @@ def test_memory_that_processes_share_counts_once(run):
     assert (ended.stopped, ended.output) == ("", b"done\n")
 
 
+PAGES = """
+import ctypes, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+for _ in range(300):  # pages that are only read are one page of zeros, but each has its place in a table
+    place = libc.mmap(None, ctypes.c_size_t(1 << 30), 1, 0x22, -1, ctypes.c_long(0))
+    libc.madvise(ctypes.c_void_p(place), ctypes.c_size_t(1 << 30), 15)  # in small pages
+    for offset in range(0, 1 << 30, 1 << 21):
+        ctypes.c_char.from_address(place + offset).value
+"""
+SOCKETS = """
+import os, socket, time
+kept = []
+{pairs}
+for _ in range(5):
+    if os.fork():
+        continue
+    for _ in range(number):  # as many as are needed, and no more: this memory is nobody's whom the system could end
+        one, other = pair()
+        kept.append((one, other))
+        one.setblocking(False)
+        try:
+            while one.send(bytes(60_000)):
+                pass
+        except BlockingIOError:
+            pass
+    break
+time.sleep(20)
+"""
+UNIX = "number, pair = 200, lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)"
+TCP = """
+number, server = 20, socket.create_server(("127.0.0.1", 0))
+def pair():
+    one = socket.create_connection(server.getsockname())
+    return one, server.accept()[0]
+"""
+
+
+def test_memory_of_the_kernel_for_tables_of_pages_counts(run):
+    assert python(run, PAGES).stopped == "memory"
+
+
+@pytest.mark.parametrize("pairs", [UNIX, TCP], ids=["unix", "tcp"])
+def test_memory_of_the_kernel_for_sockets_counts(sandboxed, pairs):
+    code = SOCKETS.format(pairs=pairs)
+    ended = sandbox.run([sandbox.python(), "-c", code], limits=LIMITS)
+    assert (ended.stopped, ended.message) == ("memory", "")
+
+
+def test_of_sockets_those_that_a_kernel_needs_can_be_made(sandboxed):
+    code = "import socket\nfor name in dir(socket):\n    if name.startswith('AF_'):\n        try:\n" \
+           "            socket.socket(getattr(socket, name), socket.SOCK_DGRAM).close()\n            print(name)\n" \
+           "        except OSError: pass\n" \
+           "a, b = socket.socketpair()\nbefore = a.getsockopt(1, 7)\na.setsockopt(1, 7, 2_000_000)\n" \
+           "assert a.getsockopt(1, 7) == before\na.setsockopt(1, 9, 1)\nassert a.getsockopt(1, 9) == 1"  # fmt: skip
+    ended = sandbox.run([sandbox.python(), "-c", code], limits=LIMITS)
+    made = set(ended.output.decode().split())
+    assert not ended.status and {"AF_UNIX", "AF_INET", "AF_NETLINK"} <= made, ended
+    assert made <= {"AF_UNIX", "AF_INET", "AF_INET6", "AF_NETLINK", "AF_ROUTE"}
+
+
 def test_output(run):
     assert run("yes").stopped == "output"
 

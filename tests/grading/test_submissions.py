@@ -157,12 +157,49 @@ def test_two_of_the_same_learner_are_a_row_with_a_problem(place, scratch):
     assert "Ann.md, ann.ipynb" in ann.problem and not bob.problem
 
 
-@pytest.mark.parametrize("name", ["=1+1", "a\nb", "-rf", "a;b", "a'b", "a<b>", "x" * 90, "\u202eann", "."])
-def test_a_name_that_no_file_should_have_is_a_clear_row(place, scratch, name):
-    (place / f"{name}.ipynb").write_text("x") if name != "." else (place / " .ipynb").write_text("x")
+@pytest.mark.parametrize("name", ["=1+1", "a\nb", "-rf", "a;b", "'ab", "a<b>", "x" * 90, "\u202eann", "b.", "\u0301a"])
+def test_a_name_that_no_file_should_have_is_changed_and_told(place, scratch, name):
+    (place / f"{name}.ipynb").write_text("x")
+    told = []
+    (one,) = submissions.find(place, scratch, told.append)
+    assert submissions.NAME.fullmatch(one.student) and not submissions.look(one).problem
+    (line,) = told
+    assert line.isprintable() and line.endswith(f", graded as {one.student}")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ann (1)", "O'Brien, Mary", "नमिता", "ปิ่น", "x\u030c", "Ann-Lee.2", "María_José", "李小龙", "Ng, A. (late)"],
+)
+def test_names_of_people_are_kept(place, scratch, name):
+    (place / f"{name}.ipynb").write_text("x")
+    told = []
+    (one,) = submissions.find(place, scratch, told.append)
+    assert one.student == name and not told and not submissions.look(one).problem
+
+
+def test_moodles_download_with_or_without_folders_is_a_row_for_each_learner(place, scratch, notebook):
+    text, long = json.dumps(notebook()), "Maximiliane Alexandra von Hohenstein zu Musterstadt"
+    (place / "Ann Lee_12_assignsubmission_file_lab-tiny.ipynb").write_text(text)
+    zipped(place / "Ann Lee_12_assignsubmission_file_run.zip", {"r/recipe.yaml": "x", "r/checkpoints/latest.ckpt": "x"})
+    (place / "Ann Lee_12_assignsubmission_file_notes.pdf").write_text("x")
+    for name in ("Bob_7_assignsubmission_file_", "Bob_7_assignsubmission_onlinetext_"):
+        (place / name).mkdir()
+    (place / "Bob_7_assignsubmission_file_" / "lab.ipynb").write_text(text)
+    (place / f"{long}_1234567_assignsubmission_file_lab-tiny.ipynb").write_text(text)
+    (place / "Cyd_9_assignsubmission_file_work.rar").write_text("x")
+    found = {one.student: one for one in find(place, scratch)}
+    assert set(found) == {"Ann Lee_12", "Bob_7", "Cyd_9", f"{long}_1234567"}
+    assert [len(one.notebooks) for one in found.values()] == [1, 1, 0, 1]
+    assert len(found["Ann Lee_12"].runs) == 1
+    assert found["Cyd_9"].problem.startswith("Cyd_9_assignsubmission_file_work.rar: not a notebook")
+
+
+def test_a_zip_with_backslashes_is_unpacked(place, scratch):
+    zipped(place / "ann.zip", {"work\\lab.ipynb": "{}", "work\\run\\": "", "work\\run\\recipe.yaml": "x",
+                               "work\\run\\summary.json": "{}"})  # fmt: skip
     (one,) = find(place, scratch)
-    assert "the name must begin with" in one.problem and one.problem.isprintable()
-    assert submissions.NAME.fullmatch(one.student)
+    assert not one.problem and [run.name for run in one.runs] == ["run"] and one.notebooks[0].name == "lab.ipynb"
 
 
 def test_names_that_were_changed_do_not_meet(place, scratch):
@@ -174,7 +211,6 @@ def test_names_that_were_changed_do_not_meet(place, scratch):
 def test_a_name_that_is_not_text_is_a_row(place, scratch):
     (place / os.fsdecode(b"ann\xff.ipynb")).write_text("x")
     (one,) = find(place, scratch)
-    assert "the name must begin with" in one.problem
     json.dumps(one.problem).encode()
     one.student.encode()
 
@@ -188,17 +224,19 @@ def test_nothing_to_look_at_is_told(place, scratch):
     ]
 
 
-def test_loose_files_are_nobodys_and_are_named(place, scratch):
-    for name in ("readme.txt", "kim.py", "kit.PDF", "lea", "ann.ipynb", "mia.MD"):
+def test_what_is_not_taken_is_a_row_with_the_reason(place, scratch):
+    for name in ("kim.py", "kit.rar", "lea", "ann.ipynb", "ann.pdf", "mia.MD", "noa.ipynb.txt"):
         (place / name).write_text("{}")
-    (place / "noa.d").mkdir()
     told = []
-    assert names(submissions.find(place, scratch, told.append)) == ["ann", "mia", "noa.d"]
-    assert told == ["not a notebook, folder or zip, ignored: kim.py, kit.PDF, lea, readme.txt"]
+    found = {one.student: submissions.look(one).problem for one in submissions.find(place, scratch, told.append)}
+    reason = "not a notebook (.ipynb or .md), a folder or a zip; hand in one of these"
+    files = {"kim": "kim.py", "kit": "kit.rar", "lea": "lea", "noa": "noa.ipynb.txt"}
+    assert found == {student: f"{file}: {reason}" for student, file in files.items()} | {"ann": "", "mia": ""}
+    assert told == ["not a notebook, folder or zip, ignored: ann.pdf, kim.py, kit.rar, lea, noa.ipynb.txt"]
     for number in range(20):
         (place / f"\n{number:02}.txt").write_text("x")
     submissions.find(place, scratch, told.append)
-    assert told[1].startswith("not a notebook, folder or zip, ignored: ?00.txt") and told[1].endswith("and 4 more")
+    assert "ignored: ?00.txt" in told[1] and told[1].endswith("and 5 more")
 
 
 def test_names_that_look_like_one_learners_are_told(place, scratch):
@@ -335,6 +373,16 @@ def test_answers_are_taken_by_id_and_nothing_else_is(read, notebook, tiny):
 def test_without_ids_the_metadata_tell_the_cell(read, notebook, tiny):
     answers = read(notebook({"steps": "steps = 44"}, ids=False))
     assert answers.sources == tiny.stubs | {"steps": "steps = 44"}
+
+
+def test_the_parts_of_a_cell_that_was_split_are_one_answer(read, notebook, tiny):
+    """As JupyterLab leaves them: the metadata in all parts, the id in the last."""
+    made = notebook({"steps": "steps = images // batch"})
+    place = next(number for number, cell in enumerate(made["cells"]) if cell["id"] == "answer-steps")
+    upper = made["cells"][place] | {"id": "3f2a9c1e", "source": "images = 1437"}
+    made["cells"][place:place] = [upper, made["cells"][place] | {"id": "b7", "source": tiny.stubs["steps"]}]
+    made["cells"].append(made["cells"][place] | {"id": "c8", "source": tiny.stubs["steps"]})  # kept for comparison
+    assert read(made).sources == tiny.stubs | {"steps": "images = 1437\nsteps = images // batch"}
 
 
 def test_a_source_may_be_a_list_of_lines(read, notebook):

@@ -118,6 +118,38 @@ class PreActivation(nn.Cell):
         ready = self.begin(x)
         return self.rest(ready) + (x if self.projection is None else self.projection(ready))
 """, "right", 6),
+    Mutant("sequences alone", "block", """\
+class PreActivation(nn.Cell):
+    def __init__(self, in_channels, channels, stride=1):
+        super().__init__()
+        self.begin = nn.SequentialCell([batch_norm(in_channels), nn.ReLU()])
+        parts = [conv(in_channels, channels, 3, stride), batch_norm(channels), nn.ReLU(), conv(channels, channels, 3)]
+        self.after = nn.SequentialCell(parts)
+        self.bn1, self.conv1, self.bn2, self.conv2 = self.begin[0], parts[0], parts[1], parts[3]
+        self.projection = None
+        if stride != 1 or in_channels != channels:
+            self.projection = conv(in_channels, channels, 1, stride)
+
+    def construct(self, x):
+        ready = self.begin(x)
+        return self.after(ready) + (x if self.projection is None else self.projection(ready))
+""", "right", 6),
+    Mutant("defined from the end", "block", """\
+class PreActivation(nn.Cell):
+    def __init__(self, in_channels, channels, stride=1):
+        super().__init__()
+        self.projection = None
+        if stride != 1 or in_channels != channels:
+            self.projection = conv(in_channels, channels, 1, stride)
+        self.a = nn.SequentialCell([batch_norm(channels), nn.ReLU(), conv(channels, channels, 3)])
+        self.b = conv(in_channels, channels, 3, stride)
+        self.c = nn.SequentialCell([batch_norm(in_channels), nn.ReLU()])
+        self.bn1, self.conv1, self.bn2, self.conv2 = self.c[0], self.b, self.a[0], self.a[2]
+
+    def construct(self, x):
+        ready = self.c(x)
+        return self.a(self.b(ready)) + (x if self.projection is None else self.projection(ready))
+""", "right", 6),
     Mutant("by a loop", "confused", """\
 def most_confused(confusion):
     found = []
