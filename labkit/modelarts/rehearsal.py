@@ -27,11 +27,12 @@ FOREIGN = ("RANK_", "MS_", "VC_", "MA_", "OMPI_", "LABKIT_LAUNCH", "DEVICE_ID", 
 TIME_TO_SAVE = 60.0  # seconds between "stop" and the end of an interrupted job
 
 
-def rehearse(submission: Submission, cards: int = 1, printed=None) -> int:
+def rehearse(submission: Submission, cards: int = 1, printed=None, begun=lambda: None) -> int:
     """Run a job whose code and data are in the bucket; returns the start file's exit status, negative for a signal.
 
     cards: of the machine, as a custom image sees it: one start file starts a process for each. A preset image, which
     starts one for each itself, and v1, with URLs, are not rehearsed. printed: called with each piece of its output.
+    begun: called when the start file starts.
     Ctrl-C stops it as ModelArts does, with SIGTERM, and its outputs are copied all the same. Raises CloudError.
     """
     spec = submission.spec
@@ -54,6 +55,7 @@ def rehearse(submission: Submission, cards: int = 1, printed=None) -> int:
         arguments += [f"--{name}={value}" for name, value in spec.parameters.items()]
         command = [sys.executable, str(code / spec.boot_file), *arguments]
         log_file = log / f"{spec.name}-worker-0.log"
+        begun()
         return _run(command, environment(spec, code.parent, log, cards), top, log_file, printed)
     finally:
         _upload(submission, results, top)

@@ -1,11 +1,12 @@
 """Submission: a lab as a training job. It is copied with its data, started and followed; its Run is fetched.
 
-In the bucket:  jobs/NAME/code, jobs/NAME/run, jobs/NAME/log: of one job
+In the bucket:  jobs/NAME/code, jobs/NAME/run, jobs/NAME/log: of one job, whose claim is in jobs/NAME/claim
                 data/FOLDER: of all
 """
 
 import datetime
 import re
+import secrets
 import tempfile
 import time
 from contextlib import nullcontext
@@ -59,6 +60,11 @@ class Submission:
         return self.place(self.spec.inputs["data_url"])
 
     @property
+    def folder(self) -> str:
+        """Where all of the job is in the bucket."""
+        return self.place(f"jobs/{self.spec.name}")
+
+    @property
     def run(self) -> str:
         """Where the job leaves its Run."""
         return self.place(self.spec.outputs["train_url"])
@@ -78,7 +84,8 @@ def prepare(lab, profile, bucket=None, data=None, settings=(), name=None, make_s
         raise CloudError(f"{bucket}: no bucket: write obs://BUCKET, or file://DIR for a rehearsal on this machine")
     if not (folder / BOOT_FILE).is_file():
         raise CloudError(f"{folder}: no {BOOT_FILE}, which a job would start")
-    name = name or f"{recipe.lab}-{recipe.profile}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    moment = f"{datetime.datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"  # two may begin in one second
+    name = name or f"{recipe.lab}-{recipe.profile}-{moment}"
     given |= {"name": name, "boot_file": BOOT_FILE, "code": f"jobs/{name}/code", "log": f"jobs/{name}/log"}
     given |= {} if bucket is None else {"bucket": REHEARSAL if local else str(bucket)}
     own = read_job(folder / "job.yaml", **given)
