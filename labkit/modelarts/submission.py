@@ -9,7 +9,7 @@ import re
 import secrets
 import tempfile
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from labkit.modelarts.job_io import below
 from labkit.modelarts.packing import BOOT_FILE
 from labkit.obs import copying
 from labkit.obs.place import CloudError, Local, parse
+from labkit.system.files import locked
 from labkit.training import provenance, recipes, runs
 
 REHEARSAL = "obs://rehearsal..here"  # stands for a folder of this machine; no bucket's name has two dots in a row
@@ -239,19 +240,21 @@ def fetch(bucket: str, name: str, out: Path, progress=None, store=None) -> runs.
         return None
     whole = out.resolve()
     part = whole.with_name(f".{whole.name}.part")
-    copying.copy(below(job, "run"), part, progress=progress, store=store)
-    there = _names(below(job, "run"), store)
-    for path in [path for path in part.rglob("*") if path.is_file()]:
-        if path.relative_to(part).as_posix() not in there:  # of an interrupted fetch of another Run
-            path.unlink()
-    whole.mkdir(parents=True, exist_ok=True)
-    for path in part.iterdir():
-        path.rename(whole / path.name)
-    part.rmdir()
-    run = runs.open_run(out)
-    with tempfile.TemporaryDirectory() as folder:
-        submitted = Path(folder, "recipe.yaml")
-        copying.copy(below(job, "code/recipe.yaml"), submitted, store=store)
+    part.mkdir(parents=True, exist_ok=True)
+    with locked(part, CloudError(f"{out}: another fetch to this folder is under way")), ExitStack() as last:
+        copying.copy(below(job, "run"), part, progress=progress, store=store)
+        there = _names(below(job, "run"), store)
+        for path in [path for path in part.rglob("*") if path.is_file()]:
+            if path.relative_to(part).as_posix() not in there:  # of an interrupted fetch of another Run
+                path.unlink()
+        submitted = Path(last.enter_context(tempfile.TemporaryDirectory()), "recipe.yaml")
+        copying.copy(below(job, "code/recipe.yaml"), submitted, store=store)  # after it no server is asked
+        runs.require_free(out)
+        whole.mkdir(parents=True, exist_ok=True)
+        for path in part.iterdir():
+            path.rename(whole / path.name)
+        part.rmdir()
+        run = runs.open_run(out)
         runs.relocate(run, recipes.load(submitted, run.recipe.profile).data.folder)
     runs.require_readable(run)
     return run

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import signal
 import sys
 import tempfile
 from contextlib import ExitStack, contextmanager
@@ -153,9 +154,9 @@ def _on_ctrl_c(hint):
     """Within, Ctrl-C ends the command with a line that says how things stand."""
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         warn(f"\nstopped; {hint}")
-        sys.exit(130)
+        sys.exit(128 + getattr(error, "number", signal.SIGINT))
 
 
 def _rehearse(asked, cards, fetching, begun):

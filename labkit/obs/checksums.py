@@ -59,11 +59,12 @@ def matches(store, bucket, entry, path, stopped=lambda: None) -> bool | None:
     SHA-256. Then the likely sizes of parts are tried: an equal ETag proves equal content, another one proves nothing.
     """
     md5 = md5_of(entry.etag)
-    if not entry.sha256 and md5 and digest(path, "md5", entry.size, stopped=stopped) == md5:
+    if md5 and digest(path, "md5", entry.size, stopped=stopped) == md5:  # whatever a SHA-256 of another tool says
         return True
     found = entry if entry.sha256 else store.head(bucket, entry.key)
     if found and found.etag == entry.etag and found.sha256:
-        return digest(path, "sha256", entry.size, stopped=stopped) == found.sha256
+        same = digest(path, "sha256", entry.size, stopped=stopped) == found.sha256
+        return same or _has_etag_of_parts(path, entry.size, entry.etag)
     if md5:
         return None if found and found.encrypted else False
     return _has_etag_of_parts(path, entry.size, entry.etag) or None

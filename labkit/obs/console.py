@@ -22,14 +22,21 @@ class Place(click.ParamType):
         return value
 
 
+LONGEST = 30 * 86400.0  # seconds; a thread cannot wait for ever
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Only print what would be done.")
 
 
 def deadline(seconds):
     """The option --deadline with this default."""
+
+    def finite(context, option, value):
+        if value != value:
+            raise click.BadParameter("nan is not a number of seconds")
+        return value
+
     return click.option(
-        "--deadline", type=click.FloatRange(0, min_open=True), default=seconds, show_default=True, metavar="SECONDS",
+        "--deadline", type=click.FloatRange(0, LONGEST, min_open=True), callback=finite, default=seconds, show_default=True, metavar="SECONDS",
         help="Give a request up after so long without success.",
     )  # fmt: skip
 

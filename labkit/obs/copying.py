@@ -14,7 +14,7 @@ from labkit.obs.place import CloudError, Local, Remote, as_cloud_errors, cloud_e
 from labkit.obs.plan import NO_CHECKSUM, Chosen, Item, Plan, files_below, require_possible, same
 from labkit.obs.retrying import GivenUp
 from labkit.obs.store import Entry, Store
-from labkit.obs.transfers import Transfers
+from labkit.obs.transfers import Transfers, is_full
 
 MOST_REFUSALS = 10  # files that the server refuses, with none copied, after which the others are not tried
 
@@ -103,12 +103,15 @@ def copy(src, dst, *, jobs=8, resume=True, verify=True, incremental=True, dry_ru
         except (CloudError, OSError) as error:
             known = cloud_error(error)
             with lock:
+                if is_full(error) and not hopeless:
+                    hopeless.append(transfers.stop(known, full=True))
+                known = transfers.error or known  # of a file that this has stopped
                 failed.append((item.name, known))
                 refused = known.status in (401, 403) and not done["copied"] and len(failed) >= MOST_REFUSALS
                 if isinstance(known, GivenUp) or refused:
                     hopeless.append(known)
 
-    with transfers, ThreadPoolExecutor(jobs) as files:
+    with as_cloud_errors(), transfers, ThreadPoolExecutor(jobs) as files:
         try:
             for future in [files.submit(one, item) for item in plan.items]:
                 future.result()
@@ -220,7 +223,7 @@ def rm(place, *, recursive=False, empty_bucket=False, dry_run=False, jobs=8, sto
             if isinstance(error, GivenUp):
                 hopeless.append(error)
 
-    with ThreadPoolExecutor(jobs) as several:
+    with as_cloud_errors(), ThreadPoolExecutor(jobs) as several:
         list(several.map(remove, keys))
     if failed:
         raise RemoveError(place, sorted(removed), sorted(failed, key=lambda pair: pair[0]))

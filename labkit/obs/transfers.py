@@ -6,9 +6,11 @@ next to the target. Behind its content that file has a byte for each part that i
 checksum is right.
 """
 
+import errno
 import hashlib
 import os
 import shutil
+import stat
 import threading
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
@@ -40,7 +42,7 @@ class Transfers:
         self._deadline = store.deadline if store else deadline
         self.total, self.progress, self.done, self.moved = total, progress, 0, 0
         self._room, self._threads = threading.Semaphore(jobs), ThreadPoolExecutor(jobs)
-        self._lock, self._leftovers, self._error = threading.Lock(), {}, None
+        self._lock, self._leftovers, self.error, self._full = threading.Lock(), {}, None, False
 
     def __enter__(self):
         return self
@@ -56,15 +58,15 @@ class Transfers:
             if self.progress:
                 self.progress(self.done, self.total)
 
-    def stop(self) -> CloudError:
-        """Have no further part begin; returns what the files under way fail with."""
-        self._error = CloudError("stopped")
+    def stop(self, error=None, full=False) -> CloudError:
+        """Have no further part begin; returns what the files under way fail with. full: they leave nothing behind."""
+        self.error, self._full = error or CloudError("stopped"), full
         if self.store:
             self.store.stop()
-        return self._error
+        return self.error
 
     def _stopped(self):
-        return self._error
+        return self.error
 
     # -- Up --------------------------------------------------------------------------------------------
 
@@ -210,7 +212,18 @@ class Transfers:
         path.parent.mkdir(parents=True, exist_ok=True)
         hidden = path.with_name(f"{HIDDEN}{name}.part")
         with held(hidden, self._deadline, self._stopped) as handle:
-            yield hidden, handle
+            if path.exists():  # what takes its place is no more readable than it was, also while it grows
+                os.chmod(hidden, stat.S_IMODE(path.stat().st_mode))
+            try:
+                yield hidden, handle
+            except OSError as error:
+                if is_full(error):
+                    hidden.unlink(missing_ok=True)
+                    raise OSError(error.errno, error.strerror, str(path)) from None
+                raise
+            finally:
+                if self._full and hidden.exists():
+                    hidden.unlink()
 
     def _fetch(self, entry, bucket, handle, part, again):
         size, count = entry.size, -(-entry.size // part)
@@ -246,8 +259,8 @@ class Transfers:
         """Call the function with each number, in the threads; the first error ends it."""
 
         def one(number):
-            if self._error:
-                raise self._error
+            if self.error:
+                raise self.error
             function(number)
 
         futures = [self._threads.submit(one, number) for number in numbers]
@@ -258,6 +271,11 @@ class Transfers:
             for future in futures:
                 future.cancel()
             wait(futures)
+
+
+def is_full(error) -> bool:
+    """Whether a disk has no room left, or the user's share of it: then no other file has any either."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def part_size(size) -> int:

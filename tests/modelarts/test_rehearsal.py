@@ -119,7 +119,7 @@ def test_an_interrupt_gives_the_job_time_to_save(submit, small_lab, tmp_path, nu
     wait_until(lambda: any(b"saving" in log.read_bytes() for log in tmp_path.glob("tmp/*/log/*.log")))
     process.send_signal(number)  # once more: it is saved all the same
     _, stderr = process.communicate(timeout=100)
-    assert process.returncode == 130 and "stopped; what it wrote is in" in stderr
+    assert process.returncode == 128 + number and "stopped; what it wrote is in" in stderr
     assert f"fetch it with: labkit jobs fetch mine --bucket file://{tmp_path}/b" in stderr
     assert (tmp_path / "b/jobs/mine/run/saved.txt").read_text() == "saved"
     assert "saved" in (tmp_path / "b/jobs/mine/log/mine-worker-0.log").read_text()

@@ -59,14 +59,14 @@ class Seen:
 
 
 class FaultProxy:
-    """127.0.0.1:`port` in front of 127.0.0.1:`server`; `tls`: an SSLContext towards the client."""
+    """HOST:`port` in front of 127.0.0.1:`server`; `tls`: an SSLContext towards the client."""
 
-    def __init__(self, server: int, tls=None):
+    def __init__(self, server: int, tls=None, host="127.0.0.1"):
         self.server, self.tls = server, tls
         self.faults, self.seen, self._lock = [], [], threading.Lock()
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self._listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=128)
         self.port = self._listener.getsockname()[1]
-        self.url = f"{'https' if tls else 'http'}://{'localhost' if tls else '127.0.0.1'}:{self.port}"
+        self.url = f"{'https' if tls else 'http'}://{'localhost' if tls else f'[{host}]' if ':' in host else host}:{self.port}"
         self._open = set()
         threading.Thread(target=self._accept, daemon=True).start()
 

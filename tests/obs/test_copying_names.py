@@ -184,3 +184,38 @@ def test_excluded_folders_are_not_read(tmp_path_factory):
         for name in ("closed", "deep/closed"):
             (source / name).chmod(0o700)
         shutil.rmtree(top)
+
+
+@pytest.mark.parametrize("size", [5, 1 << 20])
+def test_a_private_file_stays_private(direct, bucket, tmp_path, size):
+    """What replaces it, also while it grows."""
+    put(direct, bucket, "k", bytes(size))
+    source = make(tmp_path / "source", {"k": bytes(size)})
+    for place in (f"obs://{bucket}/k", source / "k"):
+        target = tmp_path / "target"
+        target.write_text("secret")
+        target.chmod(0o600)
+        copy(place, target)
+        assert stat.S_IMODE(target.stat().st_mode) == 0o600 and target.stat().st_size == size
+    copy(f"obs://{bucket}/k", tmp_path / "new")
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o644
+
+
+def test_a_file_beside_a_folder_of_its_name(direct, bucket, tmp_path):
+    """The folder was meant; of the two, no machine could have both."""
+    put(direct, bucket, "models/best")
+    source = make(tmp_path, {"f": b"1"})
+    with pytest.raises(CloudError, match=f"obs://{bucket}/models: there is a folder of this name; write .*/models/ to"):
+        copy(source / "f", f"obs://{bucket}/models")
+    assert copy(source / "f", f"obs://{bucket}/models/").copied == 1
+    put(direct, bucket, "models", b"there already")
+    assert copy(source / "f", f"obs://{bucket}/models").copied == 1
+    assert {item.name for item in ls(f"obs://{bucket}")} == {"models", "models/best", "models/f"}
+
+
+def test_a_foreign_checksum(direct, bucket, tmp_path):
+    """A sha256 in the metadata that another tool wrote, of what it compressed, say, does not make a file damaged."""
+    direct.put(bucket, "k", b"text", "0" * 64)
+    assert copy(f"obs://{bucket}/k", tmp_path / "k").copied == 1 and (tmp_path / "k").read_bytes() == b"text"
+    assert verify(f"obs://{bucket}/k", tmp_path / "k") == [] == verify(tmp_path / "k", f"obs://{bucket}/k")
+    assert copy(tmp_path / "k", f"obs://{bucket}/k").skipped == 1
