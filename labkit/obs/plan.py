@@ -117,7 +117,8 @@ class Plan:
             end = self.end(self.items[0])
             found = [self._store.head(bucket, end)]
             if not found[0] and any(self._store.list(bucket, f"{end}/")):
-                raise CloudError(f"obs://{bucket}/{end}: there is a folder of this name; write {end}/ to copy into it")
+                place = f"obs://{bucket}/{end}"
+                raise CloudError(f"{place}: there is a folder of this name; write {place}/ to copy into it")
         else:
             found = self._store.list(bucket, self.target.prefix)
         return {entry.key: entry for entry in found if entry}

@@ -174,7 +174,7 @@ ODD = (
 
 
 @pytest.mark.parametrize("command, operation", [
-    (("list",), "POST training-job-searches"), (("show", "job-2"), "GET training-jobs"),
+    (("list",), "POST training-job-searches"), (("show", "job-2"), "GET training-jobs/ID"),
     (("logs", "job-2"), "GET training-jobs/preview"), (("flavors",), "GET training-job-flavors"),
     (("engines",), "GET training-job-engines"),
 ])  # fmt: skip
@@ -183,12 +183,12 @@ def test_answers_of_an_unexpected_shape(two, command, operation):
     for answer in ODD:
         two.faults[operation] = [(200, answer)] * 50
         done = labkit("jobs", *command, "--deadline", "0.01")
-        assert operation in two.operations() or not two.asked
+        assert operation in two.operations()
         assert isinstance(done.exception, SystemExit | None), (answer, done.exception)
         assert done.exit_code == 0 or len(done.stderr.splitlines()) <= 2, (answer, done.stderr)
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii"])
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
 def test_what_a_terminal_cannot_show(two, encoding):
     """Half a letter, as a log that was cut may have, and letters of other languages."""
     two.log = "a \ud83d b 日本\n"
