@@ -22,8 +22,7 @@ from labkit.obs.place import CloudError, Local, as_cloud_errors, parse
 from labkit.obs.upload_record import records_folder
 
 BEGUN = "begun"
-SETTLE = 2.0  # seconds
-TRIES = 5  # of servers that take longer than that
+SETTLE = 3.0  # seconds
 
 
 @contextmanager
@@ -43,12 +42,13 @@ def claimed(folder: str, name: str, store=None):
     record = kept and kept / f"{short('claim', claim.where)}.json"
     with held(record, refusal=refusal) if record else nullcontext() as handle:
         with as_cloud_errors():
-            there, mine = claim.ids(), read_json(record) if record else None
+            begin, mine = time.monotonic(), read_json(record) if record else None
+            there = claim.ids()
             if there != {mine}:
                 mine = uuid.uuid4().hex
                 if not there and record:
                     write_json(handle, mine)
-                if there or not claim.take(mine):
+                if there or not claim.take(mine, begin):
                     raise refusal
         yield lambda: claim.write(BEGUN)
 
@@ -62,8 +62,8 @@ class _Folder:
     def ids(self):
         return set(os.listdir(self.path)) if self.path.is_dir() else set()
 
-    def take(self, mine):
-        """Whether the claim is this one's now."""
+    def take(self, mine, begin):
+        """Whether the claim is this one's now. begin: when there was none."""
         new = self.path.with_name(f".claim-{mine}")
         new.mkdir(parents=True)
         Path(new, mine).touch()
@@ -89,22 +89,16 @@ class _Prefix:
     def ids(self):
         return {entry.key.rpartition("/")[2] for entry in self.store.list(self.place.bucket, self.place.prefix)}
 
-    def take(self, mine):
-        """Whether the claim is this one's now."""
-        key = self.place.below(mine).key
-        for _ in range(TRIES):
-            begin = time.monotonic()
-            if self.ids():
-                return False
-            self.write(mine)
-            if time.monotonic() - begin < SETTLE:
-                time.sleep(SETTLE)
-                if min(self.ids(), default="") == mine:
-                    return True
-                self.store.delete(self.place.bucket, key)
-                return False
-            self.store.delete(self.place.bucket, key)  # others may have looked before it was there
-        raise CloudError(f"{self.place}: the server needs more than {SETTLE:g} s for two requests; try again")
+    def take(self, mine, begin):
+        self.write(mine)
+        if in_time := time.monotonic() - begin < SETTLE:
+            time.sleep(SETTLE)
+            if min(self.ids(), default="") == mine:
+                return True
+        self.store.delete(self.place.bucket, self.place.below(mine).key)
+        if not in_time:  # others may have looked before it was there
+            raise CloudError(f"{self.place}: two requests took more than {SETTLE:g} s; try again")
+        return False
 
     def write(self, name):
         self.store.put(self.place.bucket, self.place.below(name).key, b"", hashlib.sha256(b"").hexdigest())

@@ -152,11 +152,13 @@ class Client:
     def flavors(self, kind: str = "") -> list[dict]:
         """The machines to choose from (flavor_id, ...). kind: CPU, GPU or Ascend."""
         query = f"?{urlencode({'flavor_type': kind})}" if kind else ""
-        return self._ask("GET", f"training-job-flavors{query}", None, lambda answer: _named(answer["flavors"], "flavor_id"))
+        path = f"training-job-flavors{query}"
+        return self._ask("GET", path, None, lambda answer: _named(answer["flavors"], "flavor_id"))
 
     def engines(self) -> list[dict]:
         """The preset images to choose from (engine_name, engine_version, ...)."""
-        return self._ask("GET", "training-job-engines", None, lambda answer: _named(answer["items"], "engine_name", "engine_version"))
+        keys = "engine_name", "engine_version"
+        return self._ask("GET", "training-job-engines", None, lambda answer: _named(answer["items"], *keys))
 
     def _ask(self, method, path, body, take):
         """What may be asked more than once, until the deadline."""

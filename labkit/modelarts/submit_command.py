@@ -82,7 +82,10 @@ def submit(lab, profile, bucket, data, settings, flavor, engine, nodes, name, ta
         begun = named.enter_context(claims.claimed(asked.folder, asked.spec.name, store))
         with _on_ctrl_c("the job was not started, and what is there is not copied again"):
             submission.upload(asked, code, _watched, store)
-        status = _rehearse(asked, cards or 1, fetching, begun) if local else _start(client, asked, fetching, wait, begun)
+        if local:
+            status = _rehearse(asked, fetching, begun, cards or 1)
+        else:
+            status = _start(asked, fetching, begun, client, wait)
     if local or wait:
         sys.exit(_fetch(asked, out, fetching, status))
 
@@ -156,10 +159,10 @@ def _on_ctrl_c(hint):
         yield
     except KeyboardInterrupt as error:
         warn(f"\nstopped; {hint}")
-        sys.exit(128 + getattr(error, "number", signal.SIGINT))
+        sys.exit(128 + (error.args[0] if error.args else signal.SIGINT))
 
 
-def _rehearse(asked, cards, fetching, begun):
+def _rehearse(asked, fetching, begun, cards):
     """Rehearse the job; its exit status."""
     from labkit.modelarts.rehearsal import rehearse
 
@@ -171,7 +174,7 @@ def _rehearse(asked, cards, fetching, begun):
     return status
 
 
-def _start(client, asked, fetching, wait, begun):
+def _start(asked, fetching, begun, client, wait):
     """Create the job; where it is waited for, its exit status."""
     with _on_ctrl_c(f"perhaps the job was created; look with: labkit jobs list --name {asked.spec.name}"):
         job = client.create(asked.spec)

@@ -58,8 +58,9 @@ class RemoveError(_Several):
 
 
 def copy(src, dst, *, jobs=8, resume=True, verify=True, incremental=True, dry_run=False, include=(), exclude=(),
-         names: Container[str] | None = None, odd: dict | None = None, progress: Callable[[int, int], None] | None = None,
-         each: Callable[[Item, str], None] | None = None, deadline=300.0, store=None) -> Report:  # fmt: skip
+         names: Container[str] | None = None, odd: dict | None = None,
+         progress: Callable[[int, int], None] | None = None, each: Callable[[Item, str], None] | None = None,
+         deadline=300.0, store=None) -> Report:  # fmt: skip
     """Copy a file, or what is in a folder, between this machine, obs:// and s3://; to the same place: nothing.
 
     A file goes into a folder that is there, or whose name ends with "/"; else dst is its new name.
@@ -67,11 +68,12 @@ def copy(src, dst, *, jobs=8, resume=True, verify=True, incremental=True, dry_ru
     a local copy; after an upload in one request, look at the object where the server's answer proves nothing. What was
     sent in parts is looked at in any case.
     incremental: leave what is there already, by size and checksum. dry_run: only report what would be done. include,
-    exclude: patterns of names below a folder (`*.bin`; `*` passes "/"). names: of these, only those. odd: gets
-    the names of links that lead out, FIFOs and the like, with the reason; without it, they refuse the copy. progress: called
-    with bytes done and bytes to do. each: called with a file and what became of it: "copied" or "skipped". deadline:
-    seconds without success after which a request is given up, or a file that another process copies; a `store` that is
-    given has its own. A file that fails does not stop the others, unless the server is not there or refuses them all.
+    exclude: patterns of names below a folder (`*.bin`; `*` passes "/"). names: of these, only those. odd: gets the
+    names of links that lead out, FIFOs and the like, with the reason; without it, they refuse the copy. progress:
+    called with bytes done and bytes to do. each: called with a file and what became of it: "copied" or "skipped".
+    deadline: seconds without success after which a request is given up, or a file that another process copies; a
+    `store` that is given has its own. A file that fails does not stop the others, unless the disk is full, or the
+    server is not there or refuses them all.
     Raises CloudError, for an empty source as well; CopyError where files failed.
     """
     if jobs < 1:
@@ -104,7 +106,7 @@ def copy(src, dst, *, jobs=8, resume=True, verify=True, incremental=True, dry_ru
             known = cloud_error(error)
             with lock:
                 if is_full(error) and not hopeless:
-                    hopeless.append(transfers.stop(known, full=True))
+                    hopeless.append(transfers.stop(known))
                 known = transfers.error or known  # of a file that this has stopped
                 failed.append((item.name, known))
                 refused = known.status in (401, 403) and not done["copied"] and len(failed) >= MOST_REFUSALS

@@ -38,7 +38,8 @@ def held(path, wait=0.0, stopped: Callable[[], bool] = lambda: False, refusal=No
                     yield handle
                     return
             elif time.monotonic() >= end or stopped():
-                raise refusal or CloudError(f"{path}: held by another process, which copies the same; given up after {wait:g} s")
+                held_by = f"{path}: held by another process, which copies the same; given up after {wait:g} s"
+                raise refusal or CloudError(held_by)
             else:
                 time.sleep(0.05)
         finally:

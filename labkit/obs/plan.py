@@ -10,8 +10,8 @@ from pathlib import Path
 from labkit.obs.checksums import digest, matches
 from labkit.obs.place import CloudError, Local, Remote, as_cloud_errors, parse, why_no_file, why_outside
 from labkit.obs.store import Entry
-from labkit.system.files import require_replaceable
 from labkit.obs.transfers import HIDDEN
+from labkit.system.files import require_replaceable
 
 NO_CHECKSUM = "no checksum to compare"
 
@@ -173,7 +173,7 @@ def _marks_a_folder(item):
 
 
 def _walk(folder, root, chosen, odd):
-    """Items below a folder, in the order of their names; what is no file is an entry in odd, without that CloudError."""
+    """Items below a folder, by name. What is no file is a CloudError or, where odd is given, an entry there."""
     try:
         entries = sorted(os.scandir(folder), key=lambda one: one.name)
     except PermissionError as error:

@@ -18,9 +18,9 @@ class ErrorBody(Exception):
 
 
 def client(url, *arguments, **settings):
-    """An ObsClient of the server at a URL that follows no redirect and passes on what the SDK drops: Retry-After, and an <Error> in a 200.
+    """An ObsClient that follows no redirect and passes on what the SDK drops: Retry-After, and an <Error> in a 200.
 
-    Inside its `within` a request is cut off that takes too long.
+    url: the server's, also with an IPv6 address. Inside its `within` a request is cut off that takes too long.
     """
     from obs import ObsClient
 

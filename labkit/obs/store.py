@@ -78,7 +78,8 @@ class Store(Retrying):
         sha256 = {name.lower(): value for name, value in found.header}.get("sha256", "")  # without its x-amz-meta-
         known = sha256 if re.fullmatch("[0-9a-f]{64}", sha256) else None
         encrypted = bool(found.body.sseKms or found.body.sseC)
-        return Entry(key, _size(_place(bucket, key), found.body.contentLength), _unquoted(found.body.etag), known, encrypted)
+        size = _size(_place(bucket, key), found.body.contentLength)
+        return Entry(key, size, _unquoted(found.body.etag), known, encrypted)
 
     def _explain(self, bucket, key):
         """Raise what a GET of an object is refused with."""

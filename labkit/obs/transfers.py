@@ -15,16 +15,8 @@ import threading
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 
-from labkit.obs.checksums import (
-    Changed,
-    digest,
-    digests,
-    etag_of_parts,
-    matches,
-    md5_of,
-    require_unchanged,
-    state,
-)
+from labkit.obs import checksums
+from labkit.obs.checksums import Changed, digest, digests, matches, require_unchanged, state
 from labkit.obs.local_files import held, short
 from labkit.obs.place import CloudError
 from labkit.obs.upload_record import UploadRecord
@@ -58,9 +50,9 @@ class Transfers:
             if self.progress:
                 self.progress(self.done, self.total)
 
-    def stop(self, error=None, full=False) -> CloudError:
-        """Have no further part begin; returns what the files under way fail with. full: they leave nothing behind."""
-        self.error, self._full = error or CloudError("stopped"), full
+    def stop(self, error=None) -> CloudError:
+        """Have no further part begin; returns what the files under way fail with."""
+        self.error = error or CloudError("stopped")
         if self.store:
             self.store.stop()
         return self.error
@@ -116,16 +108,14 @@ class Transfers:
                 raise
             etags = [etags[number] for number in numbers]
             self.store.complete_multipart_upload(bucket, key, upload, etags)
-            self._verify_upload(bucket, key, size, sha256, etag_of_parts(md5s.values()))
+            self._verify_upload(bucket, key, size, sha256, checksums.etag_of_parts(md5s.values()))
             record.clear()
 
     def _open(self, record, md5s, bucket, key, sha256):
         """Id of our open upload of this content, begun if there is none, and the ETags that it has by number."""
         parts = self.store.list_parts(bucket, key, record.upload) if record.upload else None
         if parts is not None and self.resume and record.sha256 == sha256:
-            return record.upload, {
-                number: etag for number, etag in parts.items() if number in md5s and md5_of(etag) == md5s[number]
-            }
+            return record.upload, {n: etag for n, etag in parts.items() if checksums.md5_of(etag) == md5s.get(n, "")}
         if parts is not None:
             self.store.abort_multipart_upload(bucket, key, record.upload)
         # If the answer is lost, this upload stays, without parts.
@@ -136,15 +126,15 @@ class Transfers:
     def _verify_upload(self, bucket, key, size, sha256, sent):
         """CloudError where the object is not what was sent.
 
-        sent: the ETag of what was sent. One that is no MD5, as of a server that encrypts, says nothing. Another one that
-        may be an MD5 proves nothing yet, so the object is read: if it is damaged it is removed, because it has the
+        sent: the ETag of what was sent. One that is no MD5, as of a server that encrypts, says nothing. Another
+        that may be an MD5 proves nothing yet, so the object is read: if it is damaged it is removed, because it has the
         file's SHA-256 and the next copy would take it for the file.
         """
         found, place = self.store.head(bucket, key), f"obs://{bucket}/{key}"
         if found is None:
             raise CloudError(f"{place}: uploaded, but not there: somebody has removed it, or the upload")
         if (found.size, found.sha256) == (size, sha256):
-            told = md5_of(found.etag) or md5_of(found.etag.partition("-")[0])
+            told = checksums.md5_of(found.etag) or checksums.md5_of(found.etag.partition("-")[0])
             if found.encrypted or not told or found.etag.lower() == sent or self._sha256(bucket, found) == sha256:
                 return
             self.store.delete(bucket, key)
@@ -217,13 +207,11 @@ class Transfers:
             try:
                 yield hidden, handle
             except OSError as error:
-                if is_full(error):
-                    hidden.unlink(missing_ok=True)
-                    raise OSError(error.errno, error.strerror, str(path)) from None
-                raise
+                self._full = self._full or is_full(error)
+                raise OSError(error.errno, error.strerror, error.filename or str(path)) from None
             finally:
-                if self._full and hidden.exists():
-                    hidden.unlink()
+                if self._full:  # nothing half may stay, of the files under way either
+                    hidden.unlink(missing_ok=True)
 
     def _fetch(self, entry, bucket, handle, part, again):
         size, count = entry.size, -(-entry.size // part)

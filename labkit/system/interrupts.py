@@ -10,17 +10,9 @@ from contextlib import contextmanager
 _stop, _at_steps = threading.Event(), threading.Event()  # asked for by a signal; heard at the end of a step only
 
 
-class Stopped(KeyboardInterrupt):
-    """Ctrl-C, or the signal of this number."""
-
-    def __init__(self, number):
-        super().__init__()
-        self.number = number
-
-
 @contextmanager
 def stopped_once():
-    """Ctrl-C or SIGTERM raises Stopped, a KeyboardInterrupt, once; a second one does not cut off what is then being saved.
+    """Ctrl-C or SIGTERM raises KeyboardInterrupt(signal) once; a second one does not cut off what is then being saved.
 
     Inside `stopped_at_steps` it is raised by the next `raise_if_stopped`.
     """
@@ -31,7 +23,7 @@ def stopped_once():
             signal.signal(one, signal.SIG_IGN)
         _stop.set()
         if not _at_steps.is_set():
-            raise Stopped(number)
+            raise KeyboardInterrupt(number)
         os.write(2, b"\nstopping at the end of this step\n")
 
     before = [signal.signal(number, stop) for number in numbers]

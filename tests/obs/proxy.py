@@ -64,9 +64,11 @@ class FaultProxy:
     def __init__(self, server: int, tls=None, host="127.0.0.1"):
         self.server, self.tls = server, tls
         self.faults, self.seen, self._lock = [], [], threading.Lock()
-        self._listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=128)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._listener = socket.create_server((host, 0), family=family, backlog=128)
         self.port = self._listener.getsockname()[1]
-        self.url = f"{'https' if tls else 'http'}://{'localhost' if tls else f'[{host}]' if ':' in host else host}:{self.port}"
+        host = "localhost" if tls else f"[{host}]" if ":" in host else host
+        self.url = f"{'https' if tls else 'http'}://{host}:{self.port}"
         self._open = set()
         threading.Thread(target=self._accept, daemon=True).start()
 

@@ -3,14 +3,17 @@
 import contextlib
 import os
 import select
+import shutil
 import socket
 import socketserver
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 from copies import contents, make, put
-from proxy import ERROR, FaultProxy
+from proxy import FaultProxy
 from swift import environment
 
 from labkit.obs import CloudError, CopyError, copy, rm
@@ -120,7 +123,7 @@ def test_a_refused_head_says_why(swift, bucket, direct, proxy):
     with pytest.raises(CloudError) as asked:
         stranger.head(bucket, "k")
     assert (asked.value.code, asked.value.status) == (listed.value.code, 403) and listed.value.code
-    assert str(asked.value).partition(": ")[2].partition(" (")[0] == str(listed.value).partition(": ")[2].partition(" (")[0]
+    assert listed.value.message.partition(": ")[2] == asked.value.message.partition(": ")[2] != "Forbidden"
 
 
 LISTING = """<?xml version="1.0"?><ListBucketResult><Name>%s</Name><Prefix>x/</Prefix><MaxKeys>1000</MaxKeys>
@@ -148,50 +151,34 @@ def test_no_more_threads(direct, bucket, tmp_path):
     script = "import resource, sys; from labkit.cli import main; import labkit.obs.copying, obs, tqdm\n"
     script += "resource.setrlimit(resource.RLIMIT_AS, (600 << 20,) * 2); import threading\n"
     script += "threading.stack_size(64 << 20); main(sys.argv[1:])"
-    import subprocess
-    import sys
-
     done = subprocess.run(
         [sys.executable, "-c", script, "obs", "cp", source, f"obs://{bucket}/x", "--jobs", "40"],
-        env=os.environ | direct_environment(direct), capture_output=True, text=True,
+        env=os.environ | environment(direct.url), capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
     assert "starts no further thread: choose a smaller --jobs" in done.stderr
 
 
-def direct_environment(store):
-    return environment(store.url)
-
-
-def test_a_full_disk_ends_a_copy(direct, bucket, tmp_path):
-    """At the first file that has no room: no further one is tried, nothing half stays, and the path is named."""
-    if os.geteuid() or os.system(f"mkdir {tmp_path}/disk && mount -t tmpfs -o size=1m tmpfs {tmp_path}/disk 2>/dev/null"):
+@pytest.fixture
+def disk(tmp_path):
+    """A folder with room for one megabyte."""
+    (tmp_path / "disk").mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", tmp_path / "disk"]
+    if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("only root mounts a small disk")
-    try:
-        source = make(tmp_path / "source", {f"{number:03}": bytes(100_000) for number in range(60)})
-        copy(source, f"obs://{bucket}/x")
-        for place, name in ((f"obs://{bucket}/x", "a"), (source, "b")):
-            target = tmp_path / "disk" / name
-            with pytest.raises(CopyError, match=rf"disk/{name}/\d+: No space left on device") as caught:
-                copy(place, target, jobs=4)
-            report = caught.value.report
-            assert report.copied + len(report.failed) == 60 and report.copied <= 10
-            assert all("No space left" in str(error) for _, error in report.failed)
-            assert not [name for name in os.listdir(target) if name.startswith(".")]
-            assert len(os.listdir(target)) == report.copied
-            for file in target.iterdir():
-                file.unlink()
-    finally:
-        os.system(f"umount {tmp_path}/disk")
+    yield tmp_path / "disk"
+    subprocess.run(["umount", tmp_path / "disk"], check=True)
 
 
-def test_a_full_disk_stops_the_requests(direct, through, proxy, bucket, tmp_path):
-    if os.geteuid() or os.system(f"mkdir {tmp_path}/disk && mount -t tmpfs -o size=1m tmpfs {tmp_path}/disk 2>/dev/null"):
-        pytest.skip("only root mounts a small disk")
-    try:
-        copy(make(tmp_path / "source", {f"{number:03}": bytes(100_000) for number in range(60)}), f"obs://{bucket}/x")
-        with pytest.raises(CopyError, match="No space left"):
-            copy(f"obs://{bucket}/x", tmp_path / "disk" / "a", jobs=4, store=through)
-        assert len(proxy.requests("GET", "/x/")) < 20
-    finally:
-        os.system(f"umount {tmp_path}/disk")
+def test_a_full_disk_ends_a_copy(through, proxy, bucket, tmp_path, disk):
+    """At the first file that has no room: few others are tried, nothing half stays, and the path is named."""
+    source = make(tmp_path / "source", {f"{number:03}": bytes(100_000) for number in range(60)})
+    copy(source, f"obs://{bucket}/x", store=through)
+    for place in (f"obs://{bucket}/x", source):
+        with pytest.raises(CopyError, match=r"disk/new/\d+: No space left on device") as caught:
+            copy(place, disk / "new", jobs=4, store=through)
+        report = caught.value.report
+        assert report.copied + len(report.failed) == 60 and report.copied <= 10
+        assert all("No space left" in str(error) for _, error in report.failed)
+        assert len(os.listdir(disk / "new")) == report.copied and len(proxy.requests("GET", "/x/")) < 20
+        shutil.rmtree(disk / "new")
