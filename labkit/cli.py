@@ -2,6 +2,7 @@
 
 import errno
 import importlib
+import sys
 from contextlib import contextmanager
 
 import click
@@ -78,5 +79,8 @@ def main(context):
     Start with:  labkit doctor
                  labkit train cifar10 --profile sample
     """
+    for stream in (sys.stdout, sys.stderr):  # a name or log may have what this terminal cannot show
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
     if context.invoked_subcommand != "doctor" and (problem := environment.outside_course()):
         raise LabkitError(f"{problem}; run `pip install -e .` in the course's folder")

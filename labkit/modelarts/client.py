@@ -42,10 +42,12 @@ class Job:
 
     @classmethod
     def parse(cls, answer):
-        """The job in an answer; LookupError or TypeError where there is none."""
+        """The job in an answer; LookupError, TypeError or ValueError where there is none."""
         metadata, status = answer["metadata"], answer.get("status") or {}
         times = int(metadata.get("create_time") or 0), int(status.get("duration") or 0)
-        tasks = tuple(status.get("tasks") or ())
+        if not all(0 <= time < 1 << 47 for time in times):  # beyond what a calendar has
+            raise ValueError
+        tasks = tuple(map(str, status.get("tasks") or ()))
         return cls(str(metadata["id"]), str(metadata["name"]), str(status.get("phase") or "unknown"), *times, tasks)
 
 
@@ -145,16 +147,18 @@ class Client:
     def log(self, job: str, task: str = "worker-0") -> str:
         """The end of a task's log, as much of it as the server shows; "" before it has any."""
         path = f"training-jobs/{_id(job)}/tasks/{_id(task)}/logs/preview"
-        return self._ask("GET", path, None, lambda answer: answer["content"] or "")
+        return self._ask("GET", path, None, lambda answer: _text(answer["content"] or ""))
 
     def flavors(self, kind: str = "") -> list[dict]:
         """The machines to choose from (flavor_id, ...). kind: CPU, GPU or Ascend."""
         query = f"?{urlencode({'flavor_type': kind})}" if kind else ""
-        return self._ask("GET", f"training-job-flavors{query}", None, lambda answer: list(answer["flavors"]))
+        path = f"training-job-flavors{query}"
+        return self._ask("GET", path, None, lambda answer: _named(answer["flavors"], "flavor_id"))
 
     def engines(self) -> list[dict]:
         """The preset images to choose from (engine_name, engine_version, ...)."""
-        return self._ask("GET", "training-job-engines", None, lambda answer: list(answer["items"]))
+        keys = "engine_name", "engine_version"
+        return self._ask("GET", "training-job-engines", None, lambda answer: _named(answer["items"], *keys))
 
     def _ask(self, method, path, body, take):
         """What may be asked more than once, until the deadline."""
@@ -189,7 +193,7 @@ class Client:
             raise Unanswered(self._clean(f"{place}: {type(cause).__name__}: {cause}")) from None
         try:
             return take(json.loads(text or b"{}"))
-        except (ValueError, LookupError, TypeError, AttributeError):
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
             raise Unanswered(f"{place}: the answer is not what was asked for", status, None, request) from None
 
     def _read(self, answer):
@@ -205,7 +209,7 @@ class Client:
         """The exception for an HTTP status that is not 2xx."""
         try:
             answer = json.loads(self._read(error))
-        except (OSError, HTTPException, ValueError):
+        except (OSError, HTTPException, ValueError, RecursionError):
             answer = None
         answer = answer if isinstance(answer, dict) else {}
         kind = Busy if error.code == 429 else Unanswered if error.code == 408 or error.code >= 500 else CloudError
@@ -215,6 +219,16 @@ class Client:
 
     def _clean(self, message):
         return access.cleaned(message, self._keys)
+
+
+def _text(value):
+    """A text as a file can have it: what a server cuts in the middle of a letter leaves half of it."""
+    return value.encode("utf-8", "replace").decode()
+
+
+def _named(items, *keys):
+    """Dictionaries with texts for these keys; LookupError, TypeError or AttributeError where there are others."""
+    return [{**item, **{key: _text(item[key]) for key in keys}} for item in items]
 
 
 def _id(text):

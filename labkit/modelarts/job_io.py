@@ -21,6 +21,7 @@ from labkit.training import runs
 
 FAST_DISK = Path("/cache")  # of ModelArts' machines
 PERIOD = 30.0  # seconds between two looks for a new checkpoint
+COUNTED_ON = ("*history.jsonl", "*recipe.yaml", "*checkpoints/*")  # by files of a Run that are copied later
 PARTS = ("*.part", "part.ckpt", "*/part.ckpt")  # files of a Run that are being written
 
 
@@ -110,17 +111,34 @@ def _another_training(url):
     return CloudError(f"{url}: another training on this machine writes this Run")
 
 
-def copy_runs(folder, url, summary=True, parts=PARTS) -> None:
+def copy_runs(folder, url, summary=True, parts=PARTS) -> dict[str, str]:
     """Copy Runs so that what is at the URL can be resumed, wherever this is cut off.
 
     The history is copied before the checkpoint that counts on it, and summary.json, by which a Run is complete, last.
-    parts: patterns of files that stay here.
+    A file that fails stops what counts on it, but nothing else. parts: patterns of files that stay here. Returns why
+    what is no file stays here, by name. Raises CloudError.
     """
+    odd, failed = {}, {}
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
     for later in [("*checkpoints/*", "*summary.json"), ("*summary.json",), ()][: 3 if summary else 2]:
         left_out = parts + later
         if any(not any(fnmatchcase(name, pattern) for pattern in left_out) for name in names):
-            copying.copy(folder, url, exclude=left_out)
+            try:
+                copying.copy(folder, url, exclude=left_out, odd=odd)
+            except copying.CopyError as error:
+                failed |= dict(error.report.failed)
+                if any(fnmatchcase(name, pattern) for name in failed for pattern in COUNTED_ON):
+                    raise
+                known = error
+    if failed:
+        raise known
+    return odd
+
+
+def list_odd(odd, what="") -> None:
+    """Say of what could not be copied what it is called and why."""
+    for name, reason in sorted(odd.items()):
+        print(CloudError(f"not copied: {what}{name}: {reason}"), file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -145,7 +163,7 @@ def _upload(folder, url):
         return  # the training failed before it made one
     with locked(folder, _another_training(url)):
         with stays_on_failure("the Run", folder):
-            copy_runs(folder, url)
+            list_odd(copy_runs(folder, url))
         print(f"Run: copied to {url}", flush=True)
         shutil.rmtree(folder)
 

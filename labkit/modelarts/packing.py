@@ -31,7 +31,7 @@ def pack(submission, folder: Path) -> list[str]:
     for name, source in wanted.items():
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)  # of a link, the file that it leads to
+        shutil.copyfile(source, target)  # of a link, the file that it leads to: one of these
     tree = submission.recipe.model_dump(exclude={"lab", "profile"})
     tree["data"]["folder"] = submission.data_at_home
     recipe = {"lab": submission.recipe.lab, "profiles": {submission.recipe.profile: tree}}
@@ -54,7 +54,10 @@ def _tracked(folder):
     if listed is None:
         top = environment.REPO if folder.is_relative_to(environment.REPO) else folder
         raise CloudError(f"{top}: no checkout of git; a job gets what git tracks: `git init`, then `git add .` there")
-    names = [name for name in listed if (folder / name).is_file()]
+    names, here = [name for name in listed if (folder / name).is_file()], folder.resolve()
+    for name in names:  # a link may lead to a file of the lab that git does not track, or to anybody's
+        if (folder / name).is_symlink() and (folder / name).resolve() not in {here / one for one in names}:
+            raise CloudError(f"{folder / name}: a link to a file that git does not track here: remove it")
     if not names:
         raise CloudError(f"{folder}: git tracks nothing there; a job gets what git tracks: `git add` it")
     return names

@@ -17,9 +17,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from labkit.modelarts.job_io import copy_runs, stays_on_failure
+from labkit.modelarts.job_io import copy_runs, list_odd, stays_on_failure
 from labkit.modelarts.submission import Submission
 from labkit.obs import copying
+from labkit.obs.place import CloudError
 from labkit.system import interrupts
 
 # Of another launch, which this is no part of.
@@ -27,11 +28,12 @@ FOREIGN = ("RANK_", "MS_", "VC_", "MA_", "OMPI_", "LABKIT_LAUNCH", "DEVICE_ID", 
 TIME_TO_SAVE = 60.0  # seconds between "stop" and the end of an interrupted job
 
 
-def rehearse(submission: Submission, cards: int = 1, printed=None) -> int:
+def rehearse(submission: Submission, cards: int = 1, printed=None, begun=lambda: None) -> int:
     """Run a job whose code and data are in the bucket; returns the start file's exit status, negative for a signal.
 
     cards: of the machine, as a custom image sees it: one start file starts a process for each. A preset image, which
     starts one for each itself, and v1, with URLs, are not rehearsed. printed: called with each piece of its output.
+    begun: called when the start file starts.
     Ctrl-C stops it as ModelArts does, with SIGTERM, and its outputs are copied all the same. Raises CloudError.
     """
     spec = submission.spec
@@ -39,7 +41,7 @@ def rehearse(submission: Submission, cards: int = 1, printed=None) -> int:
     code, log = top / "user-job-dir" / "code", top / "log"
     for folder in (code, log):
         folder.mkdir(parents=True)
-    results = {spec.log: log} if spec.log else {}
+    results, status = {spec.log: log} if spec.log else {}, None
     try:
         copying.copy(submission.place(spec.code), code)
         arguments = []
@@ -54,9 +56,16 @@ def rehearse(submission: Submission, cards: int = 1, printed=None) -> int:
         arguments += [f"--{name}={value}" for name, value in spec.parameters.items()]
         command = [sys.executable, str(code / spec.boot_file), *arguments]
         log_file = log / f"{spec.name}-worker-0.log"
-        return _run(command, environment(spec, code.parent, log, cards), top, log_file, printed)
+        begun()
+        status = _run(command, environment(spec, code.parent, log, cards), top, log_file, printed)
+        return status
     finally:
-        _upload(submission, results, top)
+        try:
+            _upload(submission, results, top)
+        except CloudError as error:
+            if status == 0:
+                raise
+            print(f"Error: {error}", file=sys.stderr, flush=True)  # how the job ended says more
 
 
 def _upload(submission, results, top):
@@ -64,7 +73,7 @@ def _upload(submission, results, top):
     with stays_on_failure("what the job wrote", top):
         for place, folder in results.items():
             if any(path.is_file() for path in folder.rglob("*")):
-                copy_runs(folder, submission.place(place), parts=())
+                list_odd(copy_runs(folder, submission.place(place), parts=()), f"{folder.relative_to(top)}/")
     shutil.rmtree(top)
 
 

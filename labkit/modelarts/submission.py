@@ -1,14 +1,15 @@
 """Submission: a lab as a training job. It is copied with its data, started and followed; its Run is fetched.
 
-In the bucket:  jobs/NAME/code, jobs/NAME/run, jobs/NAME/log: of one job
+In the bucket:  jobs/NAME/code, jobs/NAME/run, jobs/NAME/log: of one job, whose claim is in jobs/NAME/claim
                 data/FOLDER: of all
 """
 
 import datetime
 import re
+import secrets
 import tempfile
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from labkit.modelarts.job_io import below
 from labkit.modelarts.packing import BOOT_FILE
 from labkit.obs import copying
 from labkit.obs.place import CloudError, Local, parse
+from labkit.system.files import locked
 from labkit.training import provenance, recipes, runs
 
 REHEARSAL = "obs://rehearsal..here"  # stands for a folder of this machine; no bucket's name has two dots in a row
@@ -59,6 +61,11 @@ class Submission:
         return self.place(self.spec.inputs["data_url"])
 
     @property
+    def folder(self) -> str:
+        """Where all of the job is in the bucket."""
+        return self.place(f"jobs/{self.spec.name}")
+
+    @property
     def run(self) -> str:
         """Where the job leaves its Run."""
         return self.place(self.spec.outputs["train_url"])
@@ -78,7 +85,8 @@ def prepare(lab, profile, bucket=None, data=None, settings=(), name=None, make_s
         raise CloudError(f"{bucket}: no bucket: write obs://BUCKET, or file://DIR for a rehearsal on this machine")
     if not (folder / BOOT_FILE).is_file():
         raise CloudError(f"{folder}: no {BOOT_FILE}, which a job would start")
-    name = name or f"{recipe.lab}-{recipe.profile}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    moment = f"{datetime.datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"  # two may begin in one second
+    name = name or f"{recipe.lab}-{recipe.profile}-{moment}"
     given |= {"name": name, "boot_file": BOOT_FILE, "code": f"jobs/{name}/code", "log": f"jobs/{name}/log"}
     given |= {} if bucket is None else {"bucket": REHEARSAL if local else str(bucket)}
     own = read_job(folder / "job.yaml", **given)
@@ -232,19 +240,21 @@ def fetch(bucket: str, name: str, out: Path, progress=None, store=None) -> runs.
         return None
     whole = out.resolve()
     part = whole.with_name(f".{whole.name}.part")
-    copying.copy(below(job, "run"), part, progress=progress, store=store)
-    there = _names(below(job, "run"), store)
-    for path in [path for path in part.rglob("*") if path.is_file()]:
-        if path.relative_to(part).as_posix() not in there:  # of an interrupted fetch of another Run
-            path.unlink()
-    whole.mkdir(parents=True, exist_ok=True)
-    for path in part.iterdir():
-        path.rename(whole / path.name)
-    part.rmdir()
-    run = runs.open_run(out)
-    with tempfile.TemporaryDirectory() as folder:
-        submitted = Path(folder, "recipe.yaml")
-        copying.copy(below(job, "code/recipe.yaml"), submitted, store=store)
+    part.mkdir(parents=True, exist_ok=True)
+    with locked(part, CloudError(f"{out}: another fetch to this folder is under way")), ExitStack() as last:
+        copying.copy(below(job, "run"), part, progress=progress, store=store)
+        there = _names(below(job, "run"), store)
+        for path in [path for path in part.rglob("*") if path.is_file()]:
+            if path.relative_to(part).as_posix() not in there:  # of an interrupted fetch of another Run
+                path.unlink()
+        submitted = Path(last.enter_context(tempfile.TemporaryDirectory()), "recipe.yaml")
+        copying.copy(below(job, "code/recipe.yaml"), submitted, store=store)  # after it no server is asked
+        runs.require_free(out)
+        whole.mkdir(parents=True, exist_ok=True)
+        for path in part.iterdir():
+            path.rename(whole / path.name)
+        part.rmdir()
+        run = runs.open_run(out)
         runs.relocate(run, recipes.load(submitted, run.recipe.profile).data.folder)
     runs.require_readable(run)
     return run

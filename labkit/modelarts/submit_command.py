@@ -2,9 +2,10 @@
 
 import json
 import shlex
+import signal
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import click
@@ -29,7 +30,7 @@ LOCAL_BUCKET = "file://runs/bucket"  # of rehearsals, where none is named
 @click.option("--flavor", help="Machine, instead of job.yaml's; see `labkit jobs flavors`.")
 @click.option("--engine", metavar="NAME:VERSION", help="Image, instead of job.yaml's; see `labkit jobs engines`.")
 @click.option("--nodes", type=click.IntRange(min=1), help="Number of machines, instead of job.yaml's.")
-@click.option("--name", help="Name of the job. Default: LAB-PROFILE-TIME.")
+@click.option("--name", help="Name of the job. Default: LAB-PROFILE-TIME-NUMBER.")
 @click.option("--target", type=click.Choice(["modelarts", "local"]), default="modelarts", show_default=True,
               help="local: rehearse the job on this machine, with paths (API v2), and wait.")  # fmt: skip
 @click.option("--cards", type=click.IntRange(min=1), help="With --target local: cards of the machine. As in a custom "
@@ -50,7 +51,7 @@ def submit(lab, profile, bucket, data, settings, flavor, engine, nodes, name, ta
               labkit submit cifar10 --bucket obs://my-bucket/course \\
                   --data obs://my-bucket/cifar-10-batches-bin --wait
     """
-    from labkit.modelarts import packing, submission
+    from labkit.modelarts import claims, packing, submission
     from labkit.obs.place import parse
 
     local = target == "local"
@@ -66,8 +67,9 @@ def submit(lab, profile, bucket, data, settings, flavor, engine, nodes, name, ta
     out = out or Path("runs") / asked.spec.name
     if not dry_run:
         require_room(out, "another --name, or --out")
-    with tempfile.TemporaryDirectory(prefix="labkit-code-") as folder:
-        code = Path(folder)
+    fetching = _fetching(asked, out)
+    with ExitStack() as named:
+        code = Path(named.enter_context(tempfile.TemporaryDirectory(prefix="labkit-code-")))
         packing.pack(asked, code)
         if dry_run:
             _print_plan(asked, submission.copies(asked, code))
@@ -77,10 +79,13 @@ def submit(lab, profile, bucket, data, settings, flavor, engine, nodes, name, ta
         if asked.local:
             require_writable(parse(asked.bucket).path, f"--bucket {asked.bucket}")
         submission.require_new(asked, code, store)
+        begun = named.enter_context(claims.claimed(asked.folder, asked.spec.name, store))
         with _on_ctrl_c("the job was not started, and what is there is not copied again"):
             submission.upload(asked, code, _watched, store)
-    fetching = _fetching(asked, out)
-    status = _rehearse(asked, cards or 1, fetching) if local else _start(client, asked, fetching, wait)
+        if local:
+            status = _rehearse(asked, fetching, begun, cards or 1)
+        else:
+            status = _start(asked, fetching, begun, client, wait)
     if local or wait:
         sys.exit(_fetch(asked, out, fetching, status))
 
@@ -152,27 +157,28 @@ def _on_ctrl_c(hint):
     """Within, Ctrl-C ends the command with a line that says how things stand."""
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         warn(f"\nstopped; {hint}")
-        sys.exit(130)
+        sys.exit(128 + (error.args[0] if error.args else signal.SIGINT))
 
 
-def _rehearse(asked, cards, fetching):
+def _rehearse(asked, fetching, begun, cards):
     """Rehearse the job; its exit status."""
     from labkit.modelarts.rehearsal import rehearse
 
     name = asked.spec.name
     warn(f"job {name}: Running, on this machine, cards: {cards}")
     with _on_ctrl_c(f"what it wrote is in {asked.run}\nfetch it with: {fetching}"), interrupts.stopped_once():
-        status = interrupts.shell_status(rehearse(asked, cards, lambda text: click.echo(text, nl=False)))
+        status = interrupts.shell_status(rehearse(asked, cards, lambda text: click.echo(text, nl=False), begun))
     warn(f"job {name}: {'Failed' if status else 'Completed'}, exit status {status}")
     return status
 
 
-def _start(client, asked, fetching, wait):
+def _start(asked, fetching, begun, client, wait):
     """Create the job; where it is waited for, its exit status."""
     with _on_ctrl_c(f"perhaps the job was created; look with: labkit jobs list --name {asked.spec.name}"):
         job = client.create(asked.spec)
+        begun()
     warn(f"job {job.name}: {job.id}")
     click.echo(job.id)
     hint = (

@@ -1,16 +1,21 @@
 """Access to the cloud: which servers, and by whose keys, from the environment or the file of Huawei Cloud's SDKs."""
 
 import configparser
+import os
 import re
 import ssl
+import sys
+from functools import cache
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from labkit.obs.place import CloudError
 
 KEYS = (("OBS_ACCESS_KEY_ID", "OBS_SECRET_ACCESS_KEY", "OBS_SECURITY_TOKEN"),
         ("HUAWEICLOUD_SDK_AK", "HUAWEICLOUD_SDK_SK", "HUAWEICLOUD_SDK_SECURITY_TOKEN"),
         ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SECURITY_TOKEN"))  # in this order; the last are a job's  # fmt: skip
+HERE = ("127.0.0.1", "::1", "localhost")
 FILE = "~/.huaweicloud/credentials"
 HELP = """\b
 Which servers and whose account: from the environment.
@@ -20,6 +25,7 @@ account       OBS_ACCESS_KEY_ID, OBS_SECRET_ACCESS_KEY, OBS_SECURITY_TOKEN
                  HUAWEICLOUD_SDK_SECURITY_TOKEN
               or ACCESS_KEY_ID, SECRET_ACCESS_KEY, SECURITY_TOKEN (in a job)
               or ak, sk, security_token in ~/.huaweicloud/credentials
+proxy         http_proxy, https_proxy, no_proxy
 ModelArts     MODELARTS_PROJECT_ID, HUAWEICLOUD_SDK_PROJECT_ID, or project_id
               in that file; the region of OBS_ENDPOINT, or MODELARTS_REGION
 rarely        OBS_SIGNATURE (obs, v2 or v4), OBS_REGION (for v4),
@@ -66,7 +72,10 @@ def obs_url(environment) -> str:
             url = f"http://{url}"
     if not url:
         raise CloudError("no server: set OBS_ENDPOINT, for example https://obs.cn-north-4.myhuaweicloud.com")
-    return _checked(url, "OBS_ENDPOINT (in a job, S3_ENDPOINT)")
+    url = _checked(url, "OBS_ENDPOINT (in a job, S3_ENDPOINT)")
+    if urlsplit(url)._replace(scheme="", netloc="").geturl().strip("/"):
+        raise CloudError("OBS_ENDPOINT (in a job, S3_ENDPOINT): must end after the host or port, without a path")
+    return url
 
 
 def modelarts_url(environment) -> str:
@@ -74,7 +83,7 @@ def modelarts_url(environment) -> str:
     url, region = environment.get("MODELARTS_ENDPOINT"), environment.get("MODELARTS_REGION")
     if url:
         url = _checked(url, "MODELARTS_ENDPOINT")
-        if urlsplit(url).scheme == "http" and urlsplit(url).hostname not in ("127.0.0.1", "::1", "localhost"):
+        if in_the_clear(url):
             raise CloudError("MODELARTS_ENDPOINT: must be https://HOST (http:// only on this machine, for rehearsals)")
         return url
     host = environment.get("OBS_ENDPOINT", "").rpartition("://")[2]
@@ -83,6 +92,31 @@ def modelarts_url(environment) -> str:
     if not region or not re.fullmatch(r"[a-z0-9-]+", region):
         raise CloudError("no region: set MODELARTS_REGION, for example to cn-north-4, or MODELARTS_ENDPOINT")
     return f"https://modelarts.{region}.myhuaweicloud.com"
+
+
+def in_the_clear(url) -> bool:
+    """Whether what is sent to a URL can be read on the way: http:// to another machine."""
+    return urlsplit(url).scheme == "http" and urlsplit(url).hostname not in HERE
+
+
+def proxy(url) -> dict:
+    """The SDK's settings for the proxy that http_proxy, https_proxy and no_proxy name for a URL; raises CloudError.
+
+    They are urllib's, by which ModelArts is asked. A server of this machine needs none.
+    """
+    wanted, scheme = urlsplit(url), urlsplit(url).scheme
+    text = getproxies().get(scheme)
+    if not text or wanted.hostname in HERE or proxy_bypass(wanted.netloc):
+        return {}
+    try:
+        found = urlsplit(text if "://" in text else f"http://{text}")
+        host, port = found.hostname, found.port or 80
+    except ValueError:
+        host = None
+    if not host or found.scheme != "http":  # not quoted: there may be a password in it
+        raise CloudError(f"{scheme}_proxy: not of the form http://HOST:PORT")
+    account = {"proxy_username": unquote(found.username or ""), "proxy_password": unquote(found.password or "")}
+    return {"proxy_host": host, "proxy_port": port, **(account if found.username else {})}
 
 
 def tls(environment, name) -> ssl.SSLContext:
@@ -124,9 +158,17 @@ def _fit_for_headers(named):
     return tuple(value for _, value in named)
 
 
+@cache
+def _warn_of_readers(path):
+    """A line on stderr, once, where other users may read the keys."""
+    if os.name == "posix" and path.is_file() and path.stat().st_mode & 0o077:
+        print(f"{FILE}: other users may read or change your keys; run `chmod 600 {FILE}`", file=sys.stderr)
+
+
 def _file():
     """The section [basic] of the SDKs' file, empty where there is none."""
     file = configparser.ConfigParser(interpolation=None)
+    _warn_of_readers(Path(FILE).expanduser())
     try:
         file.read_string(Path(FILE).expanduser().read_text(encoding="utf-8"))
     except FileNotFoundError:

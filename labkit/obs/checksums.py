@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 
 from labkit.obs.place import CloudError
 
@@ -22,6 +23,26 @@ def digest(path, algorithm, size=None, begin=0, stopped=lambda: None) -> str:
     return found.hexdigest()
 
 
+def digests(path, part, stopped=lambda: None) -> tuple[str, list[str]]:
+    """SHA-256 of a file, and the MD5 of each of its parts of this size; stopped: as of digest."""
+    sha256, md5s, done = hashlib.sha256(), [], 0
+    with open(path, "rb", buffering=0) as file:
+        while block := file.read(min(BLOCK, part - done % part)):
+            if error := stopped():
+                raise error
+            if not done % part:
+                md5s.append(hashlib.md5())
+            sha256.update(block)
+            md5s[-1].update(block)
+            done += len(block)
+    return sha256.hexdigest(), [md5.hexdigest() for md5 in md5s]
+
+
+def md5_of(etag) -> str | None:
+    """The MD5 that an ETag may be by its form; None for that of an upload in parts, and of other vendors."""
+    return etag.lower() if re.fullmatch("[0-9a-fA-F]{32}", etag) else None
+
+
 def etag_of_parts(etags) -> str | None:
     """ETag of an object that was made of parts with these; None where they are no MD5s."""
     try:
@@ -34,16 +55,17 @@ def etag_of_parts(etags) -> str | None:
 def matches(store, bucket, entry, path, stopped=lambda: None) -> bool | None:
     """Whether a file begins with the object's content, by checksum; None where there is none to compare.
 
-    An ETag without a hyphen is an MD5, unless the server encrypts. An object that another tool uploaded in parts has no
+    An ETag of an MD5's form is one, unless the server encrypts. An object that another tool uploaded in parts has no
     SHA-256. Then the likely sizes of parts are tried: an equal ETag proves equal content, another one proves nothing.
     """
-    is_md5 = "-" not in entry.etag
-    if not entry.sha256 and is_md5 and digest(path, "md5", entry.size, stopped=stopped) == entry.etag:
+    md5 = md5_of(entry.etag)
+    if md5 and digest(path, "md5", entry.size, stopped=stopped) == md5:  # whatever a SHA-256 of another tool says
         return True
     found = entry if entry.sha256 else store.head(bucket, entry.key)
     if found and found.etag == entry.etag and found.sha256:
-        return digest(path, "sha256", entry.size, stopped=stopped) == found.sha256
-    if is_md5:
+        same = digest(path, "sha256", entry.size, stopped=stopped) == found.sha256
+        return same or _has_etag_of_parts(path, entry.size, entry.etag)
+    if md5:
         return None if found and found.encrypted else False
     return _has_etag_of_parts(path, entry.size, entry.etag) or None
 

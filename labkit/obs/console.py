@@ -22,14 +22,23 @@ class Place(click.ParamType):
         return value
 
 
+LONGEST = 30 * 86400.0  # seconds
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Only print what would be done.")
+
+
+class Seconds(click.FloatRange):
+    """Seconds that a thread can wait: more than none, and an end."""
+
+    def convert(self, value, param, context):
+        found = super().convert(value, param, context)
+        return found if found == found else self.fail("nan is no number of seconds", param, context)
 
 
 def deadline(seconds):
     """The option --deadline with this default."""
     return click.option(
-        "--deadline", type=click.FloatRange(0, min_open=True), default=seconds, show_default=True, metavar="SECONDS",
+        "--deadline", type=Seconds(0, LONGEST, min_open=True), default=seconds, show_default=True, metavar="SECONDS",
         help="Give a request up after so long without success.",
     )  # fmt: skip
 

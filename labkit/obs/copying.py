@@ -7,15 +7,14 @@ import threading
 from collections.abc import Callable, Container
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
 from labkit.obs.checksums import digest
 from labkit.obs.place import CloudError, Local, Remote, as_cloud_errors, cloud_error, parse
-from labkit.obs.plan import NO_CHECKSUM, Item, Plan, files_below, require_possible, same
+from labkit.obs.plan import NO_CHECKSUM, Chosen, Item, Plan, files_below, require_possible, same
 from labkit.obs.retrying import GivenUp
 from labkit.obs.store import Entry, Store
-from labkit.obs.transfers import Transfers
+from labkit.obs.transfers import Transfers, is_full
 
 MOST_REFUSALS = 10  # files that the server refuses, with none copied, after which the others are not tried
 
@@ -59,8 +58,9 @@ class RemoveError(_Several):
 
 
 def copy(src, dst, *, jobs=8, resume=True, verify=True, incremental=True, dry_run=False, include=(), exclude=(),
-         names: Container[str] | None = None, progress: Callable[[int, int], None] | None = None,
-         each: Callable[[Item, str], None] | None = None, deadline=300.0, store=None) -> Report:  # fmt: skip
+         names: Container[str] | None = None, odd: dict | None = None,
+         progress: Callable[[int, int], None] | None = None, each: Callable[[Item, str], None] | None = None,
+         deadline=300.0, store=None) -> Report:  # fmt: skip
     """Copy a file, or what is in a folder, between this machine, obs:// and s3://; to the same place: nothing.
 
     A file goes into a folder that is there, or whose name ends with "/"; else dst is its new name.
@@ -68,24 +68,21 @@ def copy(src, dst, *, jobs=8, resume=True, verify=True, incremental=True, dry_ru
     a local copy; after an upload in one request, look at the object where the server's answer proves nothing. What was
     sent in parts is looked at in any case.
     incremental: leave what is there already, by size and checksum. dry_run: only report what would be done. include,
-    exclude: patterns of names below a folder (`*.bin`; `*` passes "/"). names: of these, only those. progress: called
-    with bytes done and bytes to do. each: called with a file and what became of it: "copied" or "skipped". deadline:
-    seconds without success after which a request is given up, or a file that another process copies; a `store` that is
-    given has its own. A file that fails does not stop the others, unless the server is not there or refuses them all.
+    exclude: patterns of names below a folder (`*.bin`; `*` passes "/"). names: of these, only those. odd: gets the
+    names of links that lead out, FIFOs and the like, with the reason; without it, they refuse the copy. progress:
+    called with bytes done and bytes to do. each: called with a file and what became of it: "copied" or "skipped".
+    deadline: seconds without success after which a request is given up, or a file that another process copies; a
+    `store` that is given has its own. A file that fails does not stop the others, unless the disk is full, or the
+    server is not there or refuses them all.
     Raises CloudError, for an empty source as well; CopyError where files failed.
     """
-
-    def chosen(name):
-        wanted = _any(name, include or ("*",)) and not _any(name, exclude)
-        return wanted and (names is None or name in names)
-
     if jobs < 1:
         raise CloudError(f"jobs: must be at least 1, got {jobs}")
     source, target = parse(src), parse(dst)
     require_possible(source, target)
     store = connected(store, source, target, deadline=deadline)
     store = store and store.apart()  # what stops this copy stops no other
-    plan = Plan(src, dst, store, chosen)
+    plan = Plan(src, dst, store, Chosen(tuple(include), tuple(exclude), names), odd)
     if same(source, target):
         return Report(0, len(plan.items), (), 0)
     lock, done, failed, hopeless = threading.Lock(), {"copied": [], "skipped": []}, [], []
@@ -108,12 +105,15 @@ def copy(src, dst, *, jobs=8, resume=True, verify=True, incremental=True, dry_ru
         except (CloudError, OSError) as error:
             known = cloud_error(error)
             with lock:
+                if is_full(error) and not hopeless:
+                    hopeless.append(transfers.stop(known))
+                known = transfers.error or known  # of a file that this has stopped
                 failed.append((item.name, known))
                 refused = known.status in (401, 403) and not done["copied"] and len(failed) >= MOST_REFUSALS
                 if isinstance(known, GivenUp) or refused:
                     hopeless.append(known)
 
-    with transfers, ThreadPoolExecutor(jobs) as files:
+    with as_cloud_errors(), transfers, ThreadPoolExecutor(jobs) as files:
         try:
             for future in [files.submit(one, item) for item in plan.items]:
                 future.result()
@@ -135,10 +135,6 @@ def _transfer(transfers, plan, item, end):
         transfers.download(item.at, plan.source.bucket, end)
     else:
         transfers.copy_file(item.at, item.size, end)
-
-
-def _any(name, patterns):
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def copy_parallel(src_url, dst_url, file_list=None, threads=16, is_processing=True) -> Report:
@@ -229,7 +225,7 @@ def rm(place, *, recursive=False, empty_bucket=False, dry_run=False, jobs=8, sto
             if isinstance(error, GivenUp):
                 hopeless.append(error)
 
-    with ThreadPoolExecutor(jobs) as several:
+    with as_cloud_errors(), ThreadPoolExecutor(jobs) as several:
         list(several.map(remove, keys))
     if failed:
         raise RemoveError(place, sorted(removed), sorted(failed, key=lambda pair: pair[0]))

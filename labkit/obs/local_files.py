@@ -23,10 +23,11 @@ def own_folder(top) -> Path:
 
 
 @contextmanager
-def held(path, wait=0.0, stopped: Callable[[], bool] = lambda: False):
+def held(path, wait=0.0, stopped: Callable[[], bool] = lambda: False, refusal=None):
     """File descriptor of this file, made if need be, which no other process holds until the end.
 
-    wait: seconds after which, where another holds it, CloudError is raised; at once when stopped() says so.
+    wait: seconds after which, where another holds it, CloudError, or the refusal, is raised; at once when stopped()
+    says so.
     """
     end = time.monotonic() + wait
     while True:
@@ -37,7 +38,8 @@ def held(path, wait=0.0, stopped: Callable[[], bool] = lambda: False):
                     yield handle
                     return
             elif time.monotonic() >= end or stopped():
-                raise CloudError(f"{path}: held by another process, which copies the same; given up after {wait:g} s")
+                held_by = f"{path}: held by another process, which copies the same; given up after {wait:g} s"
+                raise refusal or CloudError(held_by)
             else:
                 time.sleep(0.05)
         finally:

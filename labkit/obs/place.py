@@ -40,9 +40,13 @@ def cloud_error(error) -> CloudError:
 
 @contextmanager
 def as_cloud_errors():
-    """Within, errors of the file system are CloudErrors."""
+    """Within, errors of the file system are CloudErrors, as is that no thread can be started."""
     try:
         yield
+    except RuntimeError as error:
+        if "start new thread" not in str(error):
+            raise
+        raise CloudError("this machine starts no further thread: choose a smaller --jobs") from None
     except OSError as error:
         raise cloud_error(error) from None
 

@@ -2,13 +2,16 @@
 
 import os
 import stat as modes
+from collections.abc import Container
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from labkit.obs.checksums import digest, matches
 from labkit.obs.place import CloudError, Local, Remote, as_cloud_errors, parse, why_no_file, why_outside
 from labkit.obs.store import Entry
 from labkit.obs.transfers import HIDDEN
+from labkit.system.files import require_replaceable
 
 NO_CHECKSUM = "no checksum to compare"
 
@@ -22,16 +25,38 @@ class Item:
     at: Path | Entry
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """Which names below a folder are copied: those like a pattern of `include`, none like one of `exclude`."""
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    names: Container[str] | None = None
+
+    def __call__(self, name):
+        wanted = _any(name, self.include or ("*",)) and not _any(name, self.exclude)
+        return wanted and (self.names is None or name in self.names)
+
+    def none_below(self, folder):
+        """Whether a pattern excludes all that a folder can have."""
+        return _any(f"{folder}/", [pattern for pattern in self.exclude if pattern.endswith("*")])
+
+
+def _any(name, patterns):
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
 class Plan:
     """The files of a source, where each one goes, and how it differs from what is there.
 
-    Raises CloudError where there is nothing to copy, or where a name would lead out of the target.
+    odd: gets the names of what is no file in the source, with the reason. Raises CloudError without it, where there is
+    nothing to copy, or where a name would lead out of the target.
     """
 
-    def __init__(self, src, dst, store, chosen=lambda name: True):
+    def __init__(self, src, dst, store, chosen: Chosen = Chosen(), odd: dict | None = None):
         self.source, self.target, self._store = parse(src), parse(dst), store
-        self.items, self.single = files_below(self.source, store, chosen)
-        if not self.items:
+        self.items, self.single = files_below(self.source, store, chosen, odd)
+        if not (self.items or odd):
             raise CloudError(f"{self.source}: nothing to copy: there is no such object, or nothing in the folder")
         self._here = isinstance(self.target, Local)
         is_folder = self.target.path.is_dir() if self._here else not self.target.key
@@ -52,9 +77,10 @@ class Plan:
             return (self.target.below(item.name) if self._into_folder else self.target).key
         if reason := self._impossible.get(item.name):
             raise CloudError(f"{item.name!r}: {reason}")
+        end = self.target.path / item.name if self._into_folder else self.target.path
+        require_replaceable(end)
         if not self._into_folder:
-            return self.target.path
-        end = self.target.path / item.name
+            return end
         if not self.single and not resolved(end.parent).is_relative_to(self._root):
             raise CloudError(f"{end}: a link leads out of {self.target}")
         return end
@@ -88,7 +114,11 @@ class Plan:
     def _objects_there(self):
         bucket = self.target.bucket
         if self.single:
-            found = [self._store.head(bucket, self.end(self.items[0]))]
+            end = self.end(self.items[0])
+            found = [self._store.head(bucket, end)]
+            if not found[0] and any(self._store.list(bucket, f"{end}/")):
+                place = f"obs://{bucket}/{end}"
+                raise CloudError(f"{place}: there is a folder of this name; write {place}/ to copy into it")
         else:
             found = self._store.list(bucket, self.target.prefix)
         return {entry.key: entry for entry in found if entry}
@@ -120,12 +150,12 @@ def ignores_case(folder) -> bool:
     return False
 
 
-def files_below(place, store, chosen=lambda name: True) -> tuple[list[Item], bool]:
-    """The chosen files below a place, with names below it, and whether it is a single file."""
+def files_below(place, store, chosen=Chosen(), odd=None) -> tuple[list[Item], bool]:
+    """The chosen files below a place, with names below it, and whether it is a single file. odd: as of Plan."""
     if isinstance(place, Local):
         if place.path.is_dir():
             with as_cloud_errors():
-                return list(_walk(place.path, place.path, chosen)), False
+                return list(_walk(place.path, place.path, chosen, odd)), False
         if not place.path.exists():
             raise CloudError(f"{place}: there is no such file or folder")
         if not place.path.is_file():
@@ -142,24 +172,40 @@ def _marks_a_folder(item):
     return not item.size and (not item.name or item.name.endswith("/"))
 
 
-def _walk(folder, root, chosen):
-    """Items below a folder, in the order of their names; CloudError for links that lead out, and links to folders."""
-    for found in sorted(os.scandir(folder), key=lambda one: one.name):
+def _walk(folder, root, chosen, odd):
+    """Items below a folder, by name. What is no file is a CloudError or, where odd is given, an entry there."""
+    try:
+        entries = sorted(os.scandir(folder), key=lambda one: one.name)
+    except PermissionError as error:
+        if odd is None or folder == root:
+            raise
+        odd[folder.relative_to(root).as_posix()], entries = error.strerror, []
+    for found in entries:
         path = Path(found.path)
         name = path.relative_to(root).as_posix()
         if found.is_dir(follow_symlinks=False):
-            yield from _walk(path, root, chosen)
+            if not chosen.none_below(name):
+                yield from _walk(path, root, chosen, odd)
         elif not chosen(name) or (found.name.startswith(HIDDEN) and found.name.endswith(".part")):
             continue
-        elif found.is_symlink() and not resolved(path).is_relative_to(resolved(root)):
-            raise CloudError(f"{path}: a link that leads out of {root}; copy what it leads to, or exclude it")
-        elif found.is_symlink() and not found.is_file():
-            what = "a folder; copy what it leads to, or exclude it" if found.is_dir() else "nothing"
-            raise CloudError(f"{path}: a link to {what}")
-        elif not modes.S_ISREG(found.stat().st_mode):
-            raise CloudError(f"{path}: neither a file nor a folder")
-        else:
+        elif not (reason := _why_odd(found, path, root)):
             yield Item(name, found.stat().st_size, path)
+        elif odd is None:
+            raise CloudError(f"{path}: {reason}")
+        else:
+            odd[name] = reason
+
+
+def _why_odd(found, path, root):
+    """Why an entry of a folder is not copied; None for files and for links to files of the folder."""
+    try:
+        if found.is_symlink() and not path.resolve().is_relative_to(resolved(root)):
+            return f"a link that leads out of {root}; copy what it leads to, or exclude it"
+    except (OSError, RuntimeError) as error:
+        return f"a link in circles ({error})"
+    if found.is_symlink() and not found.is_file():
+        return f"a link to {'a folder; copy what it leads to, or exclude it' if found.is_dir() else 'nothing'}"
+    return None if modes.S_ISREG(found.stat().st_mode) else "neither a file nor a folder"
 
 
 def require_possible(source, target) -> None:

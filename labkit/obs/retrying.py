@@ -24,6 +24,7 @@ TRANSIENT_CODES = {"BadDigest", "IncompleteBody", "InternalError", "RequestTimeo
 NO_TLS = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNSUPPORTED_PROTOCOL"}
 LONGEST_WAIT = 20.0  # seconds between two tries
 SLOWEST = 10_000  # bytes a second that a slow line brings; below that a request is cut off
+ABSENT = 10.0  # seconds for which a server that has never answered may refuse connections
 QUIET = 5.0  # seconds without an answer before the first notice, and between two notices
 
 
@@ -51,11 +52,14 @@ class Tries:
 
 
 class _TryAgain(Exception):
-    """What may have passed at the next try: the CloudError to raise if not, and seconds to wait at least."""
+    """What may have passed at the next try: the CloudError to raise if not, and seconds to wait at least.
 
-    def __init__(self, error, wait=0.0):
+    absent: nobody listens there, so a server that has never answered is hardly about to.
+    """
+
+    def __init__(self, error, wait=0.0, absent=False):
         super().__init__(str(error))
-        self.error, self.wait = error, wait
+        self.error, self.wait, self.absent = error, wait, absent
 
 
 class Retrying:
@@ -95,6 +99,8 @@ class Retrying:
                         self._under_way.discard(cut)
             except _TryAgain as trouble:
                 known = trouble
+            if known.absent and not self._answered:
+                tries.deadline = min(self.deadline, ABSENT)
             wait = tries.wait(known.error, known.wait, GivenUp if self._answered < tries.begun else CloudError)
             self._notice(known.error, tries)
             if self._stopped.wait(wait):
@@ -154,8 +160,9 @@ def _network_error(place, error):
     message = f"{place}: {type(error).__name__}: {error}"
     if getattr(error, "reason", None) in NO_TLS:
         return CloudError(f"{message}; it speaks no https: does OBS_ENDPOINT begin with http://?")
-    hint = "; is the server of OBS_ENDPOINT running?" if isinstance(error, ConnectionRefusedError) else ""
-    return _TryAgain(CloudError(f"{message}{hint}"))
+    absent = isinstance(error, ConnectionRefusedError)
+    hint = "; is the server of OBS_ENDPOINT running?" if absent else ""
+    return _TryAgain(CloudError(f"{message}{hint}"), absent=absent)
 
 
 def _header(result, name):

@@ -6,6 +6,7 @@ import threading
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
+from urllib.parse import urlsplit
 
 
 class ErrorBody(Exception):
@@ -16,18 +17,19 @@ class ErrorBody(Exception):
         self.code = code
 
 
-def client(*arguments, **settings):
+def client(url, *arguments, **settings):
     """An ObsClient that follows no redirect and passes on what the SDK drops: Retry-After, and an <Error> in a 200.
 
-    Inside its `within` a request is cut off that takes too long.
+    url: the server's, also with an IPv6 address. Inside its `within` a request is cut off that takes too long.
     """
     from obs import ObsClient
 
     class Client(ObsClient):
         under_way = threading.local()  # sockets of what a thread asks for
 
-        def _get_server_connection_use_http1x(self, *arguments):
-            connection = super()._get_server_connection_use_http1x(*arguments)
+        def _get_server_connection_use_http1x(self, is_secure, host, *arguments):
+            host = host.strip("[]")  # of an IPv6 address
+            connection = super()._get_server_connection_use_http1x(is_secure, host, *arguments)
             connect, sockets = connection.connect, getattr(self.under_way, "sockets", [])
 
             def connected():
@@ -81,7 +83,12 @@ def client(*arguments, **settings):
                 raise ErrorBody(found["Code"], found["Message"] or "an error, though the status is 200")
             return super()._prepare_body(methodName, responseData, isJson, headers)
 
-    return Client(*arguments, **settings)
+    server = urlsplit(url)
+    if ":" not in server.hostname:
+        return Client(*arguments, server=url, **settings)
+    made = Client(*arguments, server=server._replace(netloc="localhost").geturl(), **settings)  # it reads no [::1]
+    made.server, made.port = f"[{server.hostname}]", server.port or made.port
+    return made
 
 
 def seconds(asked, date):

@@ -54,9 +54,11 @@ class Store(Retrying):
         if signature not in ("obs", "v2", "v4"):
             raise CloudError(f"OBS_SIGNATURE: must be obs, v2 or v4, not {signature!r}")
         client = sdk.client(
-            *keys[:2], server=url, security_token=keys[2], signature=signature, path_style=by_path,
-            region=environment.get("OBS_REGION", "us-east-1"), max_retry_count=0, timeout=30,
+            url, *keys[:2], security_token=keys[2], signature=signature, path_style=by_path, max_retry_count=0,
+            region=environment.get("OBS_REGION", "us-east-1"), timeout=30, **access.proxy(url),
         )  # fmt: skip
+        if notice and keys[2] and access.in_the_clear(url):
+            notice(f"{host}: http://, so anybody on the way can read and use your token; begin OBS_ENDPOINT with https://")
         if url.startswith("https://"):
             client.context = access.tls(environment, "OBS_CA_FILE")  # the SDK's default verifies nothing
         return cls(client, url, deadline, notice, keys)
@@ -65,13 +67,27 @@ class Store(Retrying):
         """The object, or None where there is none."""
         if not key:
             return None
-        found = self._object("getObjectMetadata", bucket, key, needs=("etag", "contentLength"), missing=True)
+        try:
+            found = self._object("getObjectMetadata", bucket, key, needs=("etag", "contentLength"), missing=True)
+        except CloudError as error:
+            if error.status == 403:  # such an answer has no body that says why
+                self._explain(bucket, key)
+            raise
         if found is None:
             return None
         sha256 = {name.lower(): value for name, value in found.header}.get("sha256", "")  # without its x-amz-meta-
         known = sha256 if re.fullmatch("[0-9a-f]{64}", sha256) else None
         encrypted = bool(found.body.sseKms or found.body.sseC)
-        return Entry(key, int(found.body.contentLength), _unquoted(found.body.etag), known, encrypted)
+        size = _size(_place(bucket, key), found.body.contentLength)
+        return Entry(key, size, _unquoted(found.body.etag), known, encrypted)
+
+    def _explain(self, bucket, key):
+        """Raise what a GET of an object is refused with."""
+        try:
+            self.get(bucket, key, 0, 1, None)
+        except CloudError as error:
+            if error.status == 403:
+                raise
 
     def list(self, bucket, prefix="") -> Iterator[Entry]:
         """All objects whose keys begin with the prefix, in the order of their keys."""
@@ -90,7 +106,9 @@ class Store(Retrying):
         )
         for page in pages:
             for item in page.contents:
-                yield Entry(item.key, int(item.size), _unquoted(item.etag))
+                if not item.key.startswith(prefix):
+                    raise CloudError(f"obs://{bucket}/{prefix}: the listing has {item.key!r}, which is not below it")
+                yield Entry(item.key, _size(_place(bucket, item.key), item.size), _unquoted(item.etag))
 
     def put(self, bucket, key, content: bytes, sha256) -> str:
         """Write an object in one request; returns its ETag."""
@@ -219,6 +237,13 @@ def _is_address(host):
         return bool(ip_address(host))
     except ValueError:
         return False
+
+
+def _size(place, text):
+    """A number of bytes; CloudError where a server gives another thing."""
+    if not re.fullmatch("[0-9]{1,18}", str(text)):
+        raise CloudError(f"{place}: the size that the server gives is no number of bytes")
+    return int(text)
 
 
 def _base64(checksum):

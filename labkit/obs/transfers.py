@@ -6,14 +6,17 @@ next to the target. Behind its content that file has a byte for each part that i
 checksum is right.
 """
 
+import errno
 import hashlib
 import os
 import shutil
+import stat
 import threading
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 
-from labkit.obs.checksums import Changed, digest, etag_of_parts, matches, require_unchanged, state
+from labkit.obs import checksums
+from labkit.obs.checksums import Changed, digest, digests, matches, require_unchanged, state
 from labkit.obs.local_files import held, short
 from labkit.obs.place import CloudError
 from labkit.obs.upload_record import UploadRecord
@@ -31,7 +34,7 @@ class Transfers:
         self._deadline = store.deadline if store else deadline
         self.total, self.progress, self.done, self.moved = total, progress, 0, 0
         self._room, self._threads = threading.Semaphore(jobs), ThreadPoolExecutor(jobs)
-        self._lock, self._leftovers, self._error = threading.Lock(), {}, None
+        self._lock, self._leftovers, self.error, self._full = threading.Lock(), {}, None, False
 
     def __enter__(self):
         return self
@@ -47,15 +50,15 @@ class Transfers:
             if self.progress:
                 self.progress(self.done, self.total)
 
-    def stop(self) -> CloudError:
+    def stop(self, error=None) -> CloudError:
         """Have no further part begin; returns what the files under way fail with."""
-        self._error = CloudError("stopped")
+        self.error = error or CloudError("stopped")
         if self.store:
             self.store.stop()
-        return self._error
+        return self.error
 
     def _stopped(self):
-        return self._error
+        return self.error
 
     # -- Up --------------------------------------------------------------------------------------------
 
@@ -72,26 +75,28 @@ class Transfers:
             require_unchanged(path, before, len(content))
             sha256 = hashlib.sha256(content).hexdigest()
             etag = self.store.put(bucket, key, content, sha256)
-            if self.verify and etag != hashlib.md5(content).hexdigest():  # as a server that encrypts may say
-                self._verify_upload(bucket, key, size, sha256, None, etag)
+            md5 = hashlib.md5(content).hexdigest()
+        if self.verify and etag.lower() != md5:  # as a server that encrypts may say
+            self._verify_upload(bucket, key, size, sha256, md5)
         self.count(size)
 
     def _upload_parts(self, path, before, bucket, key):
         size, part = before[0], part_size(before[0])
         numbers = range(1, -(-size // part) + 1)
-        sha256 = digest(path, "sha256", stopped=self._stopped)
+        sha256, md5s = digests(path, part, self._stopped)
         require_unchanged(path, before)
+        md5s = dict(zip(numbers, md5s))
         with UploadRecord(self.store.url, bucket, key, wait=self._deadline, stopped=self._stopped) as record:
-            upload, etags = self._open(record, path, part, numbers, bucket, key, sha256)
+            upload, etags = self._open(record, md5s, bucket, key, sha256)
             self.count(sum(min(part, size - (number - 1) * part) for number in etags), moved=False)
-            sent = dict(etags)  # MD5s of the file's parts; those of the parts that are there have been compared
 
             def send(number):
                 with self._room:
                     content = read_part(path, part, number)
                     md5 = hashlib.md5(content)
+                    if md5.hexdigest() != md5s[number]:  # by a memory map, say, which leaves the file's times alone
+                        raise Changed(f"{path}: changed while it was copied")
                     etags[number] = self.store.upload_part(bucket, key, upload, number, content, md5)
-                    sent[number] = md5.hexdigest()
                 self.count(len(content))
 
             try:
@@ -101,19 +106,16 @@ class Transfers:
                 self.store.abort_multipart_upload(bucket, key, upload)
                 record.clear()
                 raise
-            sent, etags = ([found[number] for number in numbers] for found in (sent, etags))
+            etags = [etags[number] for number in numbers]
             self.store.complete_multipart_upload(bucket, key, upload, etags)
-            self._verify_upload(bucket, key, size, sha256, etag_of_parts(sent), etag_of_parts(etags))
+            self._verify_upload(bucket, key, size, sha256, checksums.etag_of_parts(md5s.values()))
             record.clear()
 
-    def _open(self, record, path, part, numbers, bucket, key, sha256):
+    def _open(self, record, md5s, bucket, key, sha256):
         """Id of our open upload of this content, begun if there is none, and the ETags that it has by number."""
         parts = self.store.list_parts(bucket, key, record.upload) if record.upload else None
         if parts is not None and self.resume and record.sha256 == sha256:
-            return record.upload, {
-                number: etag for number, etag in parts.items()
-                if number in numbers and etag == hashlib.md5(read_part(path, part, number)).hexdigest()
-            }  # fmt: skip
+            return record.upload, {n: etag for n, etag in parts.items() if checksums.md5_of(etag) == md5s.get(n, "")}
         if parts is not None:
             self.store.abort_multipart_upload(bucket, key, record.upload)
         # If the answer is lost, this upload stays, without parts.
@@ -121,22 +123,31 @@ class Transfers:
         record.write(sha256, upload)
         return upload, {}
 
-    def _verify_upload(self, bucket, key, size, sha256, sent, received):
-        """CloudError where the object is not what was sent. Of one that the server encrypts, the ETag says nothing.
+    def _verify_upload(self, bucket, key, size, sha256, sent):
+        """CloudError where the object is not what was sent.
 
-        sent, received: the ETags of what was sent and of what the server says that it got. If the object is the latter,
-        it is removed: damaged on its way, it has the file's SHA-256, so the next copy would take it for the file.
+        sent: the ETag of what was sent. One that is no MD5, as of a server that encrypts, says nothing. Another
+        that may be an MD5 proves nothing yet, so the object is read: if it is damaged it is removed, because it has the
+        file's SHA-256 and the next copy would take it for the file.
         """
         found, place = self.store.head(bucket, key), f"obs://{bucket}/{key}"
         if found is None:
             raise CloudError(f"{place}: uploaded, but not there: somebody has removed it, or the upload")
         if (found.size, found.sha256) == (size, sha256):
-            if found.encrypted or found.etag == sent:
+            told = checksums.md5_of(found.etag) or checksums.md5_of(found.etag.partition("-")[0])
+            if found.encrypted or not told or found.etag.lower() == sent or self._sha256(bucket, found) == sha256:
                 return
-            if found.etag == received:
-                self.store.delete(bucket, key)
-                raise CloudError(f"{place}: damaged on its way up, which the server did not see; removed there")
+            self.store.delete(bucket, key)
+            raise CloudError(f"{place}: damaged on its way up, which the server did not see; removed there")
         raise CloudError(f"{place}: uploaded, but the server has another object there")
+
+    def _sha256(self, bucket, entry):
+        """SHA-256 of an object's content."""
+        found = hashlib.sha256()
+        for begin in range(0, entry.size, PART):
+            with self._room:
+                found.update(self.store.get(bucket, entry.key, begin, min(begin + PART, entry.size), entry.etag))
+        return found.hexdigest()
 
     # -- Down ------------------------------------------------------------------------------------------
 
@@ -191,7 +202,16 @@ class Transfers:
         path.parent.mkdir(parents=True, exist_ok=True)
         hidden = path.with_name(f"{HIDDEN}{name}.part")
         with held(hidden, self._deadline, self._stopped) as handle:
-            yield hidden, handle
+            if path.exists():  # what takes its place is no more readable than it was, also while it grows
+                os.chmod(hidden, stat.S_IMODE(path.stat().st_mode))
+            try:
+                yield hidden, handle
+            except OSError as error:
+                self._full = self._full or is_full(error)
+                raise OSError(error.errno, error.strerror, error.filename or str(path)) from None
+            finally:
+                if self._full:  # nothing half may stay, of the files under way either
+                    hidden.unlink(missing_ok=True)
 
     def _fetch(self, entry, bucket, handle, part, again):
         size, count = entry.size, -(-entry.size // part)
@@ -227,8 +247,8 @@ class Transfers:
         """Call the function with each number, in the threads; the first error ends it."""
 
         def one(number):
-            if self._error:
-                raise self._error
+            if self.error:
+                raise self.error
             function(number)
 
         futures = [self._threads.submit(one, number) for number in numbers]
@@ -239,6 +259,11 @@ class Transfers:
             for future in futures:
                 future.cancel()
             wait(futures)
+
+
+def is_full(error) -> bool:
+    """Whether a disk has no room left, or the user's share of it: then no other file has any either."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def part_size(size) -> int:

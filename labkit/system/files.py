@@ -1,5 +1,6 @@
 """Files: written whole or not at all, locked against other processes, and which of them git tracks."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -9,12 +10,19 @@ from pathlib import Path
 
 def atomic_write(path: Path, data: str | bytes) -> None:
     """Write a file so that it appears whole or not at all, even if the machine stops in between."""
+    require_replaceable(path)
     part = path.with_name(path.name + ".part")
     with open(part, "wb") as file:
         file.write(data.encode() if isinstance(data, str) else data)
         file.flush()
         os.fsync(file.fileno())
     os.replace(part, path)
+
+
+def require_replaceable(path: Path) -> None:
+    """OSError for a device, a FIFO or a socket, or a link to one: a file must not take its place."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise FileExistsError(errno.EEXIST, "neither a file nor a folder, and not replaced by one", str(path))
 
 
 def lock(handle: int) -> bool:

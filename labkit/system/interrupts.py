@@ -12,18 +12,18 @@ _stop, _at_steps = threading.Event(), threading.Event()  # a signal asked to sto
 
 @contextmanager
 def stopped_once():
-    """Ctrl-C or SIGTERM raises KeyboardInterrupt once; a second one does not interrupt what is then being saved.
+    """Ctrl-C or SIGTERM raises KeyboardInterrupt(signal) once; a second one does not interrupt what is then being saved.
 
     Inside `stopped_at_steps` it is raised by the next `raise_if_stopped`.
     """
     numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) != signal.SIG_IGN]
 
     def stop(number, frame):
-        for number in numbers:
-            signal.signal(number, signal.SIG_IGN)
+        for one in numbers:
+            signal.signal(one, signal.SIG_IGN)
         _stop.set()
         if not _at_steps.is_set():
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(number)
         os.write(2, b"\nstopping at the end of this step\n")
 
     before = [signal.signal(number, stop) for number in numbers]

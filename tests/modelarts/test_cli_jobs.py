@@ -1,6 +1,7 @@
 """`labkit jobs`: what it prints of the stub's jobs, and exit statuses."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ from modelarts_stub import KEYS
 from running import labkit
 
 from labkit.modelarts import submission
+from labkit.system.environment import REPO
 
 
 @pytest.fixture
@@ -152,3 +154,49 @@ def test_help_is_quick(repo_root):
     heavy = "{'mindspore', 'numpy', 'obs', 'requests', 'labkit.modelarts.client'}"
     code = f"import sys, labkit.cli; assert not {heavy} & sys.modules.keys(), {heavy} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("seconds", ["inf", "nan", "1e300", "-1"])
+@pytest.mark.parametrize("command", [("jobs", "list"), ("obs", "ls", "obs://my-bucket")])
+def test_a_deadline_that_is_none(stub, command, seconds):
+    done = labkit(*command, "--deadline", seconds)
+    assert done.exit_code == 2 and "--deadline" in done.stderr and isinstance(done.exception, SystemExit)
+
+
+ODD = (
+    None, 7, "text", [], [7], {}, {"metadata": None}, {"metadata": {"id": 1}}, {"items": 7}, {"items": [None]},
+    {"items": [{"engine_name": 7, "engine_version": None}]}, {"flavors": ["npu"]}, {"flavors": [{"max_num": 2}]},
+    {"flavors": {"flavor_id": "npu"}}, {"content": 7}, {"content": ["a"]}, {"content": {}},
+    *({"metadata": {"id": "a", "name": "b", "create_time": time}, "status": {"tasks": [7]}}
+      for time in ("soon", 1e300, -1, 1 << 60, [], float("inf"))),
+    {"metadata": {"id": "a", "name": "b"}, "status": 7}, {"metadata": {"id": "a", "name": "b"}, "status": {"tasks": 7}},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("command, operation", [
+    (("list",), "POST training-job-searches"), (("show", "job-2"), "GET training-jobs/ID"),
+    (("logs", "job-2"), "GET training-jobs/preview"), (("flavors",), "GET training-job-flavors"),
+    (("engines",), "GET training-job-engines"),
+])  # fmt: skip
+def test_answers_of_an_unexpected_shape(two, command, operation):
+    """One line, whatever comes."""
+    for answer in ODD:
+        two.faults[operation] = [(200, answer)] * 50
+        done = labkit("jobs", *command, "--deadline", "0.01")
+        assert operation in two.operations()
+        assert isinstance(done.exception, SystemExit | None), (answer, done.exception)
+        assert done.exit_code == 0 or len(done.stderr.splitlines()) <= 2, (answer, done.stderr)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_what_a_terminal_cannot_show(two, encoding):
+    """Half a letter, as a log that was cut may have, and letters of other languages."""
+    two.log = "a \ud83d b 日本\n"
+    two.jobs["job-2"]["metadata"]["name"] = "日本 \ud83d"
+    for command in (("logs", "job-2"), ("list",), ("show", "job-2")):
+        done = subprocess.run(
+            [sys.executable, "-m", "labkit", "jobs", *command], capture_output=True, timeout=60,
+            env=os.environ | {"PYTHONPATH": str(REPO), "PYTHONIOENCODING": encoding},
+        )  # fmt: skip
+        assert done.returncode == 0 and b"Traceback" not in done.stderr, done.stderr
+        assert ("日本" if encoding == "utf-8" else "\\u65e5\\u672c") in done.stdout.decode(encoding)

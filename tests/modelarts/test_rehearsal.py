@@ -119,7 +119,7 @@ def test_an_interrupt_gives_the_job_time_to_save(submit, small_lab, tmp_path, nu
     wait_until(lambda: any(b"saving" in log.read_bytes() for log in tmp_path.glob("tmp/*/log/*.log")))
     process.send_signal(number)  # once more: it is saved all the same
     _, stderr = process.communicate(timeout=100)
-    assert process.returncode == 130 and "stopped; what it wrote is in" in stderr
+    assert process.returncode == 128 + number and "stopped; what it wrote is in" in stderr
     assert f"fetch it with: labkit jobs fetch mine --bucket file://{tmp_path}/b" in stderr
     assert (tmp_path / "b/jobs/mine/run/saved.txt").read_text() == "saved"
     assert "saved" in (tmp_path / "b/jobs/mine/log/mine-worker-0.log").read_text()
@@ -188,6 +188,41 @@ def test_all_that_a_job_wrote_comes_back(doing, tmp_path):
     action += "    path.parent.mkdir(exist_ok=True)\n    path.write_text(name)\n"
     assert rehearsal.rehearse(doing(action)) == 0
     assert {name: (tmp_path / "b/jobs/mine/run" / name).read_text() for name in names} == dict(zip(names, names))
+
+
+ODD = """
+out = Path(given["train_url"])
+for name in ("Best.ckpt", "best.ckpt", "ends.", "aux.c", "checkpoints/latest.ckpt", "history.jsonl", "summary.json"):
+    (out / name).parent.mkdir(exist_ok=True)
+    (out / name).write_text(name)
+os.mkfifo(out / "pipe")
+(out / "out").symlink_to("/etc/hostname")
+(out / "gone").symlink_to("nowhere")
+(out / "self").symlink_to("self")
+(out / "folder").symlink_to("checkpoints")
+"""
+
+
+def test_odd_entries_keep_nothing_else_back(doing, submit, tmp_path):
+    """They are listed, all else comes back, and the status is the job's."""
+    doing(ODD + "sys.exit(7)")
+    done = submit(tmp_path / "lab", f"file://{tmp_path}/c", "--name", "odd")
+    assert done.returncode == 7 and "job odd: Failed, exit status 7" in done.stderr, done.stderr
+    assert {path.name for path in (tmp_path / "c/jobs/odd/run").rglob("*") if path.is_file()} == {
+        "Best.ckpt", "best.ckpt", "ends.", "aux.c", "latest.ckpt", "history.jsonl", "summary.json", "result.txt"
+    }  # fmt: skip
+    for name, why in (("pipe", "neither a file"), ("out", "a link that leads out"), ("gone", "a link to nothing"),
+                      ("self", "a link in circles"), ("folder", "a link to a folder")):  # fmt: skip
+        assert f"not copied: outputs/train_url_0/{name}: {why}" in done.stderr
+
+
+def test_a_file_that_fails_keeps_only_the_status_of_a_failure(doing, tmp_path):
+    """The others come back; a job that ended well did not bring all its output."""
+    asked = doing("for name in ('blocked', 'summary.json'): Path(given['train_url'], name).write_text(name)")
+    (tmp_path / "b/jobs/mine/run/blocked").mkdir(parents=True)
+    with pytest.raises(submission.CloudError, match="blocked: there is a folder of .*what the job wrote stays"):
+        rehearsal.rehearse(asked)
+    assert (tmp_path / "b/jobs/mine/run/summary.json").exists()
 
 
 def test_what_cannot_go_back_stays(doing, tmp_path):

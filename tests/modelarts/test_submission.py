@@ -13,6 +13,7 @@ from labkit.obs import copying
 from labkit.obs.place import CloudError
 from labkit.system.environment import REPO
 from labkit.system.errors import LabkitError
+from labkit.system.files import locked
 from labkit.training import recipes, runs
 
 # -- What a job is made of --------------------------------------------------------------------------------
@@ -134,6 +135,19 @@ def test_what_is_packed(prepare, small_lab, tmp_path):
     again = recipes.load(code / "recipe.yaml", "sample")
     assert again == asked.recipe and again.max_steps == 4 and list(yaml.safe_load(
         (code / "recipe.yaml").read_text())["profiles"]) == ["sample"]  # fmt: skip
+
+
+@pytest.mark.parametrize("to", ["../secret", "/etc/hostname", "untracked.env"])
+def test_a_link_to_what_is_not_tracked_is_refused(prepare, small_lab, tmp_path, to):
+    """A credentials file outside the lab, in the case that was tried, would be uploaded under the link's name."""
+    lab = small_lab()
+    (tmp_path / "secret").write_text("hush")
+    (lab / "settings.py").symlink_to(to)
+    subprocess.run(["git", "-C", lab, "add", "-A"], check=True)
+    (lab / "untracked.env").write_text("hush")
+    with pytest.raises(CloudError, match="lab/settings.py: a link to a file that git does not track here: remove it"):
+        packing.pack(prepare("obs://my-bucket", lab=str(lab)), tmp_path / "code")
+    assert not (tmp_path / "code").exists()
 
 
 def test_code_that_git_does_not_track(prepare, small_lab, tmp_path):
@@ -354,6 +368,24 @@ def test_what_another_fetch_left_is_no_part_of_a_run(fetched_run, tmp_path):
         (part / name).write_text("{}")
     assert not fetched_run(tmp_path / "mine").complete
     assert names(tmp_path / "mine") == ["checkpoints/latest.ckpt", "recipe.yaml"] and not part.exists()
+
+
+def test_a_fetch_whose_last_question_fails_can_be_repeated(in_bucket, fetched_run, tmp_path):
+    """Nothing is at its place before no server is asked any more."""
+    _, bucket = in_bucket
+    (bucket / "jobs/mine/code/recipe.yaml").rename(tmp_path / "kept")
+    with pytest.raises(CloudError, match="recipe.yaml: there is no such file"):
+        fetched_run(tmp_path / "mine")
+    assert not (tmp_path / "mine").exists()
+    (tmp_path / "kept").rename(bucket / "jobs/mine/code/recipe.yaml")
+    assert fetched_run(tmp_path / "mine").checkpoint.read_text() == "1" and not (tmp_path / ".mine.part").exists()
+
+
+def test_two_fetches_to_one_folder(fetched_run, tmp_path):
+    (tmp_path / ".mine.part").mkdir()
+    with locked(tmp_path / ".mine.part", CloudError("")), pytest.raises(CloudError, match="mine: another fetch to"):
+        fetched_run(tmp_path / "mine")
+    assert fetched_run(tmp_path / "mine").checkpoint.exists()
 
 
 def test_an_interrupted_fetch_goes_on(in_bucket, direct, through, proxy, bucket, tmp_path):

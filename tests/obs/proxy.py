@@ -37,6 +37,7 @@ class Fault:
     reset_download: int | None = None  # so many bytes reach the client, then its connection is reset; 0: no head either
     truncate: int | None = None  # so many bytes reach the client, then its connection ends in good order
     answer: tuple | None = None  # (status, body, headers) in place of the server's
+    etags: tuple | None = None  # tables of bytes.translate: of the server's ETags, and of those that come back to it
     served: bool = False  # the server gets the request all the same, and its answer is lost
 
 
@@ -58,14 +59,16 @@ class Seen:
 
 
 class FaultProxy:
-    """127.0.0.1:`port` in front of 127.0.0.1:`server`; `tls`: an SSLContext towards the client."""
+    """HOST:`port` in front of 127.0.0.1:`server`; `tls`: an SSLContext towards the client."""
 
-    def __init__(self, server: int, tls=None):
+    def __init__(self, server: int, tls=None, host="127.0.0.1"):
         self.server, self.tls = server, tls
         self.faults, self.seen, self._lock = [], [], threading.Lock()
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._listener = socket.create_server((host, 0), family=family, backlog=128)
         self.port = self._listener.getsockname()[1]
-        self.url = f"{'https' if tls else 'http'}://{'localhost' if tls else '127.0.0.1'}:{self.port}"
+        host = "localhost" if tls else f"[{host}]" if ":" in host else host
+        self.url = f"{'https' if tls else 'http'}://{host}:{self.port}"
         self._open = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -158,6 +161,8 @@ class FaultProxy:
             _reset(client)
             return False
         onward = fault.answer is None or fault.served
+        if fault.etags:
+            head.lines = [_etags(line, fault.etags[1]) for line in head.lines]
         if onward:
             server.sendall(head.bytes())
         for block in head.body(reader):
@@ -167,6 +172,8 @@ class FaultProxy:
                 _reset(client)
                 return False
             block = _flipped(block, seen.up, fault.flip_upload)
+            if fault.etags and method == "POST":
+                block = _etags(block, fault.etags[1])
             seen.up += len(block)
             if onward:
                 server.sendall(block)
@@ -181,6 +188,9 @@ class FaultProxy:
                     pass
             answer, content = _made(*fault.answer)
             body = iter([content] if method != "HEAD" else [])
+        if fault.etags:
+            answer.lines = [_etags(line, fault.etags[0]) for line in answer.lines]
+            body = (_etags(block, fault.etags[0]) for block in body)
         seen.status = int(answer.first.split()[1])
         if fault.reset_download == 0:
             _reset(client)
@@ -276,6 +286,12 @@ def _blocks(reader, left):
             raise OSError("the connection ended in a body")
         left -= len(block)
         yield block
+
+
+def _etags(text, table):
+    """A header, or a document, with the ETags that a table makes of its own, which are as long."""
+    where = rb"(?i)((?:^(?:etag|if-match): *|<etag>)\W*(?:quot;)?)([0-9a-v]{32})"
+    return re.sub(where, lambda found: found[1] + found[2].translate(table), text)
 
 
 def _flipped(block, begin, place):

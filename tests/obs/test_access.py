@@ -133,3 +133,17 @@ def test_no_such_authority(tmp_path):
     for name in ("OBS_CA_FILE", "MODELARTS_CA_FILE"):
         with pytest.raises(CloudError, match=f"^{name}: .*none.pem"):
             access.tls({name: str(tmp_path / "none.pem")}, name)
+
+
+def test_a_file_that_others_can_read_is_mentioned(write, tmp_path, capsys):
+    """Once, and not what is in it."""
+    write("[basic]\nak = a\nsk = hush\n")
+    file = tmp_path / ".huaweicloud" / "credentials"
+    file.chmod(0o600)
+    assert access.credentials({})[0] == "a" and capsys.readouterr().err == ""
+    access._warn_of_readers.cache_clear()
+    file.chmod(0o644)
+    assert access.credentials({}) == access.credentials({}) == ("a", "hush", None)
+    told = capsys.readouterr().err
+    assert told == "~/.huaweicloud/credentials: other users may read or change your keys; " \
+        "run `chmod 600 ~/.huaweicloud/credentials`\n"

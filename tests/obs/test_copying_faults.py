@@ -1,6 +1,7 @@
 """Copying under faults: equal bytes in the end, or an error within the deadline."""
 
 import hashlib
+import mmap
 import os
 import signal
 import threading
@@ -151,6 +152,67 @@ def test_a_server_that_takes_what_was_damaged(moto, tmp_path, size, path):
         assert damage.times == 0 and caught.value.report.copied == 0
         assert copy(tmp_path / "k", f"obs://{bucket}/k", store=through).copied == 1
         assert content_of(through, bucket, "k") == BIG[:size] and notes() == []
+
+
+def tables(letters):
+    return bytes.maketrans(b"0123456789abcdef", letters), bytes.maketrans(letters, b"0123456789abcdef")
+
+
+VENDORS = {"no hexadecimal": tables(b"ghijklmnopqrstuv"), "the form of an MD5": tables(b"fedcba9876543210")}
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+@pytest.mark.parametrize("size", [1000, len(BIG)])
+def test_a_server_whose_etags_are_no_md5s(moto, tmp_path, size, vendor):
+    """Nothing is taken for damaged, and nothing removed; what is damaged is found where an ETag has an MD5's form."""
+    bucket = moto.new_bucket()
+    file, url = tmp_path / "k", f"obs://{bucket}/k"
+    with FaultProxy(moto.port) as proxy:
+        through = Store.connect(moto.environment | {"OBS_ENDPOINT": proxy.url}, deadline=20)
+        other = proxy.plant(times=10**6, etags=VENDORS[vendor])
+        for content in (BIG[::-1][:size], BIG[:size]):  # over an older one
+            file.write_bytes(content)
+            assert copy(file, url, store=through).copied == 1
+            assert content_of(through, bucket, "k") == content
+        assert copy(file, url, store=through).skipped == 1 and verify(file, url, store=through) == []
+        assert copy(url, tmp_path / "back", store=through).copied == 1
+        assert (tmp_path / "back").read_bytes() == BIG[:size]
+        assert proxy.requests("DELETE") == [] and notes() == []
+        if vendor != "no hexadecimal":
+            proxy.clear()
+            proxy.plant(method="PUT", path="k", flip_upload=77, etags=other.etags)
+            proxy.plant(times=10**6, etags=other.etags)
+            with pytest.raises(CopyError, match="k: damaged on its way up"):
+                copy(file, f"obs://{bucket}/new-k", jobs=1, store=through)
+            assert through.head(bucket, "new-k") is None
+
+
+def test_an_object_that_another_tool_put_on_such_a_server(moto, tmp_path):
+    """It has no checksum to compare, and can be copied."""
+    bucket = moto.new_bucket()
+    with FaultProxy(moto.port) as proxy:
+        through = Store.connect(moto.environment | {"OBS_ENDPOINT": proxy.url}, deadline=20)
+        through.client.putContent(bucket, "k", "text")
+        proxy.plant(times=10**6, etags=VENDORS["no hexadecimal"])
+        assert copy(f"obs://{bucket}/k", tmp_path / "k", store=through).copied == 1
+        assert verify(f"obs://{bucket}/k", tmp_path / "k", store=through) == ["k: no checksum to compare"]
+
+
+def test_a_source_that_changes_by_a_memory_map(direct, through, proxy, bucket, big):
+    """Its times and size stay. The object would have the SHA-256 of what was read before."""
+    hold, before = threading.Event(), os.stat(big)
+
+    def act():
+        with open(big, "r+b") as file, mmap.mmap(file.fileno(), 0) as content:
+            content[2 * PART + 7] ^= 1
+        os.utime(big, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    proxy.plant(method="PUT", path="partNumber=1", hold=hold)
+    acting = when(lambda: proxy.requests("PUT", "partNumber=1"), act, hold)
+    with pytest.raises(CopyError, match="big.bin: changed while it was copied"):
+        copy(big, f"obs://{bucket}/k", jobs=1, store=through)
+    acting.join()
+    assert direct.head(bucket, "k") is None and open_uploads(direct, bucket, "k") == [] and notes() == []
 
 
 def test_a_record_that_cannot_be_written(direct, through, bucket, big, monkeypatch):

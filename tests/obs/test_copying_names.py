@@ -1,12 +1,16 @@
 """Which names and links are copied, which fail alone, and which refuse the whole copy."""
 
 import os
+import shutil
+import stat
+import tempfile
 from pathlib import Path
 
 import pytest
 from copies import contents, make, put
 
 from labkit.obs import CloudError, CopyError, copy, ls, plan, verify
+from labkit.system.files import atomic_write
 
 pytestmark = pytest.mark.usefixtures("direct")
 
@@ -127,3 +131,91 @@ def test_what_is_no_file(bucket, tmp_path):
     with pytest.raises(CopyError, match="UTF-8; 1 copied"):
         copy(source, f"obs://{bucket}")
     assert copy(source, tmp_path / "here").copied == 2
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "device", "link to a device"])
+def test_what_is_no_file_is_not_replaced(direct, bucket, tmp_path, kind):
+    """A copy into a device would make it a file: as root, /dev/null."""
+    target = tmp_path / "target" / "name"
+    target.parent.mkdir()
+    if kind == "FIFO":
+        os.mkfifo(target)
+    elif kind == "link to a device":
+        target.symlink_to("/dev/null")
+    elif os.geteuid():
+        pytest.skip("only root makes devices")
+    else:
+        os.mknod(target, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    before = os.lstat(target).st_mode
+    source = make(tmp_path / "source", {"name": b"1", "other": b"2"})
+    put(direct, bucket, "in/name")
+    for act, place in ((copy, f"obs://{bucket}/in/name"), (copy, source / "name"), (copy, f"obs://{bucket}/in")):
+        end = target.parent if str(place).endswith("/in") else target
+        with pytest.raises(CloudError, match="name: neither a file nor a folder, and not replaced"):
+            act(place, end)
+    with pytest.raises(CopyError, match="not replaced by one; 1 copied"):
+        copy(source, target.parent)
+    with pytest.raises(OSError, match="not replaced"):
+        atomic_write(target, "text")
+    assert os.lstat(target).st_mode == before and sorted(os.listdir(target.parent)) == ["name", "other"]
+
+
+def test_excluded_folders_are_not_read(tmp_path_factory):
+    """One that cannot be read does not stop the copy of the others."""
+    if os.geteuid():
+        top = tmp_path_factory.mktemp("here")
+    else:  # who may read all things becomes somebody else
+        top = Path(tempfile.mkdtemp(dir="/tmp"))
+    source = make(top / "source", {"a": b"1", "deep/b": b"2", "deep/closed/c": b"3", "closed/d": b"4"})
+    for name in ("closed", "deep/closed"):
+        (source / name).chmod(0)
+    top.chmod(0o777)
+    user = os.geteuid()
+    try:
+        os.seteuid(user or 65534)
+        with pytest.raises(CloudError, match="closed: Permission denied"):
+            copy(source, top / "none", exclude=["*/closed/*"])
+        assert copy(source, top / "target", exclude=["closed/*", "*/clos*"]).copied == 2
+        assert copy(source, top / "other", exclude=["*closed/*"]).copied == 2
+        odd = {}
+        assert copy(source, top / "third", odd=odd).copied == 2 and set(odd) == {"closed", "deep/closed"}
+    finally:
+        os.seteuid(user)
+        for name in ("closed", "deep/closed"):
+            (source / name).chmod(0o700)
+        shutil.rmtree(top)
+
+
+@pytest.mark.parametrize("size", [5, 1 << 20])
+def test_a_private_file_stays_private(direct, bucket, tmp_path, size):
+    """What replaces it, also while it grows."""
+    put(direct, bucket, "k", bytes(size))
+    source = make(tmp_path / "source", {"k": bytes(size)})
+    for place in (f"obs://{bucket}/k", source / "k"):
+        target = tmp_path / "target"
+        target.write_text("secret")
+        target.chmod(0o600)
+        copy(place, target)
+        assert stat.S_IMODE(target.stat().st_mode) == 0o600 and target.stat().st_size == size
+    copy(f"obs://{bucket}/k", tmp_path / "new")
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o644
+
+
+def test_a_file_beside_a_folder_of_its_name(direct, bucket, tmp_path):
+    """The folder was meant; of the two, no machine could have both."""
+    put(direct, bucket, "models/best")
+    source = make(tmp_path, {"f": b"1"})
+    with pytest.raises(CloudError, match=f"obs://{bucket}/models: there is a folder of this name; write .*/models/ to"):
+        copy(source / "f", f"obs://{bucket}/models")
+    assert copy(source / "f", f"obs://{bucket}/models/").copied == 1
+    put(direct, bucket, "models", b"there already")
+    assert copy(source / "f", f"obs://{bucket}/models").copied == 1
+    assert {item.name for item in ls(f"obs://{bucket}")} == {"models", "models/best", "models/f"}
+
+
+def test_a_foreign_checksum(direct, bucket, tmp_path):
+    """A sha256 in the metadata that another tool wrote, of what it compressed, say, does not make a file damaged."""
+    direct.put(bucket, "k", b"text", "0" * 64)
+    assert copy(f"obs://{bucket}/k", tmp_path / "k").copied == 1 and (tmp_path / "k").read_bytes() == b"text"
+    assert verify(f"obs://{bucket}/k", tmp_path / "k") == [] == verify(tmp_path / "k", f"obs://{bucket}/k")
+    assert copy(tmp_path / "k", f"obs://{bucket}/k").skipped == 1
