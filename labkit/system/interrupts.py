@@ -12,7 +12,7 @@ _stop, _at_steps = threading.Event(), threading.Event()  # a signal asked to sto
 
 @contextmanager
 def stopped_once():
-    """Ctrl-C or SIGTERM raises KeyboardInterrupt(signal) once; a second one does not interrupt what is then being saved.
+    """Ctrl-C or SIGTERM raises KeyboardInterrupt(signal) once; a second one does not interrupt what is being saved.
 
     Inside `stopped_at_steps` it is raised by the next `raise_if_stopped`.
     """
