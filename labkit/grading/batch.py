@@ -202,7 +202,10 @@ def _earlier(lab, out):
         try:
             document = json.loads(file.read_text(encoding="utf-8"))
             name, student = document["key"]["lab"], document["result"]["student"]
-        except (ValueError, KeyError, TypeError, OSError):
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)) and file.suffix == ".json":
+                found[file.stem] = {"key": {"lab": lab.name}}  # half of a result: that learner is graded again
+                continue
             raise BatchError(f"{file}: not a result of an earlier grading; choose another folder") from None
         if name != lab.name:
             raise BatchError(f"{out}: holds a grading of the lab {name}; choose another folder")

@@ -15,6 +15,7 @@ from pathlib import Path
 from labkit.grading import sandbox
 from labkit.grading.lab import LabError
 from labkit.grading.run_history import NotThis, ended_as_it_says, parsed, short, whole
+from labkit.grading.submissions import printable
 from labkit.grading.untrusted import Unreadable, require_plain_yaml
 from labkit.system.errors import LabkitError
 from labkit.training import recipes
@@ -110,7 +111,7 @@ def is_own_file(run: Path, name: str) -> bool:
 
 def not_one(asked, runs: tuple[Path, ...]) -> dict:
     """The task entry where no Run, or more than one, was handed in."""
-    several = f"several Runs: {', '.join(sorted(run.name for run in runs)[:5])}; hand in one"
+    several = f"several Runs: {printable(', '.join(sorted(run.name for run in runs)[:5]))}; hand in one"
     entry = _entry(asked, dict.fromkeys(asked.points, "missing"), "missing")
     return entry | {"detail": several if runs else "no Run was handed in"}
 

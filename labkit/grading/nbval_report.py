@@ -80,12 +80,20 @@ def _watchful(report, notebook, get_message):
             if left <= 0:
                 raise Empty
             try:
-                return get_message(stream, timeout=min(left, 0.5))
+                message = get_message(stream, timeout=min(left, 0.5))
             except Empty:
                 if not notebook.kernel.is_alive():
                     raise KernelDied("the kernel died") from None
+                continue
+            if any(_ends_it(part) for part in message["content"].get("payload") or ()):
+                raise KernelDied("the cell has asked its kernel to end")  # as `quit()` does, a moment after the cell
+            return message
 
     return watchful
+
+
+def _ends_it(part):
+    return isinstance(part, dict) and part.get("source") == "ask_exit" and not part.get("keepkernel")
 
 
 def _place(traceback):

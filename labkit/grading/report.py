@@ -64,8 +64,9 @@ def points(number: float) -> str:
 
 
 def shown(text) -> str:
-    """A text that any file and page can hold: control characters and halves of surrogate pairs become U+FFFD."""
-    return re.sub("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", "\ufffd", str(text).replace("\r\n", "\n"))
+    """A text that any file and page can hold: controls, also of direction, and halves of pairs become U+FFFD."""
+    strange = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+    return re.sub(strange, "\ufffd", str(text).replace("\r\n", "\n"))
 
 
 def questions(lab) -> dict[str, tuple[str, float]]:

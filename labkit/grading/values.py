@@ -14,6 +14,8 @@ import re
 import stat
 import sys
 import types
+from decimal import Decimal
+from numbers import Real
 from pathlib import Path
 
 NAME = r"[a-z][a-z0-9_]*"  # of a task, and of a value
@@ -77,7 +79,8 @@ def encoded(value, depth: int = 0):
         value = value.item()
     if value is None or isinstance(value, bool | int | str):
         return value
-    if isinstance(value, float):
+    if isinstance(value, Real | Decimal):
+        value = float(value)
         return value if math.isfinite(value) else {"float": repr(value)}
     if isinstance(value, list | tuple):
         return [encoded(item, depth + 1) for item in value]

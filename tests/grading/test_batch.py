@@ -531,6 +531,20 @@ def test_what_decides_a_result_makes_a_new_one(tiny, broken, tmp_path, monkeypat
     assert all(file.stat().st_mtime_ns != before for file, before in times.items())
 
 
+@pytest.mark.parametrize("left", [b"", b'{"key": {"lab": "ti', bytes(100), b"\xff\xfe"])
+def test_half_of_a_result_makes_its_learner_graded_again(tiny, broken, tmp_path, left):
+    out = tmp_path / "out"
+    grade_batch(tiny, broken, out)
+    before = tree(out)
+    (out / "results" / "ann.json").write_bytes(left)
+    grade_batch(tiny, broken, out)
+    assert tree(out) == before
+    (out / "results" / "ann.json").write_bytes(left)
+    (broken / "ann.ipynb").unlink()
+    with pytest.raises(BatchError, match=r"1 learner graded before is not among the submissions \(ann\)"):
+        grade_batch(tiny, broken, out)
+
+
 def test_a_folder_that_is_not_an_earlier_grading_is_refused(tiny, broken, tmp_path):
     def refused(out, reason, lab=tiny):
         before = tree(out) if out.is_dir() else None

@@ -232,6 +232,13 @@ def test_the_kernel_that_dies(attacked):
     assert attacked.executed["stopped"] == ""
 
 
+def test_a_cell_that_quits_costs_its_own_task(attacked):
+    """The kernel ends a moment after such a cell, which has then ended well."""
+    answers = {"a": "VALUE = 42\nquit()", "c": "VALUE = 42\nexit()", "e": "VALUE = 42\nget_ipython().ask_exit()"}
+    assert attacked(answers) == dict.fromkeys("ace", ("crashed", 0))
+    assert attacked({"b": "VALUE = 42\nexit(keep_kernel=True)"}) == {"b": ("right", 2)}
+
+
 def test_what_never_ends(attacked):
     found = attacked({
         "a": "while True:\n    try:\n        while True:\n            pass\n    except BaseException:\n        pass",

@@ -385,3 +385,14 @@ def test_a_page_fits_desktop_and_phone_and_can_be_read_light_and_dark(browser, r
     assert all(found["pictures"]) and len(found["pictures"]) == (name == "index.html")
     assert all(address.startswith(reported.as_uri()) for address in found["seen"])
     assert [entry["message"] for entry in browser.get_log("browser")] == []
+
+
+def test_no_text_of_a_learners_turns_the_direction_of_a_page():
+    from pathlib import Path
+
+    from labkit.grading import handed_in
+
+    asked = lab.load("cifar10").manifest.run
+    entry = handed_in.not_one(asked, (Path("a\u202eb"), Path("c\u2066d")))
+    assert entry["detail"] == "several Runs: a?b, c?d; hand in one"
+    assert report.shown("x\u202ey\u2069z") == "x\ufffdy\ufffdz" and report.shown("א\u200f ב") == "א\u200f ב"

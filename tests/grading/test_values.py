@@ -183,3 +183,12 @@ def test_importing_brings_no_mindspore():
 
     code = "import sys, labkit.grading.execution; sys.exit('mindspore' in sys.modules or 'pytest' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_fractions_and_decimals_are_numbers():
+    from decimal import Decimal
+    from fractions import Fraction
+
+    for value, wanted in ((Fraction(3, 4), 0.75), (Fraction(44), 44), (Decimal("0.5"), 0.5), ([Fraction(1, 2)], [0.5])):
+        assert values.difference(values.encoded(value), values.encoded(wanted), 0, 0) == ""
+    assert values.difference(values.encoded(Fraction(1, 3)), values.encoded(0.25), 1e-5, 0) == "values differ"
