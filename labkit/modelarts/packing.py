@@ -54,10 +54,17 @@ def _tracked(folder):
     if listed is None:
         top = environment.REPO if folder.is_relative_to(environment.REPO) else folder
         raise CloudError(f"{top}: no checkout of git; a job gets what git tracks: `git init`, then `git add .` there")
-    names, here = [name for name in listed if (folder / name).is_file()], folder.resolve()
-    for name in names:  # a link may lead to a file of the lab that git does not track, or to anybody's
-        if (folder / name).is_symlink() and (folder / name).resolve() not in {here / one for one in names}:
-            raise CloudError(f"{folder / name}: a link to a file that git does not track here: remove it")
+    names = [name for name in listed if (folder / name).is_file()]
+    for path in (folder / name for name in names):  # a link may lead to anybody's file
+        end = path.resolve()
+        here = path.is_symlink() and _top(end) == _top(folder.resolve() / path.name)
+        if path.is_symlink() and not (here and end.name in tracked(end.parent, CloudError)):
+            raise CloudError(f"{path}: a link to a file that git does not track here: remove it")
     if not names:
         raise CloudError(f"{folder}: git tracks nothing there; a job gets what git tracks: `git add` it")
     return names
+
+
+def _top(path):
+    """The checkout of git that a path is in; None where there is none."""
+    return next((one for one in path.parents if (one / ".git").exists()), None)

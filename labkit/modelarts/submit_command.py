@@ -159,7 +159,7 @@ def _on_ctrl_c(hint):
         yield
     except KeyboardInterrupt as error:
         warn(f"\nstopped; {hint}")
-        sys.exit(128 + (error.args[0] if error.args else signal.SIGINT))
+        sys.exit(128 + getattr(error, "number", signal.SIGINT))
 
 
 def _rehearse(asked, fetching, begun, cards):

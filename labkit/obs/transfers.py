@@ -207,8 +207,10 @@ class Transfers:
             try:
                 yield hidden, handle
             except OSError as error:
-                self._full = self._full or is_full(error)
-                raise OSError(error.errno, error.strerror, error.filename or str(path)) from None
+                if not is_full(error):
+                    raise
+                self._full = True
+                raise OSError(error.errno, error.strerror, str(path)) from None
             finally:
                 if self._full:  # nothing half may stay, of the files under way either
                     hidden.unlink(missing_ok=True)

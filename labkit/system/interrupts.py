@@ -12,7 +12,7 @@ _stop, _at_steps = threading.Event(), threading.Event()  # a signal asked to sto
 
 @contextmanager
 def stopped_once():
-    """Ctrl-C or SIGTERM raises KeyboardInterrupt(signal) once; a second one does not interrupt what is being saved.
+    """Ctrl-C or SIGTERM raises KeyboardInterrupt once, with its number; a second one does not interrupt a save.
 
     Inside `stopped_at_steps` it is raised by the next `raise_if_stopped`.
     """
@@ -23,7 +23,9 @@ def stopped_once():
             signal.signal(one, signal.SIG_IGN)
         _stop.set()
         if not _at_steps.is_set():
-            raise KeyboardInterrupt(number)
+            stopped = KeyboardInterrupt()
+            stopped.number = number
+            raise stopped
         os.write(2, b"\nstopping at the end of this step\n")
 
     before = [signal.signal(number, stop) for number in numbers]

@@ -137,11 +137,15 @@ def test_what_is_packed(prepare, small_lab, tmp_path):
         (code / "recipe.yaml").read_text())["profiles"]) == ["sample"]  # fmt: skip
 
 
-@pytest.mark.parametrize("to", ["../secret", "/etc/hostname", "untracked.env"])
+@pytest.mark.parametrize("to", ["../secret", "/etc/hostname", "untracked.env", "../other/tracked"])
 def test_a_link_to_what_is_not_tracked_is_refused(prepare, small_lab, tmp_path, to):
     """A credentials file outside the lab, in the case that was tried, would be uploaded under the link's name."""
     lab = small_lab()
     (tmp_path / "secret").write_text("hush")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "tracked").write_text("hush")
+    for command in (["init", "-q"], ["add", "-A"]):
+        subprocess.run(["git", "-C", tmp_path / "other", *command], check=True)
     (lab / "settings.py").symlink_to(to)
     subprocess.run(["git", "-C", lab, "add", "-A"], check=True)
     (lab / "untracked.env").write_text("hush")
