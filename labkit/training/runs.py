@@ -161,10 +161,10 @@ def require_free(path: Path) -> None:
     # A process killed while making one leaves at most these two, which hold nothing.
     leftovers = {path / "checkpoints", path / "recipe.yaml.part"}
     if path.exists() and (not path.is_dir() or set(path.iterdir()) - leftovers or any(path.glob("checkpoints/*"))):
-        if not (path / "recipe.yaml").is_file():
-            raise RunError(f"{path}: already there, and not a Run; choose another --out")
         if Run(path).complete:
             raise RunError(f"{path}: already there, and complete; choose another --out")
+        if not (path / "recipe.yaml").is_file():
+            raise RunError(f"{path}: already there, and not a Run; choose another --out")
         raise RunError(f"{path}: already there; choose another --out, or resume it with --resume")
 
 

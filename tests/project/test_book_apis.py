@@ -59,7 +59,8 @@ def python(cell: str) -> str:
 
 
 def cells(path: Path, kind: str) -> list[str]:
-    return [cell.source for cell in jupytext.read(path).cells if cell.cell_type == kind]
+    """Of a page that is no notebook, everything is prose."""
+    return [cell.source for cell in jupytext.read(path, fmt="md:myst").cells if cell.cell_type == kind]
 
 
 def imported_names(tree: ast.AST) -> dict[str, str]:

@@ -54,7 +54,8 @@ def test_links_lead_to_chapters(drawings, repo_root):
     """From the page that shows the drawing; one with links is shown as `linked`, or nobody could follow them."""
     for name, text in drawings.items():
         hrefs = [link.get("href") for link in ElementTree.fromstring(text).iter(f"{SVG}a")]
-        shown = [page for page in (repo_root / "book").rglob("*.md") if f"_static/{name}\n" in page.read_text()]
+        pages = [*(repo_root / "book").rglob("*.md"), *repo_root.glob("labs/*/lab.md")]
+        shown = [page for page in pages if re.search(rf"_static/{name}\)?\n", page.read_text(encoding="utf-8"))]
         assert shown, f"{name} is on no page"
         for page in shown if hrefs else ():
             assert re.search(rf"_static/{name}\n(:[^\n]+\n)*:class: linked\n", page.read_text()), page
