@@ -116,7 +116,7 @@ class Plan:
         if self.single:
             end = self.end(self.items[0])
             found = [self._store.head(bucket, end)]
-            if not found[0] and any(self._store.list(bucket, f"{end}/")):
+            if not (found[0] or self._into_folder) and any(self._store.list(bucket, f"{end}/")):
                 place = f"obs://{bucket}/{end}"
                 raise CloudError(f"{place}: there is a folder of this name; write {place}/ to copy into it")
         else:
