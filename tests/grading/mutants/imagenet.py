@@ -156,7 +156,7 @@ def prepare(pixels):
     Mutant("the given function replaced", "decay", """\
 after_step = lambda net, groups, *settings: {name: np.ones(3) for name in net.parameters_dict()}
 groups = lambda net, weight_decay: []
-""", "wrong", 0),
+""", "error", 0),
     Mutant("check's words printed", "operators", """\
 print("task 1: ok")
 convolution, norm, max_pool, average_pool = nn.Conv2d(16, 32, 3, 2), nn.BatchNorm2d(32), nn.ReLU(), nn.ReLU()
