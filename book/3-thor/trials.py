@@ -44,7 +44,7 @@ class Trials:
         self.start = {parameter.name: parameter.asnumpy().copy() for parameter in self.step.get_parameters()}
 
     def train(self, damping, interval, steps=33):
-        """Losses of a training from the first weights; fewer than `steps` if a factor has no inverse."""
+        """Losses of a training from the first weights; fewer if a factor has no inverse."""
         for parameter in self.step.get_parameters():
             parameter.set_data(Tensor(self.start[parameter.name]))
         self.step.thor.damping = np.full(steps, damping)
