@@ -56,12 +56,12 @@ def spread(values, form):
 def table(race):
     """Print what each side needed, and its cost; medians of the seeds, with the lowest and the highest."""
     print(f"target: {race['target']:.2%} of the test images\n")
-    print(f"{'':9}{'there':>6}{'steps':>19}{'seconds':>21}{'% at the end':>22}{'s a step':>9}")
+    print(f"{'':9}{'there':>6}{'steps':>19}{'seconds':>21}{'% at the end':>22}{'s a step':>10}")
     for row in race["settings"]:
         ends = [100 * accuracy for accuracy in row["accuracy"]]
         print(
             f"{row['setting']:9}{row['reached']:>4}/{row['runs']}{spread(row['steps'], '.0f'):>19}"
-            f"{spread(row['seconds'], '.0f'):>21}{spread(ends, '.1f'):>22}{row['step_ms'][0] / 1000:9.2f}"
+            f"{spread(row['seconds'], '.0f'):>21}{spread(ends, '.1f'):>22}{row['step_ms'][0] / 1000:10.2f}"
         )
 
 
