@@ -104,7 +104,7 @@ STOPPED = {
 def in_words(lab, name: str, verdict: str, detail: str = "", lost: tuple[str, ...] = ()) -> dict:
     """{number, label, shade, meaning, next} of a verdict about a task.
 
-    detail: the result's, which names an error; lost: the values that differ, of which the first says what to do next.
+    detail: the result's, which names an error; lost: the values that differ; the first one says what to do next.
     """
     run, task = lab.manifest.run, lab.manifest.tasks.get(name)
     is_run = run is not None and name == run.name

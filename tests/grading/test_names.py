@@ -37,7 +37,7 @@ for name_of_{task} in {asked}:
 
 
 def with_helpers(lab):
-    """Right answers, each of which has a helper by every name that the master binds.
+    """Right answers, each with a helper by every name that the master binds.
 
     Without those that an answer uses itself, or a function that the lab gives: these are lost for the self-check too.
     """
