@@ -28,6 +28,9 @@ STOPPED = {  # why cells were not run
     "output": ("crashed", "was not run: there was more output than is allowed"),
 }
 LONGEST_MESSAGE = 200  # characters
+# Details of values that were never compared with the master's.
+NOT_COUNTED, CHECK_FAILED, CHECK_LATE, MISSING = "not counted", "its check failed", "its check took too long", "missing"
+NOT_COMPARED = {NOT_COUNTED, CHECK_FAILED, CHECK_LATE, MISSING}
 NO_NETWORK = ("gaierror", "URLError")  # errors of Python's library without a network; they are OSErrors
 
 
@@ -51,12 +54,12 @@ def _score_task(lab, task, answers, execution, references):
     values = {}
     for name, value in described.values.items():
         if verdict:
-            reason = "not counted"
+            reason = NOT_COUNTED
         elif gone := lost.keys() & _emitting(lab, task, name):
             late = any(lost[cell][0] == "timed out" for cell in gone)
-            reason = "its check took too long" if late else "its check failed"
+            reason = CHECK_LATE if late else CHECK_FAILED
         elif name not in emitted:
-            reason = "missing"
+            reason = MISSING
         else:
             reason = difference(emitted[name], references[task][name], value.rtol, value.atol)
         values[name] = {"points": 0.0 if reason else value.points, "max_points": value.points, "detail": reason}

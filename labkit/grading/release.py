@@ -79,7 +79,7 @@ def verify(lab: Lab, found: dict[str, bytes], *, sandboxed: bool = True, train: 
         if entry["points"] == entry["max_points"]:
             continue
         details = {name: value["detail"] for name, value in entry["values"].items() if value["detail"]}
-        if {"not counted", "its check failed", "missing"}.intersection(details.values()):
+        if grade.NOT_COMPARED.intersection(details.values()):
             raise LabError(f"{file}: the master's own task {task} is {_reasons(entry)}")
         two = f"executed twice, the master emits two values of {', '.join(details)}"
         raise LabError(f"{file}: task {task}: {two}")

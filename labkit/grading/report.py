@@ -14,7 +14,7 @@ import statistics
 from pathlib import Path
 
 import labkit
-from labkit.grading import duplicates, verdicts
+from labkit.grading import duplicates, grade, verdicts
 from labkit.system import environment
 from labkit.system.files import atomic_write
 
@@ -170,8 +170,8 @@ def _task(lab, name, entry):
 
 def _differing(entry):
     """Names of a result's values that were compared and differ: not those that no probe came to."""
-    never = ("not counted", "its check failed", "its check took too long", "missing")
-    return tuple(name for name, value in entry["values"].items() if value["detail"] and value["detail"] not in never)
+    differ = {name: value["detail"] for name, value in entry["values"].items() if value["detail"]}
+    return tuple(name for name, detail in differ.items() if detail not in grade.NOT_COMPARED)
 
 
 def _worth_a_table(entry):

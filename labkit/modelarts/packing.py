@@ -7,7 +7,7 @@ import yaml
 
 from labkit.obs.place import CloudError
 from labkit.system import environment
-from labkit.system.files import tracked
+from labkit.system.files import checkout, tracked
 
 BOOT_FILE = "train.py"
 # What a start file imports besides MindSpore and what that brings; ModelArts installs them before it starts the code.
@@ -57,14 +57,10 @@ def _tracked(folder):
     names = [name for name in listed if (folder / name).is_file()]
     for path in (folder / name for name in names):  # a link may lead to anybody's file
         end = path.resolve()
-        here = path.is_symlink() and _top(end) == _top(folder.resolve() / path.name)
+        here = path.is_symlink() and checkout(end.parent) == checkout(folder)
         if path.is_symlink() and not (here and end.name in tracked(end.parent, CloudError)):
             raise CloudError(f"{path}: a link to a file that git does not track here: remove it")
     if not names:
         raise CloudError(f"{folder}: git tracks nothing there; a job gets what git tracks: `git add` it")
     return names
 
-
-def _top(path):
-    """The checkout of git that a path is in; None where there is none."""
-    return next((one for one in path.parents if (one / ".git").exists()), None)

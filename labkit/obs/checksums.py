@@ -12,30 +12,33 @@ LIKELY_PARTS = [size << 20 for size in (8, 5, 9, 10, 15, 16, 20, 50, 64, 100)]  
 
 def digest(path, algorithm, size=None, begin=0, stopped=lambda: None) -> str:
     """Checksum of `size` bytes of a file, or of all, from `begin` on. stopped: the error to stop with, or None."""
-    found, left = hashlib.new(algorithm), os.stat(path).st_size if size is None else size
-    with open(path, "rb", buffering=0) as file:
-        file.seek(begin)
-        while left and (block := file.read(min(left, BLOCK))):
-            if error := stopped():
-                raise error
-            found.update(block)
-            left -= len(block)
+    found = hashlib.new(algorithm)
+    for block in _blocks(path, begin, os.stat(path).st_size if size is None else size, stopped):
+        found.update(block)
     return found.hexdigest()
 
 
 def digests(path, part, stopped=lambda: None) -> tuple[str, list[str]]:
     """SHA-256 of a file, and the MD5 of each of its parts of this size; stopped: as of digest."""
-    sha256, md5s, done = hashlib.sha256(), [], 0
+    sha256, md5s = hashlib.sha256(), []
+    for begin in range(0, os.stat(path).st_size, part):
+        md5 = hashlib.md5()
+        for block in _blocks(path, begin, part, stopped):
+            sha256.update(block)
+            md5.update(block)
+        md5s.append(md5.hexdigest())
+    return sha256.hexdigest(), md5s
+
+
+def _blocks(path, begin, size, stopped):
+    """At most `size` bytes of a file from `begin` on, block by block."""
     with open(path, "rb", buffering=0) as file:
-        while block := file.read(min(BLOCK, part - done % part)):
+        file.seek(begin)
+        while size and (block := file.read(min(size, BLOCK))):
             if error := stopped():
                 raise error
-            if not done % part:
-                md5s.append(hashlib.md5())
-            sha256.update(block)
-            md5s[-1].update(block)
-            done += len(block)
-    return sha256.hexdigest(), [md5.hexdigest() for md5 in md5s]
+            yield block
+            size -= len(block)
 
 
 def md5_of(etag) -> str | None:

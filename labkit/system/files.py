@@ -53,10 +53,15 @@ def locked(folder: Path, refusal: Exception):
         os.close(handle)
 
 
+def checkout(folder: Path) -> Path | None:
+    """The top of git's checkout that a folder is in; None if there is none."""
+    place = folder.resolve()
+    return next((one for one in (place, *place.parents) if (one / ".git").exists()), None)
+
+
 def tracked(folder: Path, error: type[Exception]) -> list[str] | None:
     """Names of the files below a folder that git tracks; None outside a checkout. Raises `error` if git fails."""
-    place = folder.resolve()
-    if not any((one / ".git").exists() for one in (place, *place.parents)):
+    if checkout(folder) is None:
         return None
     command = ["git", "-C", str(folder), "ls-files", "-z"]
     try:
