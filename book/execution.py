@@ -140,7 +140,7 @@ def recorded(log: Path, chapter: str) -> set[str]:
     names = {name for name in names if not (name.startswith("labkit/") and name.split("/")[1] in packed)}
     names.add(RECORDER.relative_to(REPO).as_posix())  # what another one recorded may be less
     # What does not exist was named relative to a folder that was open, as `shutil.rmtree` does.
-    return {name for name in names if (REPO / name).exists() and not name.endswith("__pycache__/")}
+    return {name for name in names if (REPO / name).exists() and Path(name).name != "__pycache__"}
 
 
 def changed(chapter: Path) -> list[str] | None:
@@ -246,7 +246,12 @@ def execute(todo: dict[Path, list[str] | None]) -> None:
             raise
 
 
-def _before(moment, path):
+def is_older(path: Path, moment: float) -> bool:
+    """True if a file, or each file in a directory, is older than `moment`. The directory itself is not asked: Python
+    writes its bytecode there."""
+    if path.is_dir():
+        listed = (entry for entry in path.iterdir() if entry.name not in NOT_LISTED)
+        return all(entry.is_dir() or entry.stat().st_ctime < moment for entry in listed)
     return not path.exists() or path.stat().st_mtime < moment
 
 
@@ -271,7 +276,7 @@ def _one(chapter):
         return f"FAILED {name}, {done.time:.0f} s"
     names = sorted(recorded(log, name))
     log.unlink(missing_ok=True)
-    if all(_before(began, REPO / one) for one in names):  # else: edited meanwhile, so the next build executes it again
+    if all(is_older(REPO / one, began) for one in names):  # else: edited meanwhile, so the next build executes it again
         inputs.write_text(json.dumps({"cells": cells_of(chapter)} | state_of(names), indent=1), encoding="utf-8")
     bundle = CacheBundleIn(notebook, str(chapter), data={"execution_seconds": done.time})
     get_cache(BUILD / ".jupyter_cache").cache_notebook_bundle(bundle, check_validity=False, overwrite=True)

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -236,3 +237,20 @@ def test_a_file_that_is_gone(small):
     folder, why = small
     (folder / "run" / "summary.json").unlink()
     assert why() == ["run/", "run/summary.json"]
+
+
+@pytest.mark.parametrize("name, older", [
+    ("unread.py", True), ("run/__pycache__/tools.pyc", True), ("run/.DS_Store", True),
+    ("run/summary.json", False), ("run/history.jsonl", False),
+])  # fmt: skip
+def test_what_was_written_while_a_chapter_ran(small, name, older):
+    """Another chapter's bytecode in a folder that this one lists is no reason to execute it twice."""
+    folder, _ = small
+    time.sleep(0.01)
+    began = time.time()
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("written meanwhile")
+    assert all(execution.is_older(folder / one, began) for one in ("run", "run/summary.json")) == older
+    log = folder / "log"
+    log.write_text("run/__pycache__\nrun/__pycache__/\nrun/\n")
+    assert execution.recorded(log, "book/one.md") == {"run/", "book/recorder.py"}
