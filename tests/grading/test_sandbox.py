@@ -78,6 +78,7 @@ for _ in range(300):  # pages that are only read are one page of zeros, but each
     libc.madvise(ctypes.c_void_p(place), ctypes.c_size_t(1 << 30), 15)  # in small pages
     for offset in range(0, 1 << 30, 1 << 21):
         ctypes.c_char.from_address(place + offset).value
+time.sleep(20)  # it has more than it may only at the end: not gone before somebody looks
 """
 SOCKETS = """
 import os, socket, time
