@@ -195,6 +195,7 @@ def kernel_environment() -> dict[str, str]:
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])
     env["MS_OM_PATH"] = str(BUILD / "mindspore")
     env["PYTHONIOENCODING"] = "utf-8"
+    env["PYTHONDONTWRITEBYTECODE"] = "1"  # it would make a folder look edited to another chapter, which lists it
     for name in ("MPLBACKEND", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"):
         env.pop(name, None)
     return env
@@ -246,12 +247,7 @@ def execute(todo: dict[Path, list[str] | None]) -> None:
             raise
 
 
-def is_older(path: Path, moment: float) -> bool:
-    """True if a file, or each file in a directory, is older than `moment`. The directory itself is not asked: Python
-    writes its bytecode there."""
-    if path.is_dir():
-        listed = (entry for entry in path.iterdir() if entry.name not in NOT_LISTED)
-        return all(entry.is_dir() or entry.stat().st_ctime < moment for entry in listed)
+def _before(moment, path):
     return not path.exists() or path.stat().st_mtime < moment
 
 
@@ -276,7 +272,7 @@ def _one(chapter):
         return f"FAILED {name}, {done.time:.0f} s"
     names = sorted(recorded(log, name))
     log.unlink(missing_ok=True)
-    if all(is_older(REPO / one, began) for one in names):  # else: edited meanwhile, so the next build executes it again
+    if all(_before(began, REPO / one) for one in names):  # else: edited meanwhile, so the next build executes it again
         inputs.write_text(json.dumps({"cells": cells_of(chapter)} | state_of(names), indent=1), encoding="utf-8")
     bundle = CacheBundleIn(notebook, str(chapter), data={"execution_seconds": done.time})
     get_cache(BUILD / ".jupyter_cache").cache_notebook_bundle(bundle, check_validity=False, overwrite=True)

@@ -7,10 +7,10 @@ Cells tagged `ungraded` (self-checks, figures, long trainings) are for the learn
 """
 
 import copy
+import dis
 import hashlib
 import json
 import re
-import symtable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -160,10 +160,10 @@ class Lab:
 def bound(text: str) -> set[str]:
     """Names that a cell binds at its top level; none where it has more than Python and lines of magic."""
     try:
-        symbols = symtable.symtable(re.sub(r"(?m)^[%!].*", "", text), "cell", "exec").get_symbols()
+        code = compile(re.sub(r"(?m)^[%!].*", "", text), "cell", "exec")  # 3.12's symtable adds comprehensions' names
     except SyntaxError:
         return set()
-    return {one.get_name() for one in symbols if one.is_assigned() or one.is_imported()}
+    return {one.argval for one in dis.get_instructions(code) if one.opname in ("STORE_NAME", "STORE_GLOBAL")}
 
 
 def learners(notebook: dict) -> dict:

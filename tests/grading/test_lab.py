@@ -50,6 +50,22 @@ def test_what_is_executed_is_the_masters(tiny):
     assert all(set(cell["metadata"]) <= {"answer", "probe"} for cell in notebook["cells"])
 
 
+def test_the_names_that_a_cell_binds():
+    """What Python keeps to itself, in a comprehension or a function, is not among them, whichever Python it is."""
+    text = """
+%time import os.path
+import os.path, numpy as np
+xs = [(a, b) for a in () for b in {c: 1 for c in ()}]
+for i in ():
+    def f(p):
+        q = p
+class C:
+    r = 1
+"""
+    assert labs.bound(text) == {"os", "np", "xs", "i", "f", "C"}
+    assert labs.bound("x = (") == set()
+
+
 def test_the_digest_is_of_what_decides_a_grade(tiny, edited):
     assert edited("grading.yaml", "points: 3", "points: 3").digest == tiny.digest
     changed = edited("grading.yaml", "points: 3", "points: 3.5").digest
