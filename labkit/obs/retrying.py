@@ -38,13 +38,15 @@ class Tries:
     def __init__(self, deadline):
         self.begun, self.deadline, self.count = time.monotonic(), deadline, 0
 
-    def wait(self, error, least=0.0, kind=CloudError) -> float:
+    def wait(self, error, least=0.0, kind=CloudError, stale=False) -> float:
         """Seconds to wait after this error, at random so that many clients do not come back in step.
 
-        Raises the error, of this kind, where the deadline would pass meanwhile.
+        stale: it came of a connection that had been idle; then the second try is at once. Raises the error, of this
+        kind, where the deadline would pass meanwhile.
         """
         self.count += 1
-        wait = max(least, random.uniform(0, min(LONGEST_WAIT, 0.2 * 2**self.count)))
+        at_once = stale and self.count == 1
+        wait = 0.0 if at_once else max(least, random.uniform(0, min(LONGEST_WAIT, 0.2 * 2**self.count)))
         seconds = time.monotonic() - self.begun
         if seconds + wait > self.deadline:
             raise error.reworded(f"{error.message}; given up after {self.count} tries in {seconds:.0f} s", kind)
@@ -91,7 +93,7 @@ class Retrying:
         tries = Tries(self.deadline)
         while True:
             try:
-                with self.client.within(self.deadline + size / SLOWEST) as cut:
+                with self.client.connections.within(self.deadline + size / SLOWEST) as cut:
                     self._under_way.add(cut)
                     try:
                         return self._once(place, request, whole, missing)
@@ -101,7 +103,8 @@ class Retrying:
                 known = trouble
             if known.absent and not self._answered:
                 tries.deadline = min(self.deadline, ABSENT)
-            wait = tries.wait(known.error, known.wait, GivenUp if self._answered < tries.begun else CloudError)
+            stale = self.client.connections.reused and known.error.status is None
+            wait = tries.wait(known.error, known.wait, GivenUp if self._answered < tries.begun else CloudError, stale)
             self._notice(known.error, tries)
             if self._stopped.wait(wait):
                 raise GivenUp(f"{place}: stopped")

@@ -59,10 +59,10 @@ class Seen:
 
 
 class FaultProxy:
-    """HOST:`port` in front of 127.0.0.1:`server`; `tls`: an SSLContext towards the client."""
+    """HOST:`port` in front of 127.0.0.1:`server`; `tls`: an SSLContext towards the client. `accepted`: connections."""
 
     def __init__(self, server: int, tls=None, host="127.0.0.1"):
-        self.server, self.tls = server, tls
+        self.server, self.tls, self.accepted = server, tls, 0
         self.faults, self.seen, self._lock = [], [], threading.Lock()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host, 0), family=family, backlog=128)
@@ -83,6 +83,10 @@ class FaultProxy:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept
         self._listener.close()
+        self.hang_up()
+
+    def hang_up(self):
+        """Close all connections, as a server does with those that are idle."""
         for one in list(self._open):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
@@ -112,6 +116,7 @@ class FaultProxy:
                 client = self._listener.accept()[0]
             except OSError:
                 return
+            self.accepted += 1
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client):
