@@ -20,7 +20,7 @@ class AuthorYear(BaseLabelStyle):
         wanted = [f"{_authors(entry)}, {entry.fields.get('year', 'n.d.')}" for entry in entries]
         for number, label in enumerate(wanted):
             earlier = wanted[:number].count(label)
-            letter = f"{'-' if label.endswith('.') else ''}{chr(ord('a') + earlier)}"  # 2016a, n.d.-a
+            letter = f"{'' if label[-4:].isdigit() else '-'}{chr(ord('a') + earlier)}"  # 2016a, n.d.-a
             yield label if wanted.count(label) == 1 else label + letter
 
 
