@@ -1,10 +1,16 @@
 """The references as the chapters name them, author and year, and with the chapters that cite each."""
 
+from dataclasses import dataclass, field
+
 from docutils import nodes
 from pybtex.plugin import register_plugin
 from pybtex.style.formatting.unsrt import Style
 from pybtex.style.labels import BaseLabelStyle
 from sphinxcontrib.bibtex.domain import get_docnames
+from sphinxcontrib.bibtex.plugin import register_plugin as register_reference_style
+from sphinxcontrib.bibtex.style.referencing import GroupReferenceStyle, PersonStyle
+from sphinxcontrib.bibtex.style.referencing import basic_author_year as author_year
+from sphinxcontrib.bibtex.style.template import entry_label, join, node, reference
 
 
 class AuthorYear(BaseLabelStyle):
@@ -14,7 +20,8 @@ class AuthorYear(BaseLabelStyle):
         wanted = [f"{_authors(entry)}, {entry.fields.get('year', 'n.d.')}" for entry in entries]
         for number, label in enumerate(wanted):
             earlier = wanted[:number].count(label)
-            yield label if wanted.count(label) == 1 else f"{label}{chr(ord('a') + earlier)}"
+            letter = f"{'' if label[-4:].isdigit() else '-'}{chr(ord('a') + earlier)}"  # 2016a, n.d.-a
+            yield label if wanted.count(label) == 1 else label + letter
 
 
 class References(Style):
@@ -22,6 +29,37 @@ class References(Style):
 
     default_sorting_style = "author_year_title"
     default_label_style = AuthorYear
+
+
+class Parenthetical(author_year.BasicAuthorYearParentheticalReferenceStyle):
+    """[He et al., 2016b]: the label of the entry, with its letter."""
+
+    def inner(self, role_name):
+        return reference[entry_label]
+
+
+class Textual(author_year.BasicAuthorYearTextualReferenceStyle):
+    """He et al. [2016b]."""
+
+    def inner(self, role_name):
+        authors = self.person.author_or_editor_or_title(full=False)
+        return join(sep=" ")[authors, join["[", reference[_year], "]"]]
+
+
+@dataclass
+class InText(GroupReferenceStyle):
+    """Citations with the letters that the page of references has."""
+
+    person: PersonStyle = field(default_factory=PersonStyle)
+
+    def __post_init__(self):
+        self.styles += [Parenthetical(), Textual()]
+        super().__post_init__()
+
+
+@node
+def _year(children, data):
+    return entry_label.format_data(data).split(", ")[-1]
 
 
 def _authors(entry):
@@ -59,6 +97,7 @@ def _write_again(app, env):
 
 def setup(app):
     register_plugin("pybtex.style.formatting", "references", References)
+    register_reference_style("sphinxcontrib.bibtex.style.referencing", "in_text", InText)
     app.connect("env-before-read-docs", _note)
     app.connect("env-updated", _write_again)
     app.connect("doctree-resolved", _add_chapters)

@@ -6,6 +6,7 @@ from pathlib import Path
 import chapters
 import pytest
 import yaml
+from prose import prose
 
 REVIEWED = Path(__file__).with_name("numerals.yaml")
 UNITS = "%|percent|points|µs|ms|s|seconds?|minutes?|min|hours?|h|[kKMGT]i?B|times|images/s"
@@ -17,11 +18,8 @@ CITED = re.compile(r"\{cite|recorded-|\]\(http|https?://")
 
 
 def paragraphs(document: str) -> list[str]:
-    """The prose of a page, without code, formulas and metadata."""
-    text = chapters.learners_version.text_of(chapters.REPO / f"{document}.md")
-    text = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.S)
-    text = re.sub(r"^(`{3,})(?!\{(?:note|tip|admonition|exercise)).*?^\1", "", text, flags=re.S | re.M)
-    text = re.sub(r"(\{[^}\n]*\})`([^`]*)`", r"\1 \2", text)  # a role keeps its text
+    """The prose of a page, without code and formulas in a line."""
+    text = re.sub(r"(\{[^}\n]*\})`([^`]*)`", r"\1 \2", prose(document))  # a role keeps its text
     text = re.sub(r"`[^`]*`|\$[^$]*\$", "", text)
     return re.split(r"\n\s*\n", SPOKEN_FOR.sub("", text))
 

@@ -1,12 +1,15 @@
 """Every source is cited, stands once on the page of references, and leads back to the chapters that cite it."""
 
 import re
+import shutil
 from functools import cache
 
 import pytest
+import yaml
 from bs4 import BeautifulSoup
 from chapters import REPO, documents
 from pybtex.database import parse_file
+from sphinx.application import Sphinx
 
 SOURCES = parse_file(REPO / "book/references.bib").entries
 
@@ -51,3 +54,26 @@ def test_an_entry_leads_to_the_chapters_that_cite_it(entries):
     links = [len(entry.select(".cited-in a.reference.internal")) for entry in entries]
     assert min(links) >= 1
     assert sum(links) == sum(map(len, cited().values()))
+
+
+def test_sources_of_one_author_and_year_differ_in_the_text(tmp_path, monkeypatch):
+    """A small project with the book's own settings: both forms of citation carry the letter of the list."""
+    monkeypatch.syspath_prepend(REPO / "book/_ext")
+    settings = yaml.safe_load((REPO / "_config.yml").read_text(encoding="utf-8"))["sphinx"]["config"]
+    twice = ["he2016deep", "he2016identity"]
+    cited = "\n".join(f":cite:t:`{key}` :cite:p:`{key}`\n" for key in twice)
+    (tmp_path / "index.rst").write_text(f"Page\n====\n\n{cited}\n:cite:p:`goyal2017`\n\n.. bibliography::\n")
+    config = {name: settings[name] for name in ("bibtex_reference_style", "bibtex_default_style")}
+    config |= {"extensions": ["sphinxcontrib.bibtex", "bibliography"], "bibtex_bibfiles": ["references.bib"]}
+    shutil.copy(REPO / "book/references.bib", tmp_path)
+    folders = tmp_path, None, tmp_path / "out", tmp_path / "doctrees"
+    Sphinx(*folders, "html", config, status=None, warningiserror=True).build()
+    page = BeautifulSoup((tmp_path / "out/index.html").read_text(encoding="utf-8"), "html.parser")
+    paragraphs = [p.get_text() for p in page.select("section > p")]
+    assert paragraphs == [
+        "He et al. [2016a] [He et al., 2016a]",
+        "He et al. [2016b] [He et al., 2016b]",
+        "[Goyal et al., 2017]",
+    ]
+    labels = [label.get_text().strip("[]") for label in page.select("div.citation .label")]
+    assert labels == ["Goyal et al., 2017", "He et al., 2016a", "He et al., 2016b"]

@@ -75,3 +75,52 @@ def test_no_figure_is_too_wide_for_a_phone(repo_root):
     widths = {path: re.findall(r"new_figure\((\d[\d.]*)", path.read_text(encoding="utf-8")) for path in sources}
     assert sum(map(len, widths.values())) > 30
     assert [path for path, found in widths.items() if any(float(width) > 5.6 for width in found)] == []
+
+
+# Of each text and each rectangle: its words, left, top, right and bottom in the drawing's units. A text without its
+# ascenders and descenders, so that lines which follow each other do not touch.
+PLACES = """
+const svg = document.querySelector('svg'), back = svg.getScreenCTM().inverse();
+return ['text', 'rect:not(.paper)'].map(kind => [...svg.querySelectorAll(kind)].map(part => {
+    const box = part.getBBox(), matrix = back.multiply(part.getScreenCTM()), trim = kind == 'text' ? 3 : 0;
+    const corners = [0, 1].map(end => new DOMPoint(
+        box.x + end * box.width, box.y + trim + end * (box.height - 2 * trim)).matrixTransform(matrix));
+    const [xs, ys] = [corners.map(corner => corner.x), corners.map(corner => corner.y)];
+    return [part.textContent, Math.min(...xs), Math.min(...ys), Math.max(...xs), Math.max(...ys)];
+}));
+"""
+
+
+def holds(outer, inner) -> bool:
+    return outer[1] <= inner[1] and outer[2] <= inner[2] and inner[3] <= outer[3] and inner[4] <= outer[4]
+
+
+def crosses(one, other) -> bool:
+    return all(max(one[low], other[low]) < min(one[low + 2], other[low + 2]) for low in (1, 2))
+
+
+def misplaced(texts, rects, size) -> list[str]:
+    """Texts that leave the drawing, cross a rectangle's edge, or cross another text."""
+    drawing = ["", 0, 0, *size]
+    bad = [text[0] for text in texts if not holds(drawing, text)]
+    bad += [text[0] for text in texts for rect in rects if crosses(rect, text) and not holds(rect, text)]
+    return bad + [f"{one[0]} | {two[0]}" for n, one in enumerate(texts) for two in texts[:n] if crosses(one, two)]
+
+
+def test_texts_fit_in_a_wide_font_too(drawings, browser, tmp_path):
+    """Readers without Helvetica, Arial and Liberation Sans see the drawing in another font; DejaVu Sans is wide."""
+    bad = {}
+    for name, text in drawings.items():
+        page = tmp_path / "drawing.html"
+        style = "<style>.drawing text { font-family: 'DejaVu Sans', sans-serif !important }</style>"
+        page.write_text(f"<meta charset=utf-8>{style}{text}", encoding="utf-8")
+        browser.get(page.as_uri())
+        size = [float(number) for number in ElementTree.fromstring(text).get("viewBox").split()[2:]]
+        bad[name] = misplaced(*browser.execute_script(PLACES), size)
+    assert {name: found for name, found in bad.items() if found} == {}
+
+
+def test_a_misplaced_text_is_found():
+    rect, inside, over, far = ["", 10, 10, 50, 30], ["a", 12, 12, 40, 20], ["b", 30, 12, 60, 20], ["c", 90, 40, 120, 50]
+    assert misplaced([inside], [rect], (100, 100)) == []
+    assert misplaced([inside, over, far], [rect], (100, 100)) == ["c", "b", "b | a"]
