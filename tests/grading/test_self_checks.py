@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import re
 import sys
 from types import SimpleNamespace
 
@@ -114,3 +115,12 @@ def test_a_probe_takes_no_name_from_a_learner(name):
     for cell in labs.load(name).notebook["cells"]:
         if labs.probe_of(cell):
             assert [one for one in labs.bound(labs.source(cell)) if not one.startswith("_")] == [], cell["id"]
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_each_task_links_what_to_read_and_has_a_hint(name):
+    lab = labs.load(name)
+    text = (lab.folder / "lab.md").read_text(encoding="utf-8")
+    tasks = len(lab.stubs) + bool(lab.manifest.run)
+    assert len(re.findall(r"^\*\*Read\*\* \{ref\}`", text, re.MULTILINE)) == tasks
+    assert text.count("<summary>Hint</summary>") == tasks
