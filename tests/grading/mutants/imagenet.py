@@ -39,6 +39,7 @@ SLIPS = [
          "np.allclose(found, wanted, rtol=1e-4, atol=0)", "partly right", 3),
     slip("shapes not compared", "first_layer", "wanted.shape != found.shape or not (np.isfinite(wanted).all()",
          "not (np.isfinite(wanted).all()", "partly right", 4),
+    slip("largest with its sign", "first_layer", "1e-4 * np.abs(wanted).max()", "1e-4 * wanted.max()", "partly right", 4),
     slip("infinity agrees", "first_layer", " or not (np.isfinite(wanted).all() and np.isfinite(found).all())", "",
          "partly right", 4),
     slip("tolerance from the candidate", "first_layer", "1e-4 * np.abs(wanted).max()", "1e-4 * np.abs(found).max()",
