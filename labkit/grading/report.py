@@ -3,6 +3,7 @@
 The same results give the same bytes, in whatever order they come: no file has a time in it.
 """
 
+import base64
 import csv
 import hashlib
 import io
@@ -23,6 +24,7 @@ COLUMNS = (
     "assignment", "duedate", "timestamp", "student_id", "last_name", "first_name", "email", "raw_score",
     "late_submission_penalty", "score", "max_score",
 )  # fmt: skip
+TEMPLATES = Path(__file__).parent / "templates"
 FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")  # a spreadsheet computes a cell that begins so
 
 
@@ -30,14 +32,14 @@ def write(lab, results: list[dict], folder: Path, seed: int | None = None) -> No
     """Write all files of a graded class into `folder`; seed: of the probes, the manifest's where not given.
 
     A result: {student, problem, stopped, score, max_score, answers: {task: digest}, tasks: {task: {title, points,
-    max_points, verdict, detail, values: {name: {points, max_points, detail}}}}}.
+    max_points, verdict, detail, values: {name: {points, max_points, detail}}}}, errors: {task: [[cell, traceback]]}}.
     """
     folder = Path(folder)
     (folder / "feedback").mkdir(parents=True, exist_ok=True)
     results = sorted(results, key=lambda result: (result["student"], json.dumps(result, sort_keys=True)))
     pages = feedback_names([result["student"] for result in results])
     found = graded_by()
-    atomic_write(folder / "grades.csv", grades_csv(lab, results))
+    atomic_write(folder / "grades.csv", grades_csv(lab, results).encode("utf-8-sig"))  # Excel needs the mark
     atomic_write(folder / "grades.json", grades_json(lab, results, found, seed))
     template = _templates()
     common = {"lab": {"name": lab.name, "title": lab.manifest.title, "digest": lab.digest}, "environment": found}
@@ -47,7 +49,9 @@ def write(lab, results: list[dict], folder: Path, seed: int | None = None) -> No
     overview = _overview(lab, results, learners)
     picture, overview["size"] = _picture(overview)
     atomic_write(folder / "overview.svg", picture)
-    atomic_write(folder / "index.html", template.get_template("overview.html").render(**common, **overview))
+    atomic_write(
+        folder / "index.html", template.get_template("overview.html").render(**common, **overview, **_script())
+    )
 
 
 def graded_by() -> dict[str, str]:
@@ -129,7 +133,7 @@ def _templates():
     import jinja2
 
     found = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -138,6 +142,29 @@ def _templates():
     )
     found.filters |= {"points": points, "percent": lambda share: f"{100 * share:.1f}"}
     return found
+
+
+def _script():
+    """The overview's script, and its digest, by which the page's policy allows it and no other."""
+    from markupsafe import Markup
+
+    text = (TEMPLATES / "sort.js").read_text(encoding="utf-8")
+    return {"script": Markup(text), "script_digest": base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}
+
+
+def _errors(results):
+    """(student, task, last line, whole text) of all errors: they may tell of probes."""
+    found = [
+        (result["student"], task, cell, shown(text))
+        for result in results
+        for task, errors in result.get("errors", {}).items()
+        for cell, text in errors
+    ]
+    return [(shown(who), task, _last(text), f"{cell}\n\n{text}") for who, task, cell, text in found]
+
+
+def _last(text):
+    return next((line for line in reversed(text.splitlines()) if line.strip()), "")[:200]
 
 
 def _tasks(lab, result):
@@ -227,6 +254,7 @@ def _overview(lab, results, rows):
             ("groups with identical answers", len(alike)),
         ],
         "problems": problems,
+        "errors": _errors(results),
         "duplicates": alike,
         "comparable": duplicates.compared(lab, results),
         "shares": shares,
