@@ -56,8 +56,12 @@ def release(lab, folder, no_run, no_sandbox):
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of the probes' random numbers. Default: the lab's.")
 @click.option("--drop", multiple=True, metavar="NAME", help="Remove the result and the page of this learner, who was "
               "graded before and is no longer among SUBMISSIONS. May be given several times.")  # fmt: skip
+@click.option("--only", multiple=True, metavar="NAME", help="Grade this learner again, though nothing has changed, and "
+              "nobody else who has a result. May be given several times.")  # fmt: skip
+@click.option("--task", "tasks", multiple=True, metavar="TASK", help="Grade this task again, and those that need it; "
+              "the others keep their points. May be given several times.")  # fmt: skip
 @click.option("--no-sandbox", is_flag=True, help="Execute what strangers wrote without bubblewrap: see above.")
-def grade(lab, submissions, out, jobs, scheduler, seed, drop, no_sandbox):
+def grade(lab, submissions, out, jobs, scheduler, seed, drop, only, tasks, no_sandbox):
     """Grade what learners handed in for LAB, and write grades.csv, grades.json, index.html and feedback pages to DIR.
 
     LAB is one of this project's labs, or a folder with a lab.md. SUBMISSIONS is a folder or a zip with a notebook
@@ -71,7 +75,12 @@ def grade(lab, submissions, out, jobs, scheduler, seed, drop, no_sandbox):
     Interrupted, by Ctrl-C or otherwise, the same command continues; what has been graded is graded again only if the
     lab, the submission, what is installed, the seed, the sandbox or what they import of labkit has changed. All who
     were graded into DIR must be among SUBMISSIONS again, or be named with --drop: others need another DIR. Workers of
-    Dask need the same labkit and lab.
+    Dask need the same labkit and lab. What --only and --task have left as it was is graded again without them, if what
+    it depends on has changed.
+
+    DIR/roster.csv, if it is there, has each learner's student_id, and where known last_name, first_name, email,
+    handed_in and due, and Canvas's ID columns: there is then a row for each of them, moodle.csv and canvas.csv.
+    DIR/overrides.csv has points and comments by hand: student_id, task, points, comment.
     Exit status: 0; 1 where a submission could not be graded by a fault that is not its own; 130 when interrupted.
 
     \b
@@ -103,7 +112,8 @@ def grade(lab, submissions, out, jobs, scheduler, seed, drop, no_sandbox):
         with interrupts.stopped_once():
             results, failed = batch.grade_batch(
                 loaded, submissions, out, jobs=jobs, scheduler=scheduler, seed=seed, sandboxed=not no_sandbox,
-                progress=_students, drop=drop, tell=lambda line: click.echo(line, err=True),
+                progress=_students, drop=drop, only=only, tasks=tasks,
+                tell=lambda line: click.echo(line, err=True),
             )  # fmt: skip
     except KeyboardInterrupt:
         click.echo(f"\nstopped; what has been graded is kept. Continue with: {again}", err=True)
