@@ -20,13 +20,15 @@ WARNING: without a sandbox, what learners handed in runs as you, with your files
 @click.argument("lab")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--no-run", is_flag=True, help="Leave out the training of the instructor's own Run.")
+@click.option("--again", is_flag=True, help="Execute all, also what passed before and has not changed since.")
 @click.option("--no-sandbox", is_flag=True, help="Execute without bubblewrap: it is the instructor's own code.")
-def release(lab, folder, no_run, no_sandbox):
+def release(lab, folder, no_run, again, no_sandbox):
     """Write what learners get of LAB into DIR: its notebook, the same as Markdown, and a zip for ModelArts.
 
     Solutions are replaced by stubs; hidden checks, and files that git does not track, are left out. Nothing is written
     unless the master has full marks, the blank none, and no line of a solution is told. For CIFAR-10 that takes about
-    75 seconds on two cores, and the time to train its Run.
+    75 seconds on two cores, and the time to train its Run; a stage that has passed is not executed again until
+    its cells, the lab's files, labkit or a package change.
 
     \b
     Example:  labkit release cifar10 handout
@@ -37,8 +39,8 @@ def release(lab, folder, no_run, no_sandbox):
     loaded = _load(lab)
     try:
         for file in releasing.release(
-            loaded, folder, sandboxed=not no_sandbox, train=not no_run,
-            tell=lambda stage: click.echo(f"{stage} ...", err=True),
+            loaded, folder, sandboxed=not no_sandbox, train=not no_run, again=again,
+            tell=lambda line: click.echo(line, err=True),
         ):  # fmt: skip
             click.echo(file)
     except KeyboardInterrupt:
