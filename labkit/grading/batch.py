@@ -27,14 +27,15 @@ OURS = {"results", "feedback", SCRATCH, *FILES, *(f"{name}.part" for name in FIL
 
 def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, scheduler: str | None = None,
                 seed: int | None = None, sandboxed: bool = True, progress=None, drop=(), only=(), tasks=(),
-                tell=lambda line: None) -> tuple[list[dict], dict]:  # fmt: skip
+                sources: Path | None = None, tell=lambda line: None) -> tuple[list[dict], dict]:  # fmt: skip
     """Grade all submissions at `place` into the folder `out`: results, and by student why one could not be graded.
 
     progress(all, done), if given, is a context manager that gives a function, called with each student who is done.
     An interrupted call leaves what is done, and the same call continues; whoever was graded into `out` before must be
     among the submissions, or in `drop`: that learner's result and page are removed. `only` these learners, and only
     these `tasks` with those that need them, are graded again, though nothing has changed; what else has a result keeps
-    it. tell(line) is called with what the instructor should know. Raises BatchError, SubmissionsError, LabError.
+    it. `sources`: a folder for the answers as files, see `_write_sources`. tell(line) is called with what the
+    instructor should know. Raises BatchError, SubmissionsError, LabError.
     """
     place, out, seed = Path(place), Path(out), lab.manifest.seed if seed is None else seed
     _require_apart(place, out)
@@ -111,6 +112,8 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, sc
                     done(student)
         ordered = records.applied(lab, [results[student] for student in sorted(results)], by_hand, tell)
         report.write(lab, ordered, out, seed)
+        if sources:
+            _write_sources(lab, {student: answers[student].sources for student in answers}, Path(sources))
     return ordered, failed
 
 
@@ -274,6 +277,15 @@ def _require_all(earlier, found, out):
             f"{out}: {many} not among the submissions ({', '.join(gone[:3] + more)}): grade all together, remove the "
             f"results with {options}, or choose another -o"
         )
+
+
+def _write_sources(lab, answers, folder):
+    """answers/STUDENT.py for a tool that looks for copies, and what is no evidence, boilerplate/stubs.py."""
+    of_all = {f"answers/{student}.py": sources for student, sources in answers.items() if sources}
+    for name, sources in (of_all | {"boilerplate/stubs.py": lab.stubs}).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        text = "\n\n".join(f"# {task}\n{source}" for task, source in sources.items()) + "\n"
+        atomic_write(folder / name, text.encode("utf-8", "backslashreplace"))
 
 
 def _clear_halves(out, pages):

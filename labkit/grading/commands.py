@@ -62,8 +62,11 @@ def release(lab, folder, no_run, again, no_sandbox):
               "nobody else who has a result. May be given several times.")  # fmt: skip
 @click.option("--task", "tasks", multiple=True, metavar="TASK", help="Grade this task again, and those that need it; "
               "the others keep their points. May be given several times.")  # fmt: skip
+@click.option("--sources", metavar="FOLDER", type=click.Path(path_type=Path, file_okay=False), help="Write each "
+              "learner's answers to FOLDER/answers/NAME.py and the stubs to FOLDER/boilerplate, for a tool that finds "
+              "copies.")  # fmt: skip
 @click.option("--no-sandbox", is_flag=True, help="Execute what strangers wrote without bubblewrap: see above.")
-def grade(lab, submissions, out, jobs, scheduler, seed, drop, only, tasks, no_sandbox):
+def grade(lab, submissions, out, jobs, scheduler, seed, drop, only, tasks, sources, no_sandbox):
     """Grade what learners handed in for LAB, and write grades.csv, grades.json, index.html and feedback pages to DIR.
 
     LAB is one of this project's labs, or a folder with a lab.md. SUBMISSIONS is a folder or a zip with a notebook
@@ -115,7 +118,7 @@ def grade(lab, submissions, out, jobs, scheduler, seed, drop, only, tasks, no_sa
             results, failed = batch.grade_batch(
                 loaded, submissions, out, jobs=jobs, scheduler=scheduler, seed=seed, sandboxed=not no_sandbox,
                 progress=_students, drop=drop, only=only, tasks=tasks,
-                tell=lambda line: click.echo(line, err=True),
+                sources=sources, tell=lambda line: click.echo(line, err=True),
             )  # fmt: skip
     except KeyboardInterrupt:
         click.echo(f"\nstopped; what has been graded is kept. Continue with: {again}", err=True)

@@ -184,6 +184,17 @@ def test_one_task_is_graded_again_and_the_others_keep_their_points(tiny, edited,
     assert whole["tasks"]["steps"]["points"] == 2 and whole == merged | {"errors": whole["errors"]}
 
 
+def test_the_answers_can_be_written_for_a_tool_that_finds_copies(tiny, handed_in, tmp_path):
+    (handed_in / "eve.ipynb").write_text(json.dumps(filled_in(tiny, steps="steps = '\ud800'", total="total = 1")))
+    grade_batch(tiny, handed_in, tmp_path / "out", sandboxed=False, sources=tmp_path / "copies")
+    written = {str(file.relative_to(tmp_path / "copies")): file.read_text(encoding="utf-8")
+               for file in (tmp_path / "copies").rglob("*.py")}  # fmt: skip
+    assert set(written) == {"answers/eve.py", "boilerplate/stubs.py"}  # of the others no answer can be read
+    assert "# steps\nsteps = '\\ud800'\n\n# triangle\n" in written["answers/eve.py"]
+    assert all(stub in written["boilerplate/stubs.py"] for stub in tiny.stubs.values())
+    assert not any("copies" in name.name for name in (tmp_path / "out").iterdir())
+
+
 def test_a_task_by_hand_is_counted_by_its_points(tiny):
     assert [report.verdicts.outcome("by hand", *points) for points in ((4, 4), (1, 4), (0, 4))] == [
         "all points", "some points", "no points",
