@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from labkit.grading import digests, executors, fonts, grade, handed_in, report, submissions, work
+from labkit.grading import digests, executors, fonts, grade, handed_in, records, report, submissions, work
 from labkit.grading.answers import Answers, read_answers
 from labkit.grading.executors import BatchError
 from labkit.grading.lab import Lab
@@ -26,26 +26,29 @@ OURS = {"results", "feedback", SCRATCH, *FILES, *(f"{name}.part" for name in FIL
 
 
 def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, scheduler: str | None = None,
-                seed: int | None = None, sandboxed: bool = True, progress=None, drop=(),
-                tell=lambda line: None) -> tuple[list[dict], dict]:  # fmt: skip
+                seed: int | None = None, sandboxed: bool = True, progress=None, drop=(), only=(), tasks=(),
+                sources: Path | None = None, tell=lambda line: None) -> tuple[list[dict], dict]:  # fmt: skip
     """Grade all submissions at `place` into the folder `out`: results, and by student why one could not be graded.
 
     progress(all, done), if given, is a context manager that gives a function, called with each student who is done.
     An interrupted call leaves what is done, and the same call continues; whoever was graded into `out` before must be
-    among the submissions, or in `drop`: that learner's result and page are removed. tell(line) is called with what the
+    among the submissions, or in `drop`: that learner's result and page are removed. `only` these learners, and only
+    these `tasks` with those that need them, are graded again, though nothing has changed; what else has a result keeps
+    it. `sources`: a folder for the answers as files, see `_write_sources`. tell(line) is called with what the
     instructor should know. Raises BatchError, SubmissionsError, LabError.
     """
     place, out, seed = Path(place), Path(out), lab.manifest.seed if seed is None else seed
     _require_apart(place, out)
-    earlier = _earlier(lab, out)
+    earlier, by_hand = _earlier(lab, out), records.read(lab, out)
     with _folder(out), _scratch(out) as scratch:
         listed = {one.student: one for one in submissions.find(place, scratch, tell)}
         dropped, dropped_files = _dropped(drop, earlier, listed, place, tell)
         _require_all(earlier, {*listed, *dropped}, out)
         kept = [earlier[student]["key"] for student in earlier if student not in dropped]
         others = sorted({key.get("seed", seed) for key in kept} - {seed})
-        if others:
+        if others and not (only or tasks):
             tell(f"the seed differs from the last grading's ({', '.join(map(str, others))}): all are graded again")
+        chosen = _chosen(lab, only, tasks, listed)
         pages = dict(zip(listed, report.feedback_names(list(listed)), strict=True))
         _clear_halves(out, pages)
         about, found, answers, keys = digests.about(lab) | {"seed": seed, "sandboxed": sandboxed}, {}, {}, {}
@@ -58,20 +61,27 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, sc
         data = handed_in.required_of(lab)[1] if with_run else ""  # missing, that is no learner's fault
         for student in with_run:
             keys[student]["data"] = data
-        same = [student for student in found if earlier.get(student, {}).get("key") == keys[student]]
-        results, failed = {student: earlier[student]["result"] for student in same}, {}
+        before = {student: earlier[student] for student in found if "result" in earlier.get(student, {})}
+        if chosen is None:
+            same = [student for student in before if before[student]["key"] == keys[student]]
+        else:
+            same = [student for student in before if student not in (only or found)]
+        results, failed = {student: before[student]["result"] for student in same}, {}
         todo = [student for student in found if student not in results]
         executed = [student for student in todo if not answers[student].problem]
 
         def keep(student, result):
+            if tasks and student in before and not (result["problem"] or before[student]["result"]["problem"]):
+                result, keys[student] = _merged(before[student]["result"], result, chosen), before[student]["key"]
             text = json.dumps({"key": keys[student], "result": result}, indent=1) + "\n"
             atomic_write(out / "results" / f"{student}.json", text)
             results[student] = json.loads(text)["result"]  # as a later grading finds it
 
         def begin():
             """From here on `out` has nothing but what a result is there for, until all is written."""
-            old = [name for student in todo for name in _files_of(student, pages[student])]
-            for name in (*FILES, *old, *dropped_files):
+            anew = [student for student in todo if not (tasks and student in before)]  # others' results are merged
+            old = [f"results/{student}.json" for student in anew] + [f"feedback/{pages[student]}" for student in todo]
+            for name in (*FILES, *records.EXPORTS, *old, *dropped_files):
                 (out / name).unlink(missing_ok=True)
             for student in todo:
                 if answers[student].problem:
@@ -82,26 +92,28 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, sc
         else:
             with (
                 _pool(lab, jobs, scheduler, sandboxed, scratch) as pool,
-                progress(len(found), len(found) - len(executed)) if progress else nullcontext(lambda _: None) as tell,
+                progress(len(found), len(found) - len(executed)) if progress else nullcontext(lambda _: None) as done,
             ):
                 references = pool.call(grade.references, lab, seed, sandboxed)
                 if data and pool.call(handed_in.required_of, lab)[1] != data:
                     raise BatchError("the data of Runs are others on the workers than here")
                 begin()
                 work_of = functools.partial(_work_of, lab, references, seed, sandboxed, scheduler is not None)
-                tasks = {
+                left = {
                     student: functools.partial(work_of, found[student], answers[student].sources)
                     for student in executed
                 }
-                for student, result, error in pool.results(work.work, tasks):
+                for student, result, error in pool.results(work.work, left):
                     submissions.clear(found[student])
                     if error:  # a row all the same, with a key that no later grading takes for its own
                         failed[student], keys[student] = error, {"lab": lab.name}
                         result = grade.nothing(lab, student, FAILED)
                     keep(student, result)
-                    tell(student)
-        ordered = [results[student] for student in sorted(results)]
+                    done(student)
+        ordered = records.applied(lab, [results[student] for student in sorted(results)], by_hand, tell)
         report.write(lab, ordered, out, seed)
+        if sources:
+            _write_sources(lab, {student: answers[student].sources for student in answers}, Path(sources))
     return ordered, failed
 
 
@@ -189,7 +201,7 @@ def _earlier(lab, out):
         return {}
     if not out.is_dir():
         raise BatchError(f"{out}: not a folder")
-    there = {entry.name for entry in out.iterdir()}
+    there = {entry.name for entry in out.iterdir()} - records.KEPT - records.EXPORTS
     if "grades.json" in there and "results" not in there and there <= OURS:
         raise BatchError(f"{out}: its folder results is gone: put it back, or remove all of {out} to grade anew")
     strange = sorted(there - OURS) or (sorted(there) if there and "results" not in there else [])
@@ -226,6 +238,30 @@ def _dropped(drop, earlier, found, place, tell):
     return dropped, [file for name in dropped for file in _files_of(name, pages[name])]
 
 
+def _chosen(lab, only, tasks, listed):
+    """The tasks that are graded again, which are these and those that need them; None where all is as changes say."""
+    for name in only:
+        if name not in listed:
+            raise BatchError(f"--only {name}: is not among the submissions")
+    known = report.questions(lab)
+    for name in tasks:
+        if name not in known:
+            raise BatchError(f"--task {name}: is none of {', '.join(known)}")
+    if not (only or tasks):
+        return None
+    return {*tasks, *(name for name in lab.manifest.tasks if lab.manifest.all_needs(name).intersection(tasks))}
+
+
+def _merged(before, result, chosen):
+    """The earlier result with these tasks of a new one."""
+    parts = {}
+    for key in ("tasks", "answers", "errors"):
+        old = {name: its for name, its in before.get(key, {}).items() if name not in chosen}
+        new = {name: its for name, its in result[key].items() if name in chosen or name not in before["tasks"]}
+        parts[key] = {name: (old | new)[name] for name in result["tasks"] if name in old | new}
+    return result | parts | {"score": grade.total(task["points"] for task in parts["tasks"].values())}
+
+
 def _files_of(student, page):
     return f"results/{student}.json", f"feedback/{page}"
 
@@ -241,6 +277,15 @@ def _require_all(earlier, found, out):
             f"{out}: {many} not among the submissions ({', '.join(gone[:3] + more)}): grade all together, remove the "
             f"results with {options}, or choose another -o"
         )
+
+
+def _write_sources(lab, answers, folder):
+    """answers/STUDENT.py for a tool that looks for copies, and what is no evidence, boilerplate/stubs.py."""
+    of_all = {f"answers/{student}.py": sources for student, sources in answers.items() if sources}
+    for name, sources in (of_all | {"boilerplate/stubs.py": lab.stubs}).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        text = "\n\n".join(f"# {task}\n{source}" for task, source in sources.items()) + "\n"
+        atomic_write(folder / name, text.encode("utf-8", "backslashreplace"))
 
 
 def _clear_halves(out, pages):

@@ -20,13 +20,15 @@ WARNING: without a sandbox, what learners handed in runs as you, with your files
 @click.argument("lab")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--no-run", is_flag=True, help="Leave out the training of the instructor's own Run.")
+@click.option("--again", is_flag=True, help="Execute all, also what passed before and has not changed since.")
 @click.option("--no-sandbox", is_flag=True, help="Execute without bubblewrap: it is the instructor's own code.")
-def release(lab, folder, no_run, no_sandbox):
+def release(lab, folder, no_run, again, no_sandbox):
     """Write what learners get of LAB into DIR: its notebook, the same as Markdown, and a zip for ModelArts.
 
     Solutions are replaced by stubs; hidden checks, and files that git does not track, are left out. Nothing is written
     unless the master has full marks, the blank none, and no line of a solution is told. For CIFAR-10 that takes about
-    75 seconds on two cores, and the time to train its Run.
+    75 seconds on two cores, and the time to train its Run; a stage that has passed is not executed again until
+    its cells, the lab's files, labkit or a package change.
 
     \b
     Example:  labkit release cifar10 handout
@@ -37,8 +39,8 @@ def release(lab, folder, no_run, no_sandbox):
     loaded = _load(lab)
     try:
         for file in releasing.release(
-            loaded, folder, sandboxed=not no_sandbox, train=not no_run,
-            tell=lambda stage: click.echo(f"{stage} ...", err=True),
+            loaded, folder, sandboxed=not no_sandbox, train=not no_run, again=again,
+            tell=lambda line: click.echo(line, err=True),
         ):  # fmt: skip
             click.echo(file)
     except KeyboardInterrupt:
@@ -56,8 +58,15 @@ def release(lab, folder, no_run, no_sandbox):
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of the probes' random numbers. Default: the lab's.")
 @click.option("--drop", multiple=True, metavar="NAME", help="Remove the result and the page of this learner, who was "
               "graded before and is no longer among SUBMISSIONS. May be given several times.")  # fmt: skip
+@click.option("--only", multiple=True, metavar="NAME", help="Grade this learner again, though nothing has changed, and "
+              "nobody else who has a result. May be given several times.")  # fmt: skip
+@click.option("--task", "tasks", multiple=True, metavar="TASK", help="Grade this task again, and those that need it; "
+              "the others keep their points. May be given several times.")  # fmt: skip
+@click.option("--sources", metavar="FOLDER", type=click.Path(path_type=Path, file_okay=False), help="Write each "
+              "learner's answers to FOLDER/answers/NAME.py and the stubs to FOLDER/boilerplate, for a tool that finds "
+              "copies.")  # fmt: skip
 @click.option("--no-sandbox", is_flag=True, help="Execute what strangers wrote without bubblewrap: see above.")
-def grade(lab, submissions, out, jobs, scheduler, seed, drop, no_sandbox):
+def grade(lab, submissions, out, jobs, scheduler, seed, drop, only, tasks, sources, no_sandbox):
     """Grade what learners handed in for LAB, and write grades.csv, grades.json, index.html and feedback pages to DIR.
 
     LAB is one of this project's labs, or a folder with a lab.md. SUBMISSIONS is a folder or a zip with a notebook
@@ -71,7 +80,12 @@ def grade(lab, submissions, out, jobs, scheduler, seed, drop, no_sandbox):
     Interrupted, by Ctrl-C or otherwise, the same command continues; what has been graded is graded again only if the
     lab, the submission, what is installed, the seed, the sandbox or what they import of labkit has changed. All who
     were graded into DIR must be among SUBMISSIONS again, or be named with --drop: others need another DIR. Workers of
-    Dask need the same labkit and lab.
+    Dask need the same labkit and lab. What --only and --task have left as it was is graded again without them, if what
+    it depends on has changed.
+
+    DIR/roster.csv, if it is there, has each learner's student_id, and where known last_name, first_name, email,
+    handed_in and due, and Canvas's ID columns: there is then a row for each of them, moodle.csv and canvas.csv.
+    DIR/overrides.csv has points and comments by hand: student_id, task, points, comment.
     Exit status: 0; 1 where a submission could not be graded by a fault that is not its own; 130 when interrupted.
 
     \b
@@ -103,7 +117,8 @@ def grade(lab, submissions, out, jobs, scheduler, seed, drop, no_sandbox):
         with interrupts.stopped_once():
             results, failed = batch.grade_batch(
                 loaded, submissions, out, jobs=jobs, scheduler=scheduler, seed=seed, sandboxed=not no_sandbox,
-                progress=_students, drop=drop, tell=lambda line: click.echo(line, err=True),
+                progress=_students, drop=drop, only=only, tasks=tasks,
+                sources=sources, tell=lambda line: click.echo(line, err=True),
             )  # fmt: skip
     except KeyboardInterrupt:
         click.echo(f"\nstopped; what has been graded is kept. Continue with: {again}", err=True)

@@ -25,8 +25,13 @@ PROGRAM = re.compile(r"(labkit(?:\.\w+)+)(:\w+)?")  # a text by which a module i
 
 def about(lab: Lab) -> dict[str, str]:
     """What decides the results of a lab besides submission, seed, data and labkit: its files, versions, packages."""
-    files = f"{lab.digest} {_of_files(handout.read_by_grading(lab.folder), lab.folder)}"
+    files = f"{lab.digest} {of_files(lab)}"
     return {"lab": lab.name, "lab's files": _short(files), **report.graded_by(), "packages": _packages()}
+
+
+def of_files(lab: Lab) -> str:
+    """Digest of a lab's files that grading reads, besides master and manifest."""
+    return _of_files(handout.read_by_grading(lab.folder), lab.folder)
 
 
 @functools.lru_cache

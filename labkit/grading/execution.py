@@ -24,9 +24,9 @@ class ExecutionError(LabkitError):
 def execute(lab: Lab, answers: dict[str, str], seed: int, sandboxed: bool = True) -> dict:
     """Outcome of each cell and the values that counted probes emitted; raises ExecutionError, SandboxError.
 
-    {"cells": {id: {"outcome": passed | error | timed out | crashed | not run, "error"}}, "values": {task: {name: …}},
-    "attempts": int, "stopped": "" | time | memory | processes | output}. Values are those of probes that have plainly
-    passed, of answers that have.
+    {"cells": {id: {"outcome": passed | error | timed out | crashed | not run, "error", "traceback"}},
+    "values": {task: {name: …}}, "attempts": int, "stopped": "" | time | memory | processes | output}. Values are those
+    of probes that have plainly passed, of answers that have.
     """
     deadline = time.monotonic() + lab.manifest.total_time
     tasks = {cell["id"]: answer_of(cell) or probe_of(cell) for cell in lab.graded_notebook({}, seed)["cells"]}
@@ -96,7 +96,8 @@ def _attempt(lab, answers, seed, seconds, sandboxed):
         limits=sandbox.Limits(max(seconds, 1), manifest.memory, manifest.processes),
         sandboxed=sandboxed,
     )
-    cells = {cell["id"]: {"outcome": "not run", "error": ""} for cell in notebook["cells"]}
+    nothing = {"outcome": "not run", "error": "", "traceback": ""}
+    cells = {cell["id"]: nothing for cell in notebook["cells"]}
     values, running, complete, stopped, failed = {}, None, False, ended.stopped, ""
     for line in _lines(ended.output, key):
         if "cell" not in line:
@@ -105,13 +106,13 @@ def _attempt(lab, answers, seed, seconds, sandboxed):
         running = line["cell"] if line["outcome"] is None else None
         if running:
             continue
-        cells[line["cell"]] = {"outcome": line["outcome"], "error": line["error"]}
+        cells[line["cell"]] = {key: line[key] for key in nothing}
         stopped = stopped or line["stopped"]
         task = next(probe_of(cell) for cell in notebook["cells"] if cell["id"] == line["cell"])
         if line["values"]:
             values.setdefault(task, {}).update(line["values"])
     if running:
-        cells[running] = {"outcome": "timed out" if ended.stopped == "time" else "crashed", "error": ""}
+        cells[running] = nothing | {"outcome": "timed out" if ended.stopped == "time" else "crashed"}
     elif failed or not (complete or ended.stopped):
         reason = failed or ended.message or f"status {ended.status}"
         raise ExecutionError(f"{lab.name}: could not be executed: {reason}")

@@ -221,7 +221,18 @@ def grade_one(lab: Lab, student: str, answers: dict[str, str], runs: tuple[Path,
     """Result of one submission: its answers executed and compared, and its Run, of which there is one, examined."""
     execution = executions.execute(lab, answers, seed, sandboxed)
     tasks = score(lab, answers, execution, references) | _run_entry(lab, runs, sandboxed)
-    return _result(lab, student, tasks, digests(lab, answers), stopped=execution["stopped"])
+    found = _errors(lab, answers, execution)
+    return _result(lab, student, tasks, digests(lab, answers), stopped=execution["stopped"], errors=found)
+
+
+def _errors(lab, answers, execution):
+    """{task: [[cell, traceback], ...]} of what was handed in and its probes; it tells of probes: for the instructor."""
+    found = {}
+    for task in answers:
+        ended = [[cell, execution["cells"][cell]] for cell in _cells_of(lab, task)]
+        errors = [[cell, its["traceback"] or its["error"]] for cell, its in ended if its["outcome"] == "error"]
+        found |= {task: errors} if errors else {}
+    return found
 
 
 def _run_entry(lab, runs, sandboxed):
@@ -233,7 +244,7 @@ def _run_entry(lab, runs, sandboxed):
     return {wanted.name: handed_in.not_one(wanted, runs)}
 
 
-def _result(lab, student, tasks, answers, problem="", stopped=""):
+def _result(lab, student, tasks, answers, problem="", stopped="", errors=None):
     return {
         "student": student,
         "problem": problem,
@@ -242,4 +253,5 @@ def _result(lab, student, tasks, answers, problem="", stopped=""):
         "max_score": total([lab.manifest.max_score]),
         "tasks": tasks,
         "answers": answers,
+        "errors": errors or {},
     }

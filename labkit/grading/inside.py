@@ -50,7 +50,7 @@ class Cells:
         self.emitted = Path(tempfile.mkdtemp(dir=self.home))
         return f"__import__('os').environ[{values.FOLDER!r}] = {str(self.emitted)!r}\n"
 
-    def end(self, cell: str, outcome: str, error: str) -> str:
+    def end(self, cell: str, outcome: str, error: str, traceback: str = "") -> str:
         """The outcome as it was written."""
         found, stopped = {}, ""
         if outcome == "passed" and self.probes[cell]:
@@ -61,8 +61,8 @@ class Cells:
         if outcome in ("passed", "error"):  # what a cell has used up is not to be the next one's fault
             stopped = limits.exceeded(os.getpid(), self.limits)
         if stopped:
-            outcome, error, found = "crashed", "", {}
-        self._write(cell=cell, outcome=outcome, error=error, values=found, stopped=stopped)
+            outcome, error, traceback, found = "crashed", "", "", {}
+        self._write(cell=cell, outcome=outcome, error=error, traceback=traceback, values=found, stopped=stopped)
         return outcome
 
     def fail(self, reason: str) -> None:

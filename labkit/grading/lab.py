@@ -12,12 +12,13 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
 import yaml
-from pydantic import Field, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
 from labkit.grading.values import NAME
 from labkit.system.environment import REPO
@@ -78,6 +79,19 @@ class HandedInRun(Part):
         return points
 
 
+def _moment(value):
+    """A date and time that YAML leaves as text, as it has no seconds."""
+    return datetime.fromisoformat(value) if isinstance(value, str) else value
+
+
+class Late(Part):
+    """What handing in late costs: a share of the lab's points for each day that has begun. Times are in roster.csv."""
+
+    due: Annotated[datetime, BeforeValidator(_moment)]
+    per_day: Share
+    at_most: Share = 1.0
+
+
 class Manifest(Part):
     """`grading.yaml`."""
 
@@ -89,6 +103,7 @@ class Manifest(Part):
     processes: Count = 256  # processes and threads
     tasks: Annotated[dict[Name, Task], Field(min_length=1)]
     run: HandedInRun | None = None
+    late: Late | None = None
 
     @property
     def max_score(self) -> float:

@@ -11,6 +11,9 @@ import pytest
 from nbval.plugin import NbCellError
 
 LONGEST = 300  # characters of an error's message
+LONGEST_TRACEBACK, LONGEST_LINE = 6000, 200  # characters
+# Frames of the grader's own, between the kernel and a probe.
+GRADERS = re.compile(r"^----> .*'labkit\.grading\.values'|labkit/grading/values\.py:\d+, in probe\(", re.MULTILINE)
 TO_END = 5  # seconds that an interrupted cell has
 
 
@@ -96,21 +99,31 @@ def _ends_it(part):
     return isinstance(part, dict) and part.get("source") == "ask_exit" and not part.get("keepkernel")
 
 
-def _place(traceback):
-    """", line 3" where the traceback tells in which line of the cell it was; ""."""
-    text = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(traceback))
-    found = re.search(r"^ *Cell In\[\d+\], line (\d{1,4})\b", text, re.MULTILINE)
+def _place(frames):
+    """ ", line 3" where the traceback tells in which line of the cell it was; ""."""
+    found = re.search(r"^ *Cell In\[\d+\], line (\d{1,4})\b", "\n".join(frames), re.MULTILINE)
     return f", line {found[1]}" if found else ""
 
 
+def _shortened(frames):
+    """A traceback's beginning and its end, without addresses in memory, which differ each time."""
+    text = re.sub(r"\b0x[0-9a-fA-F]{6,}", "0x...", "\n".join(frames))
+    text = "\n".join(line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} ..." for line in text.splitlines())
+    third = LONGEST_TRACEBACK // 3
+    return text if len(text) <= LONGEST_TRACEBACK else f"{text[:third]}\n[...]\n{text[-2 * third :]}"
+
+
 def _outcome(item, error):
+    """passed, error, timed out or crashed; of an error its name, place and first line, and its traceback."""
     if isinstance(error, NbCellError) or error is None:
         if item.parent.timed_out:  # also where the cell went on after the interrupt and ended well
-            return "timed out", ""
+            return "timed out", "", ""
         raised = next((out for out in item.test_outputs or [] if out.output_type == "error"), None)
         if raised is None and error is None:
-            return "passed", ""
+            return "passed", "", ""
         if raised is not None:
             first = (str(raised.evalue).splitlines() or [""])[0]
-            return "error", f"{raised.ename}{_place(raised.traceback)}: {first}"[:LONGEST].rstrip(": ")
-    return "crashed", ""
+            frames = [re.sub(r"\x1b\[[0-9;]*m", "", frame) for frame in raised.traceback]
+            named = f"{raised.ename}{_place(frames)}: {first}"[:LONGEST].rstrip(": ")
+            return "error", named, _shortened([frame for frame in frames if not GRADERS.search(frame)])
+    return "crashed", "", ""

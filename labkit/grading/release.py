@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from labkit.grading import execution, fonts, grade, handed_in, handout, leaks, sandbox
+from labkit.grading import execution, fonts, grade, handed_in, handout, leaks, sandbox, verified
 from labkit.grading import lab as labs
 from labkit.grading.lab import Lab, LabError
 from labkit.system.environment import REPO
@@ -23,22 +23,24 @@ from labkit.system.files import atomic_write
 CELL_SECONDS = 600  # of the learner's notebook; the book allows as many
 
 
-def release(lab: Lab, folder: Path, *, sandboxed: bool = True, train: bool = True, tell=print) -> list[Path]:
+def release(lab: Lab, folder: Path, *, sandboxed: bool = True, train: bool = True, again: bool = False,
+            tell=print) -> list[Path]:  # fmt: skip
     """Write the three files of `handout.files` into `folder` and return them; raises LabError before it writes any.
 
     A release takes a lab whose output tells no solution, whose learner's notebook runs, with solutions to checks that
     say "ok", whose master has full marks and whose blank has none. `train`: the instructor's Run is trained and
-    examined as well. `tell` gets each stage.
+    examined as well. `tell` gets each stage; a stage that has passed is executed only `again`, or where something that
+    it depends on has changed.
     """
     if sandboxed and (why := sandbox.unavailable()):
         raise LabError(f"no sandbox: {why}; for a lab that you trust: --no-sandbox")
     found = handout.files(lab, book_url())
     for line in handout.by_git(lab):
         tell(line)
-    tell("looking for solutions in what is handed out")
+    tell("looking for solutions in what is handed out ...")
     leaks.require_none(lab, found)
     with tempfile.TemporaryDirectory(prefix="labkit-release-") as temporary, fonts.kept_in(Path(temporary, "fonts")):
-        verify(lab, found, sandboxed=sandboxed, train=train, tell=tell)
+        verify(lab, found, sandboxed=sandboxed, train=train, again=again, tell=tell)
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in found.items():
         atomic_write(folder / name, data)
@@ -66,15 +68,45 @@ def book_url() -> str:
 # -- What must hold ------------------------------------------------------------------------------------
 
 
-def verify(lab: Lab, found: dict[str, bytes], *, sandboxed: bool = True, train: bool = True, tell=print) -> None:
+def verify(lab: Lab, found: dict[str, bytes], *, sandboxed: bool = True, train: bool = True, again: bool = False,
+           tell=print) -> None:  # fmt: skip
     """LabError where the master has less than full marks, the blank has any, or the learner's notebook does not run.
 
     It runs twice, as handed out and with the solutions, to which each check must say "ok".
     """
+    stages = verified.Stages(lab, tell, again, sandboxed=sandboxed, manifest=lab.manifest.model_dump(mode="json"))
+    with stages.stage("the master and the blank: executing them", verified.code(lab.graded_cells)) as todo:
+        if todo:
+            _require_grades(lab, sandboxed, tell)
+    cells = verified.code(labs.learners(lab.notebook)["cells"]), _brought(lab, found)
+    with stages.stage("the learner's notebook: running it where its zip is unpacked", cells) as todo:
+        if todo:
+            require_runs(lab, found)
+    told = "the learner's notebook with the solutions: running it as well, each check must say ok"
+    with stages.stage(told, cells, lab.solutions) as todo:
+        if todo:
+            require_runs(lab, found, lab.solutions)
+    if train and lab.manifest.run:
+        data = handed_in.required_of(lab)[1]
+        told = "the instructor's Run, in a folder that is removed afterwards: training it with run.solution"
+        with stages.stage(told, data) as todo:
+            if todo:
+                _require_run(lab, sandboxed)
+
+
+def _brought(lab, found):
+    """What the zip brings besides the notebook and its text: names, sizes and checksums."""
+    with zipfile.ZipFile(io.BytesIO(found[f"lab-{lab.name}-modelarts.zip"])) as packed:
+        entries = [entry for entry in packed.infolist() if not entry.filename.endswith((".ipynb", ".md"))]
+        return [(entry.filename, entry.file_size, entry.CRC) for entry in entries]
+
+
+def _require_grades(lab, sandboxed, tell):
+    """LabError where the master has less than full marks, or the blank has any."""
     seed, file = lab.manifest.seed, lab.folder / "lab.md"
-    tell("the master's answers: executing")
+    tell("  the master's answers")
     references = grade.references(lab, seed, sandboxed)
-    tell("the master's answers: executing them again, which must give the same values")
+    tell("  the master's answers again, which must give the same values")
     for task, entry in _scored(lab, lab.solutions, references, sandboxed).items():
         if entry["points"] == entry["max_points"]:
             continue
@@ -83,19 +115,12 @@ def verify(lab: Lab, found: dict[str, bytes], *, sandboxed: bool = True, train: 
             raise LabError(f"{file}: the master's own task {task} is {_reasons(entry)}")
         two = f"executed twice, the master emits two values of {', '.join(details)}"
         raise LabError(f"{file}: task {task}: {two}")
-    tell("the blank: executing it, which must earn nothing")
+    tell("  the blank, which must earn nothing")
     blank = {task: f"{stub}\npass" for task, stub in lab.stubs.items()}  # not as handed out, which earns 0 unseen
     for task, entry in _scored(lab, blank, references, sandboxed, _going_on(lab)).items():
         if right := [name for name, value in entry["values"].items() if value["points"]]:
             told = f"the master's value of {', '.join(right)} (points: {entry['points']:g})"
             raise LabError(f"{file}: the stub of task {task} gives {told}")
-    tell("the learner's notebook: running it where its zip is unpacked")
-    require_runs(lab, found)
-    tell("the learner's notebook with the solutions: running it as well, each check must say ok")
-    require_runs(lab, found, lab.solutions)
-    if train and lab.manifest.run:
-        tell("the instructor's Run, in a folder that is removed afterwards: training it with run.solution")
-        _require_run(lab, sandboxed)
 
 
 def require_runs(lab: Lab, found: dict[str, bytes], answers: dict[str, str] | None = None) -> None:

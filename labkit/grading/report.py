@@ -3,6 +3,7 @@
 The same results give the same bytes, in whatever order they come: no file has a time in it.
 """
 
+import base64
 import csv
 import hashlib
 import io
@@ -14,7 +15,7 @@ import statistics
 from pathlib import Path
 
 import labkit
-from labkit.grading import duplicates, grade, verdicts
+from labkit.grading import duplicates, grade, records, verdicts
 from labkit.system import environment
 from labkit.system.files import atomic_write
 
@@ -23,6 +24,7 @@ COLUMNS = (
     "assignment", "duedate", "timestamp", "student_id", "last_name", "first_name", "email", "raw_score",
     "late_submission_penalty", "score", "max_score",
 )  # fmt: skip
+TEMPLATES = Path(__file__).parent / "templates"
 FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")  # a spreadsheet computes a cell that begins so
 
 
@@ -30,24 +32,34 @@ def write(lab, results: list[dict], folder: Path, seed: int | None = None) -> No
     """Write all files of a graded class into `folder`; seed: of the probes, the manifest's where not given.
 
     A result: {student, problem, stopped, score, max_score, answers: {task: digest}, tasks: {task: {title, points,
-    max_points, verdict, detail, values: {name: {points, max_points, detail}}}}}.
+    max_points, verdict, detail, values: {name: {points, max_points, detail}}}}, errors: {task: [[cell, traceback]]}}.
     """
     folder = Path(folder)
     (folder / "feedback").mkdir(parents=True, exist_ok=True)
     results = sorted(results, key=lambda result: (result["student"], json.dumps(result, sort_keys=True)))
-    pages = feedback_names([result["student"] for result in results])
+    present = [result["student"] for result in results if result["problem"] != records.ABSENT]
+    page_of = dict(zip(present, feedback_names(present), strict=True))
     found = graded_by()
-    atomic_write(folder / "grades.csv", grades_csv(lab, results))
+    atomic_write(folder / "grades.csv", grades_csv(lab, results).encode("utf-8-sig"))  # Excel needs the mark
+    made = records.exports(lab, results, _cell, points)
+    for name in records.EXPORTS:
+        if name in made:
+            atomic_write(folder / name, made[name].encode("utf-8"))
+        else:
+            (folder / name).unlink(missing_ok=True)
     atomic_write(folder / "grades.json", grades_json(lab, results, found, seed))
     template = _templates()
     common = {"lab": {"name": lab.name, "title": lab.manifest.title, "digest": lab.digest}, "environment": found}
-    learners = [_feedback(lab, result, page) for result, page in zip(results, pages, strict=True)]
+    learners = [_feedback(lab, result, page_of.get(result["student"])) for result in results]
     for learner in learners:
-        atomic_write(folder / learner["page"], template.get_template("feedback.html").render(**common, **learner))
+        if learner["page"]:
+            atomic_write(folder / learner["page"], template.get_template("feedback.html").render(**common, **learner))
     overview = _overview(lab, results, learners)
     picture, overview["size"] = _picture(overview)
     atomic_write(folder / "overview.svg", picture)
-    atomic_write(folder / "index.html", template.get_template("overview.html").render(**common, **overview))
+    atomic_write(
+        folder / "index.html", template.get_template("overview.html").render(**common, **overview, **_script())
+    )
 
 
 def graded_by() -> dict[str, str]:
@@ -82,9 +94,13 @@ def grades_csv(lab, results) -> str:
     rows = csv.writer(table, lineterminator="\n")
     rows.writerow([*COLUMNS, *questions(lab)])
     for result in results:
-        names, score = (_cell(lab.name), _cell(result["student"])), points(result["score"])
-        known = {"assignment": names[0], "student_id": names[1], "raw_score": score, "score": score,
-                 "late_submission_penalty": "0", "max_score": points(lab.manifest.max_score)}  # fmt: skip
+        score = result["score"]
+        known = {"assignment": _cell(lab.name), "student_id": _cell(result["student"]),
+                 "raw_score": points(result.get("raw_score", score)), "score": points(score),
+                 "late_submission_penalty": points(result.get("penalty", 0)),
+                 "max_score": points(lab.manifest.max_score),
+                 "duedate": _cell(result.get("due", "")), "timestamp": _cell(result.get("handed_in", ""))}  # fmt: skip
+        known |= {key: _cell(result.get("person", {}).get(key, "")) for key in records.NAMES}
         given = [points(result["tasks"].get(name, {}).get("points", 0)) for name in questions(lab)]
         rows.writerow([known.get(column, "") for column in COLUMNS] + given)
     return table.getvalue()
@@ -129,7 +145,7 @@ def _templates():
     import jinja2
 
     found = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -140,9 +156,32 @@ def _templates():
     return found
 
 
+def _script():
+    """The overview's script, and its digest, by which the page's policy allows it and no other."""
+    text = (TEMPLATES / "sort.js").read_text(encoding="utf-8")
+    return {"script": text, "script_digest": base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}
+
+
+def _errors(results):
+    """(student, task, last line, whole text) of all errors: they may tell of probes."""
+    found = [
+        (result["student"], task, cell, shown(text))
+        for result in results
+        for task, errors in result.get("errors", {}).items()
+        for cell, text in errors
+    ]
+    return [(shown(who), task, _last(text), f"{cell}\n\n{text}") for who, task, cell, text in found]
+
+
+def _last(text):
+    return next((line for line in reversed(text.splitlines()) if line.strip()), "")[:200]
+
+
 def _tasks(lab, result):
     """The questions of a result; of one with a problem none was graded, so no verdict about an answer holds."""
-    entries = {} if result["problem"] else result["tasks"]
+    entries = result["tasks"]
+    if result["problem"]:
+        entries = {name: entry for name, entry in entries.items() if "graded" in entry}
     return [_task(lab, name, entries.get(name)) for name in questions(lab)]
 
 
@@ -161,7 +200,8 @@ def _task(lab, name, entry):
         "points": entry["points"],
         "max_points": most,
         "detail": "" if verdicts.said_already(entry) else shown(entry["detail"]),
-        "values": values if _worth_a_table(entry) else [],
+        "values": values if _worth_a_table(entry, entry.get("graded", entry)["verdict"]) else [],
+        "comment": shown(entry.get("comment", "")),
         "facts": [(shown(fact), shown(text)) for fact, text in entry.get("facts", [])],
         "outcome": verdicts.outcome(entry["verdict"], entry["points"], most),
         **verdicts.in_words(lab, name, entry["verdict"], entry["detail"], _differing(entry)),
@@ -174,11 +214,11 @@ def _differing(entry):
     return tuple(name for name, detail in differ.items() if detail not in grade.NOT_COMPARED)
 
 
-def _worth_a_table(entry):
+def _worth_a_table(entry, verdict):
     """Whether it says more than the task's own line to show each value of a task."""
-    if entry["verdict"] in ("missing", "not done"):
+    if verdict in ("missing", "not done"):
         return False
-    return len(entry["values"]) > 1 or entry["verdict"] in ("wrong", "partly right")
+    return len(entry["values"]) > 1 or verdict in ("wrong", "partly right")
 
 
 def _said(value):
@@ -189,12 +229,14 @@ def _feedback(lab, result, page):
     most = lab.manifest.max_score
     return {
         "student": shown(result["student"]),
-        "page": f"feedback/{page}",
+        "page": f"feedback/{page}" if page else "",
         "problem": shown(result["problem"]),
         "stopped": verdicts.stopped(lab, result["stopped"]),
         "score": result["score"],
         "max_score": most,
         "share": min(1.0, result["score"] / most) if most else 0.0,
+        "comment": shown(result.get("comment", "")),
+        "late": {key: result.get(key) for key in ("raw_score", "penalty", "handed_in", "due")},
         "tasks": _tasks(lab, result),
     }
 
@@ -227,6 +269,7 @@ def _overview(lab, results, rows):
             ("groups with identical answers", len(alike)),
         ],
         "problems": problems,
+        "errors": _errors(results),
         "duplicates": alike,
         "comparable": duplicates.compared(lab, results),
         "shares": shares,

@@ -48,6 +48,7 @@ WORDS = {
         "This task builds on {other}, which does not work yet, so it could not be judged.",
         "mend {other} first.",
     ),
+    "by hand": ("some", "Your instructor gave these points.", ""),
     "missing": (
         "none",
         "There is no answer cell of this task in what you handed in.",
@@ -170,4 +171,4 @@ def outcome(verdict: str, points: float, most: float) -> str:
         return "some points"
     if verdict in ("error", "timed out", "crashed") or verdict.startswith("blocked"):
         return "ended early or blocked"
-    return "no points" if verdict in ("wrong", "partly right") else "not done"
+    return "no points" if verdict in ("wrong", "partly right", "by hand") else "not done"

@@ -111,7 +111,7 @@ def test_verdicts_of_the_hostile(course, results):
 
 
 def test_grades_csv_has_a_row_for_each(course):
-    with open(course["folder"] / "grades/grades.csv", newline="") as file:
+    with open(course["folder"] / "grades/grades.csv", encoding="utf-8-sig", newline="") as file:
         rows = {row["student_id"]: row for row in csv.DictReader(file)}
     assert set(rows) == set(course["expected"])
     for student, wanted in course["expected"].items():

@@ -5,10 +5,10 @@ import os
 import pytest
 from waiting import wait_until
 
-from labkit.grading import execution, sandbox
+from labkit.grading import execution, grade, sandbox
 from tests.grading.check_lab import check, mutants_of
 
-PASSED = {"outcome": "passed", "error": ""}
+PASSED = {"outcome": "passed", "error": "", "traceback": ""}
 
 
 @pytest.fixture
@@ -48,6 +48,22 @@ def test_errors_are_told_in_a_line(tiny, executed):
     assert errors["total"].startswith("SyntaxError, line 1: invalid syntax")
     assert found["cells"]["cell-002"] == PASSED
     assert found["values"] == {}
+
+
+def test_an_error_is_kept_in_full_for_the_instructor_and_is_the_same_again(tiny, sandboxed):
+    answers = tiny.solutions | {
+        "steps": "def half(x):\n    return x.lower\n\nhalf(object())",
+        "triangle": "def triangle(steps, lr_max):\n    raise ValueError('first\\nsecond')",
+    }
+    reference = execution.execute(tiny, tiny.solutions, 7)["values"]
+    first, second = (grade.grade_one(tiny, "ann", answers, (), reference, 7) for _ in range(2))
+    assert first == second
+    [[cell, own], _], [[probe, text]] = first["errors"]["steps"], first["errors"]["triangle"]
+    assert (cell, probe[:14]) == ("answer-steps", "probe-triangle")
+    assert "----> 2     return x.lower" in own and "line 4" in own and own.endswith("has no attribute 'lower'")
+    assert "rates = triangle(" in text and text.endswith("ValueError: first\nsecond") and "\x1b" not in text
+    assert "labkit" not in text and "LABKIT" not in text
+    assert "first" not in str(first["tasks"]) and "lower" not in str(first["tasks"])
 
 
 def test_an_answer_that_failed_after_its_value_was_there_counts_for_nothing(tiny, executed):

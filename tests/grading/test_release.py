@@ -60,6 +60,33 @@ def test_the_notebook_has_stubs_and_stable_ids_and_nothing_of_its_instructor(rel
     assert "jupytext" not in notebook.metadata  # which would refuse to save it
 
 
+@pytest.fixture
+def marks(tmp_path, monkeypatch):
+    """A folder for what has passed; without it, a test would find what the one before has left."""
+    monkeypatch.setattr(release.verified, "FOLDER", tmp_path / "marks")
+    return tmp_path / "marks"
+
+
+def test_a_stage_that_passed_is_not_executed_until_what_it_depends_on_changes(edited, tmp_path, marks, sandboxed):
+    def todo(found, **given):
+        told = []
+        release.release(found, tmp_path / "out", tell=told.append, **given)
+        return [line.split(":")[0] for line in told if line.endswith(" ...") and not line.startswith("looking")]
+
+    tiny = edited("lab.md", "# A tiny lab", "# A lab")
+    stages = ["the master and the blank", "the learner's notebook", "the learner's notebook with the solutions"]
+    assert todo(tiny) == stages and todo(tiny) == []
+    assert all(not mark.stat().st_size for mark in marks.iterdir())
+    prose = edited("lab.md", "# A lab", "# Its title is text")
+    assert todo(prose) == [] and "Its title is text" in (tmp_path / "out/lab-tiny.md").read_text()
+    assert todo(prose, again=True) == stages
+    assert todo(edited("lab.md", 'print("steps: ok")', 'print("steps: all ok")')) == stages[1:]
+    with pytest.raises(LabError, match="the master itself fails"):
+        todo(edited("lab.md", "steps = 1437 // batch", "steps = 1437 / 0"))
+    with pytest.raises(LabError, match="the master itself fails"):
+        todo(edited("lab.md", "steps = 1437 / 0", "steps = 1437/0"))  # what fails is not remembered
+
+
 def test_the_text_is_the_same_notebook(released):
     notebook = nbformat.read(released / "lab-tiny.ipynb", as_version=4)
     text = jupytext.read(released / "lab-tiny.md")

@@ -104,7 +104,7 @@ def test_a_class_written_twice_in_another_order_has_the_same_bytes(tiny, tmp_pat
 
 def test_grades_csv_has_nbgraders_columns_then_the_questions(tiny, tmp_path):
     report.write(tiny, [result("zoe", {"triangle": "partly right"}), result("adam", {"steps": "missing"})], tmp_path)
-    header, *rows = csv.reader((tmp_path / "grades.csv").read_text(encoding="utf-8").splitlines())
+    header, *rows = csv.reader((tmp_path / "grades.csv").read_text(encoding="utf-8-sig").splitlines())
     assert header == [
         "assignment", "duedate", "timestamp", "student_id", "last_name", "first_name", "email", "raw_score",
         "late_submission_penalty", "score", "max_score", "steps", "triangle", "total", "run",
@@ -123,7 +123,7 @@ def test_points_have_no_noise():
 
 def test_no_cell_of_the_csv_is_a_formula(tiny, tmp_path):
     report.write(tiny, [result(name) for name in HOSTILE], tmp_path)
-    with open(tmp_path / "grades.csv", encoding="utf-8", newline="") as file:
+    with open(tmp_path / "grades.csv", encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(HOSTILE)
     assert all(not cell.lstrip().startswith(("=", "+", "-", "@")) for row in rows for cell in row.values())
@@ -133,7 +133,7 @@ def test_no_cell_of_the_csv_is_a_formula(tiny, tmp_path):
 def test_a_missing_task_has_no_points(tiny, tmp_path):
     lost = result("lost", problem="notebook.ipynb: not JSON") | {"tasks": {}, "score": 0.0}
     report.write(tiny, [lost], tmp_path)
-    row = next(csv.DictReader((tmp_path / "grades.csv").read_text(encoding="utf-8").splitlines()))
+    row = next(csv.DictReader((tmp_path / "grades.csv").read_text(encoding="utf-8-sig").splitlines()))
     assert (row["score"], row["max_score"], row["steps"], row["run"]) == ("0", "12", "0", "0")
     text = page(tmp_path / "feedback" / "lost.html").get_text()
     assert "notebook.ipynb: not JSON" in text
@@ -183,6 +183,8 @@ def test_hostile_names_and_details_stay_text(tiny, tmp_path):
     assert linked == {f"feedback/{quote(file.name)}" for file in pages}
     for file in [*pages, tmp_path / "out" / "index.html"]:
         found = page(file)
+        own = [script.extract().string for script in found.select("main > script")]
+        assert own == ([report.TEMPLATES.joinpath("sort.js").read_text()] if file.name == "index.html" else []), file
         assert not found.select("script, main img:not([src='overview.svg']), iframe, object, [onerror]"), file
         assert "\x1b" not in file.read_text(encoding="utf-8")
     text = pages[0].read_text(encoding="utf-8")
@@ -385,6 +387,50 @@ def test_a_page_fits_desktop_and_phone_and_can_be_read_light_and_dark(browser, r
     assert all(found["pictures"]) and len(found["pictures"]) == (name == "index.html")
     assert all(address.startswith(reported.as_uri()) for address in found["seen"])
     assert [entry["message"] for entry in browser.get_log("browser")] == []
+
+
+def test_errors_are_shown_in_full_to_the_instructor_alone(tiny, tmp_path):
+    secret = "rates = triangle(58, 0.7)\n\nTypeError: <b>\u202eno"
+    learners = [result("ann", {"steps": "error"}) | {"errors": {"steps": [["probe-steps-5", secret]]}}, result("bob")]
+    report.write(tiny, learners, tmp_path)
+    [shown] = page(tmp_path / "index.html").find_all("details")
+    assert shown.summary.get_text() == "ann, steps: TypeError: <b>\ufffdno"
+    assert "probe-steps-5" in shown.get_text() and "rates = triangle(58, 0.7)" in shown.get_text()
+    assert not any("58" in file.read_text(encoding="utf-8") for file in (tmp_path / "feedback").iterdir())
+
+
+def test_excel_knows_the_grades_as_unicode(tiny, tmp_path):
+    report.write(tiny, [result("王小明")], tmp_path)
+    assert (tmp_path / "grades.csv").read_bytes().startswith(b"\xef\xbb\xbfassignment,")
+
+
+@pytest.mark.browser
+def test_a_head_of_the_overview_sorts_by_its_column(browser, tiny, tmp_path):
+    learners = [result(name, its) for name, its in (
+        ("learner-10", {"run": "wrong"}), ("learner-9", {}), ("Ärger", {"total": "partly right"}),
+        ("zoe", {"steps": "wrong"}),
+    )]  # fmt: skip
+    report.write(tiny, learners, tmp_path)
+    browser.get_log("browser")
+    browser.get((tmp_path / "index.html").as_uri())
+    table = browser.find_element("css selector", ".sorts")
+
+    def names_by(head):
+        next(
+            button for button in table.find_elements("css selector", "th button") if button.text.startswith(head)
+        ).click()
+        return [row.text for row in table.find_elements("css selector", "tbody th")]
+
+    assert names_by("Score") == ["learner-10", "zoe", "Ärger", "learner-9"]  # 8, 10, 11 and 12 points
+    assert names_by("Score") == ["learner-9", "Ärger", "zoe", "learner-10"]
+    assert table.find_element("css selector", "[aria-sort]").get_attribute("aria-sort") == "descending"
+    assert names_by("Learner") == ["Ärger", "learner-9", "learner-10", "zoe"]
+    assert names_by("steps")[0] == "zoe"
+    assert browser.execute_script("document.body.append(Object.assign(document.createElement('script'), "
+                                  "{textContent: 'window.strange = 1'})); return window.strange") is None  # fmt: skip
+    assert [
+        entry["message"] for entry in browser.get_log("browser") if "Content Security" not in entry["message"]
+    ] == []
 
 
 def test_no_text_of_a_learners_turns_the_direction_of_a_page():
