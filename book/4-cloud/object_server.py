@@ -84,6 +84,7 @@ class Server(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or the body of each answer waits 40 ms for the head to be acknowledged
 
     def do_PUT(self):
         path, _, query = self.path.partition("?")

@@ -6,7 +6,7 @@ import re
 
 from labkit.obs.place import CloudError
 
-BLOCK = 1 << 20  # bytes that are read at once
+BLOCK = 1 << 17  # bytes that are read at once, by each of many threads
 LIKELY_PARTS = [size << 20 for size in (8, 5, 9, 10, 15, 16, 20, 50, 64, 100)]  # of other tools' uploads
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import mmap
 import os
 import time
 from collections.abc import Callable
@@ -70,3 +71,8 @@ def write_json(handle, document) -> None:
 def short(*parts) -> str:
     """A name for these, short enough for a file system."""
     return hashlib.sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def memory(size) -> memoryview:
+    """So many bytes that go back to the system once nobody uses them; malloc would keep megabytes for each thread."""
+    return memoryview(mmap.mmap(-1, size))

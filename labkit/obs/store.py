@@ -8,7 +8,6 @@ from __future__ import annotations  # Store has a method list
 
 import base64
 import hashlib
-import io
 import os
 import re
 import time
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 
 from labkit.obs import access, sdk
 from labkit.obs.checksums import BLOCK
+from labkit.obs.local_files import memory
 from labkit.obs.place import CloudError
 from labkit.obs.retrying import Retrying
 
@@ -119,7 +119,7 @@ class Store(Retrying):
         done = self._object("putContent", bucket, key, content=content, metadata=metadata, headers=headers, needs=ETAG)
         return _unquoted(done.body.etag)
 
-    def get(self, bucket, key, start, end, etag) -> bytes:
+    def get(self, bucket, key, start, end, etag) -> bytes | memoryview:
         """Bytes start to end (excluded) of the object that has this ETag; CloudError where it is another by now."""
         from obs import GetObjectHeader
 
@@ -196,7 +196,7 @@ class Store(Retrying):
         """
 
         def request():
-            stream = {} if content is None else {"content": io.BytesIO(content)}
+            stream = {} if content is None else {"content": _Stream(content)}
             return getattr(self.client, method)(bucket, key, *arguments, **stream, **more)
 
         def whole(body):
@@ -256,9 +256,18 @@ def _unquoted(etag):
 
 def _read(stream, size):
     """At most one byte more than size of the stream; in one buffer: blocks and their sum are twice as much."""
-    content, done = bytearray(size + 1), 0
-    with memoryview(content) as view:
-        while done <= size and (count := stream.readinto(view[done : done + BLOCK])):
-            done += count
-    del content[done:]
-    return content
+    content, done = memory(size + 1), 0
+    while done <= size and (count := stream.readinto(content[done : done + BLOCK])):
+        done += count
+    return content[:done]
+
+
+class _Stream:
+    """Content as a file that is read, without a copy of it as in io.BytesIO."""
+
+    def __init__(self, content):
+        self._left = memoryview(content)
+
+    def read(self, size):
+        block, self._left = self._left[:size], self._left[size:]
+        return block

@@ -17,23 +17,24 @@ from contextlib import contextmanager, suppress
 
 from labkit.obs import checksums
 from labkit.obs.checksums import Changed, digest, digests, matches, require_unchanged, state
-from labkit.obs.local_files import held, short
+from labkit.obs.local_files import held, memory, short
 from labkit.obs.place import CloudError
 from labkit.obs.upload_record import UploadRecord
 
 PART = 8 << 20  # bytes
 MOST_PARTS = 10_000  # of an upload, on OBS and S3
+ROOM = 8 * PART  # bytes of parts and small files that a copy has in memory at a time, whatever its `jobs`
 HIDDEN = ".labkit-"  # how the name of a download that is under way begins
 
 
 class Transfers:
-    """What the files of one copy share: the server, threads, room in memory for `jobs` parts, and the counts."""
+    """What the files of one copy share: the server, threads, room in memory, and the counts."""
 
     def __init__(self, store, jobs=8, resume=True, verify=True, total=0, progress=None, deadline=300.0):
         self.store, self.resume, self.verify = store, resume, verify
         self._deadline = store.deadline if store else deadline
         self.total, self.progress, self.done, self.moved = total, progress, 0, 0
-        self._room, self._threads = threading.Semaphore(jobs), ThreadPoolExecutor(jobs)
+        self._room, self._threads = _Room(jobs, ROOM), ThreadPoolExecutor(jobs)
         self._lock, self._leftovers, self.error, self._full = threading.Lock(), {}, None, False
 
     def __enter__(self):
@@ -69,13 +70,13 @@ class Transfers:
         if size > PART:
             self._upload_parts(path, before, bucket, key)
             return
-        with self._room:
-            with open(path, "rb") as file:
-                content = file.read(size + 1)
+        with self._room.for_bytes(size):
+            content = read_part(path, size + 1, 1)
             require_unchanged(path, before, len(content))
             sha256 = hashlib.sha256(content).hexdigest()
             etag = self.store.put(bucket, key, content, sha256)
             md5 = hashlib.md5(content).hexdigest()
+            del content  # before others take the room
         if self.verify and etag.lower() != md5:  # as a server that encrypts may say
             self._verify_upload(bucket, key, size, sha256, md5)
         self.count(size)
@@ -91,13 +92,15 @@ class Transfers:
             self.count(sum(min(part, size - (number - 1) * part) for number in etags), moved=False)
 
             def send(number):
-                with self._room:
+                with self._room.for_bytes(part):
                     content = read_part(path, part, number)
                     md5 = hashlib.md5(content)
                     if md5.hexdigest() != md5s[number]:  # by a memory map, say, which leaves the file's times alone
                         raise Changed(f"{path}: changed while it was copied")
                     etags[number] = self.store.upload_part(bucket, key, upload, number, content, md5)
-                self.count(len(content))
+                    sent = len(content)
+                    del content  # before another takes the room
+                self.count(sent)
 
             try:
                 self._each(send, [number for number in numbers if number not in etags])
@@ -145,7 +148,7 @@ class Transfers:
         """SHA-256 of an object's content."""
         found = hashlib.sha256()
         for begin in range(0, entry.size, PART):
-            with self._room:
+            with self._room.for_bytes(PART):
                 found.update(self.store.get(bucket, entry.key, begin, min(begin + PART, entry.size), entry.etag))
         return found.hexdigest()
 
@@ -230,9 +233,10 @@ class Transfers:
 
         def fetch(number):
             begin, end = number * part, min(size, (number + 1) * part)
-            with self._room:
+            with self._room.for_bytes(end - begin):
                 content = self.store.get(bucket, entry.key, begin, end, entry.etag)
                 _write(handle, content, begin)
+                del content
             _write(handle, b"\1", size + number)
             self.count(end - begin)
 
@@ -263,6 +267,29 @@ class Transfers:
             wait(futures)
 
 
+class _Room:
+    """Room for so many requests with content, and for so many bytes of it; who finds none waits."""
+
+    def __init__(self, requests, size):
+        self._requests, self._size, self._free = threading.Semaphore(requests), size, size
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def for_bytes(self, size):
+        """Room for one request with this content; one that is larger than all the room gets all of it."""
+        size = min(size, self._size)
+        with self._requests:
+            with self._changed:
+                self._changed.wait_for(lambda: self._free >= size)
+                self._free -= size
+            try:
+                yield
+            finally:
+                with self._changed:
+                    self._free += size
+                    self._changed.notify_all()
+
+
 def is_full(error) -> bool:
     """Whether a disk has no room left, or the user's share of it: then no other file has any either."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -276,11 +303,14 @@ def part_size(size) -> int:
     return part
 
 
-def read_part(path, part, number) -> bytes:
+def read_part(path, part, number) -> memoryview:
     """Part `number`, from 1, of a file."""
-    with open(path, "rb") as file:
+    content, done = memory(part), 0
+    with open(path, "rb", buffering=0) as file:
         file.seek((number - 1) * part)
-        return file.read(part)
+        while count := file.readinto(content[done:]):
+            done += count
+    return content[:done]
 
 
 def _write(handle, content, place):

@@ -1,5 +1,7 @@
 """Copying beside boto3's transfer manager and s5cmd, on one object server: OpenStack Swift, as in tests/obs.
 
+Each case is measured without TLS and with it, for which a certificate is made that every peer verifies.
+
     python -m tests.benchmarks.copying PEER up|down FOLDER BUCKET     one line of JSON: seconds, peak memory
 
 Every turn is a process of its own, so its peak memory is its own; its imports are not timed. What a peer sent up it
@@ -17,6 +19,7 @@ import sys
 import tempfile
 import time
 from importlib import metadata
+from itertools import product
 from pathlib import Path
 
 from tests.benchmarks import rotated
@@ -44,6 +47,7 @@ def boto3_copy(way, folder, bucket):
     client = boto3.client(
         "s3", endpoint_url=os.environ["OBS_ENDPOINT"], region_name="us-east-1",
         aws_access_key_id=os.environ["OBS_ACCESS_KEY_ID"], aws_secret_access_key=os.environ["OBS_SECRET_ACCESS_KEY"],
+        verify=os.environ.get("OBS_CA_FILE"),
         config=Config(s3={"addressing_style": "path"}, max_pool_connections=WORKERS),
     )  # fmt: skip
     config = TransferConfig(multipart_threshold=PART + 1, multipart_chunksize=PART, max_concurrency=WORKERS)
@@ -67,6 +71,7 @@ def s5cmd_copy(way, folder, bucket):
     environment = os.environ | {
         "AWS_ACCESS_KEY_ID": os.environ["OBS_ACCESS_KEY_ID"], "AWS_REGION": "us-east-1",
         "AWS_SECRET_ACCESS_KEY": os.environ["OBS_SECRET_ACCESS_KEY"],
+        "AWS_CA_BUNDLE": os.environ.get("OBS_CA_FILE", ""),
     }  # fmt: skip
     command = ["s5cmd", "--log", "error", "--numworkers", WORKERS, "--endpoint-url", os.environ["OBS_ENDPOINT"], "cp",
                "--concurrency", WORKERS, "--part-size", PART >> 20, *ends]  # fmt: skip
@@ -87,21 +92,26 @@ def measure(report, rounds=7, files=1000, mebibytes=256) -> dict:
     from swift import Swift
 
     cases = {f"{files:,} files of 4 KiB": (files, SMALL), f"one file of {mebibytes} MiB": (1, mebibytes << 20)}
-    found = {(case, way): {peer: [] for peer in PEERS} for case in cases for way in ("up", "down")}
+    keys = [(case, tls, way) for tls in ("", " over TLS") for case in cases for way in ("up", "down")]
+    found = {key: {peer: [] for peer in PEERS} for key in keys}
     with tempfile.TemporaryDirectory() as folder:
         server = Swift(Path(folder) / "swift")
         try:
+            fronts = {"": server.environment, " over TLS": server.serve_tls(Path(folder))}
             for case, (count, size) in cases.items():
                 source = _files(Path(folder) / case.replace(" ", "-"), count, size)
-                for number in range(rounds):
+                for number, (tls, front) in product(range(rounds), fronts.items()):
                     for peer in rotated(list(PEERS), number):
-                        for way, told in _there_and_back(peer, source, server, Path(folder)).items():
-                            found[case, way][peer].append(told)
-                    report(f"{case}: round {number + 1} of {rounds}")
+                        turns = _there_and_back(peer, source, server.new_bucket(), front, Path(folder))
+                        for way, told in turns.items():
+                            found[case, tls, way][peer].append(told)
+                    report(f"{case}{tls}: round {number + 1} of {rounds}")
         finally:
             server.stop()
     sizes = {case: count * size for case, (count, size) in cases.items()}
-    results = [_case(case, way, sizes[case], cases[case][0], turns) for (case, way), turns in found.items()]
+    results = [
+        _case(f"{case}{tls}", way, sizes[case], cases[case][0], turns) for (case, tls, way), turns in found.items()
+    ]
     server = "OpenStack Swift with s3api, on this machine"
     return {"rounds": rounds, "workers": WORKERS, "server": server, "cases": results}
 
@@ -118,15 +128,14 @@ def table(case):
     return "\n".join(lines)
 
 
-def _there_and_back(peer, source, server, folder):
-    """What the peer told of its two turns, by way; raises SystemExit where a byte is lost."""
-    bucket, back = server.new_bucket(), folder / "back"
+def _there_and_back(peer, source, bucket, front, folder):
+    """What the peer told of its two turns, by way; raises SystemExit where a byte is lost. front: the server's."""
+    back, told = folder / "back", {}
     back.mkdir()
-    told = {}
     for way, place in (("up", source), ("down", back)):
         done = subprocess.run(
             [sys.executable, "-m", "tests.benchmarks.copying", peer, way, place, bucket], stdout=subprocess.PIPE,
-            text=True, env=os.environ | server.environment | {"XDG_CACHE_HOME": str(folder / "cache")},
+            text=True, env=os.environ | front | {"XDG_CACHE_HOME": str(folder / "cache")},
         )  # fmt: skip
         if done.returncode:
             sys.exit(f"{peer}, {way}: ended with status {done.returncode}; see above")
@@ -137,15 +146,15 @@ def _there_and_back(peer, source, server, folder):
     if other or missing:
         sys.exit(f"{peer}: of {len(names)} files, {len(other)} came back as others and {len(missing)} not at all")
     shutil.rmtree(back)
-    _empty(server, bucket)
+    _empty(front, bucket)
     return told
 
 
-def _empty(server, bucket):
+def _empty(front, bucket):
     from labkit.obs.copying import rm
     from labkit.obs.store import Store
 
-    rm(f"s3://{bucket}", recursive=True, empty_bucket=True, store=Store.connect(server.environment))
+    rm(f"s3://{bucket}", recursive=True, empty_bucket=True, store=Store.connect(front))
 
 
 def _files(folder, count, size):

@@ -12,9 +12,11 @@ import http.client
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 import uuid
+from contextlib import suppress
 from email.utils import formatdate
 from pathlib import Path
 from urllib.parse import quote
@@ -99,7 +101,7 @@ class Swift:
     def __init__(self, folder: Path):
         self.folder, self.processes = Path(folder), []
         self.access_key, self.secret_key = ACCESS_KEY, SECRET_KEY
-        binaries = install()
+        self.binaries = binaries = install()
         try:
             with servers.alone(HOME):  # from the choice of ports until they are held
                 ports = dict(zip((*RINGS, "proxy"), servers.free_ports(4)))
@@ -125,6 +127,25 @@ class Swift:
         if status != 200:
             raise LabkitError(f"Swift made no bucket: status {status}: {body[:200]!r}")
         return bucket
+
+    def serve_tls(self, folder) -> dict[str, str]:
+        """What Store.connect reads for a second front of the server, with TLS; its certificate goes to `folder`."""
+        (port,), pair = servers.free_ports(1), (folder / "tls.pem", folder / "tls.key")
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+             "-subj", "/CN=labkit", "-addext", "subjectAltName=IP:127.0.0.1", "-out", pair[0], "-keyout", pair[1]],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        text = PROXY.format(port=port, folder=self.folder, user=getpass.getuser())
+        files = "cert_file = {}\nkey_file = {}\n[pipeline:main]".format(*pair)
+        (self.folder / "tls.conf").write_text(text.replace("[pipeline:main]", files))
+        self._start(self.binaries, "tls", "swift-proxy-server")
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                return environment(f"https://127.0.0.1:{port}") | {"OBS_CA_FILE": str(pair[0])}
+            time.sleep(0.1)
+        raise LabkitError("Swift's front with TLS was not ready in 60 s")
 
     def request(self, method, path, body=b"", timeout=30):
         """Status and body of one request, signed (v2) without the SDK that is under test."""
@@ -181,11 +202,11 @@ class Swift:
         if done.returncode:
             raise LabkitError(f"Swift's rings were not made: {servers.last_line(done.stderr)}")
 
-    def _start(self, binaries, name):
+    def _start(self, binaries, name, program=None):
         with open(self.folder / f"{name}.log", "wb") as log:
             self.processes.append(
                 subprocess.Popen(
-                    [binaries / f"swift-{name}-server", self.folder / f"{name}.conf", "--verbose"],
+                    [binaries / (program or f"swift-{name}-server"), self.folder / f"{name}.conf", "--verbose"],
                     stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, env=servers.outside(),
                     start_new_session=True, preexec_fn=die_with_parent,
                 )  # fmt: skip

@@ -36,19 +36,20 @@ from pathlib import Path
 from labkit.obs import transfers
 from labkit.obs.copying import copy
 assert transfers.PART >= 5 << 20  # S3 takes no smaller ones
-copy(*sys.argv[1:])
+copy(*sys.argv[2:], jobs=int(sys.argv[1]))
 print(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
 """
 
 
-def test_memory_of_a_big_copy(proxy, bucket, tmp_path):
-    """Up and down with the parts and threads that a user has: 256 MiB in under 150 MB."""
+@pytest.mark.parametrize("jobs", [8, 64])
+def test_memory_of_a_big_copy(proxy, bucket, tmp_path, jobs):
+    """Up and down with the parts that a user has: 256 MiB in under 150 MB, however many requests at a time."""
     block = random.Random(3).randbytes(1 << 20)
     with open(tmp_path / "huge", "wb") as file:
         for _ in range(256):
             file.write(block)
     for ends in ((tmp_path / "huge", f"obs://{bucket}/k"), (f"obs://{bucket}/k", tmp_path / "back")):
-        told, complaint = start(MEMORY, proxy, *ends).communicate()
+        told, complaint = start(MEMORY, proxy, jobs, *ends).communicate()
         assert not complaint and int(told) * 1024 < 150e6
     assert digest(tmp_path / "back", "md5") == digest(tmp_path / "huge", "md5")
 
