@@ -212,9 +212,15 @@ def rm(place, *, recursive=False, empty_bucket=False, dry_run=False, jobs=8, sto
         raise CloudError(f"{place}: there is no such object{'' if recursive else '; a folder needs --recursive'}")
     if dry_run:
         return keys
+    remove(store, place, keys, jobs)
+    return keys
+
+
+def remove(store, place, keys, jobs=8) -> None:
+    """Remove the objects with these keys from a place's bucket; RemoveError where some stay."""
     removed, failed, hopeless = [], [], []
 
-    def remove(key):
+    def one(key):
         try:
             if hopeless:
                 raise hopeless[0]
@@ -226,10 +232,9 @@ def rm(place, *, recursive=False, empty_bucket=False, dry_run=False, jobs=8, sto
                 hopeless.append(error)
 
     with as_cloud_errors(), ThreadPoolExecutor(jobs) as several:
-        list(several.map(remove, keys))
+        list(several.map(one, keys))
     if failed:
         raise RemoveError(place, sorted(removed), sorted(failed, key=lambda pair: pair[0]))
-    return keys
 
 
 def connected(store, *places, deadline=300.0, notice=None) -> Store | None:

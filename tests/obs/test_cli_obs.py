@@ -1,6 +1,5 @@
 """labkit obs against a true object server and folders: what is printed, and exit statuses."""
 
-import json
 import subprocess
 import sys
 import time
@@ -8,8 +7,8 @@ import time
 import pytest
 from click.testing import CliRunner
 from copies import contents, make, put
+from obs_cli import document, keys, refused, run
 from proxy import ERROR, busy
-from swift import SECRET_KEY
 
 from labkit.cli import main
 from labkit.obs import access, retrying
@@ -26,35 +25,6 @@ def store(account):
 @pytest.fixture
 def source(tmp_path):
     return make(tmp_path / "source", TREE)
-
-
-def run(*arguments):
-    """labkit obs with these, in this process: status, stdout, stderr; an error is one line and no traceback."""
-    done = CliRunner().invoke(main, ["obs", *map(str, arguments)])
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    assert SECRET_KEY not in done.output
-    return done.exit_code, done.stdout, done.stderr
-
-
-def document(*arguments, status=0):
-    """The JSON document that is all of stdout."""
-    found, stdout, stderr = run(*arguments, "--json")
-    assert found == status, stderr
-    return json.loads(stdout)
-
-
-def refused(*arguments, status=1):
-    """The error's line."""
-    found, stdout, stderr = run(*arguments)
-    assert (found, stdout) == (status, "")
-    lines = stderr.splitlines()
-    assert lines[-1].startswith("Error: ") and (status == 2 or len(lines) == 1)
-    return lines[-1]
-
-
-def keys(store, bucket):
-    return [entry.key for entry in store.list(bucket)]
 
 
 # -- cp and sync ----------------------------------------------------------------------------------------
