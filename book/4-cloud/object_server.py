@@ -199,7 +199,7 @@ class Handler(BaseHTTPRequestHandler):
             etag = hashlib.md5(b"".join(hashlib.md5(part).digest() for part in parts)).hexdigest() + f"-{len(parts)}"
             bucket[upload.key] = Object(b"".join(parts), etag, upload.metadata)
             del self.server.uploads[self.query["uploadId"]]
-            told = f"<Bucket>{self.bucket}</Bucket><Key>{escape(upload.key)}</Key><ETag>\"{etag}\"</ETag>"
+            told = f'<Bucket>{self.bucket}</Bucket><Key>{escape(upload.key)}</Key><ETag>"{etag}"</ETag>'
             return self.xml("CompleteMultipartUploadResult", told)
         del self.server.uploads[self.query["uploadId"]]
         return 204, {}, b""
@@ -207,7 +207,13 @@ class Handler(BaseHTTPRequestHandler):
     def list_objects(self, bucket):
         prefix, marker, most = self.query.get("prefix", ""), self.query.get("marker", ""), 1000
         keys = sorted(key for key in bucket if key.startswith(prefix) and key > marker)
+        folders = []
+        if self.query.get("delimiter"):  # one level, all in one page
+            ends = {key: key.find("/", len(prefix)) + 1 for key in keys}
+            folders = sorted({key[:end] for key, end in ends.items() if end})
+            keys, most = [key for key in keys if not ends[key]], len(keys)
         told = f"<Name>{self.bucket}</Name><Prefix>{escape(prefix)}</Prefix><MaxKeys>{most}</MaxKeys>"
+        told += "".join(f"<CommonPrefixes><Prefix>{quote(one)}</Prefix></CommonPrefixes>" for one in folders)
         told += f"<IsTruncated>{str(len(keys) > most).lower()}</IsTruncated>"
         for key in keys[:most]:
             told += f'<Contents><Key>{quote(key)}</Key><ETag>"{bucket[key].etag}"</ETag>'

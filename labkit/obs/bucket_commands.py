@@ -16,34 +16,61 @@ from labkit.obs.console import (
     shown,
     with_options,
 )
-from labkit.obs.place import CloudError, Local, Remote, parse
+from labkit.obs.place import Local, parse
 
 DEADLINE = deadline()
 
 
 @click.command()
 @click.argument("place", metavar="PLACE", type=Place())
+@click.option("--recursive", is_flag=True, help="List all below PLACE instead of one level.")
 @with_options(DEADLINE, AS_JSON)
-def ls(place, deadline, as_json):
-    """List the files of PLACE, with all below it, and their sizes in bytes.
+def ls(place, recursive, deadline, as_json):
+    """List the files of PLACE: sizes in bytes, dates in this machine's time zone, and names. Folders end with "/".
 
     \b
-    Example:  labkit obs ls obs://my-bucket/runs/mine
+    Example:  labkit obs ls obs://my-bucket/runs
+              labkit obs ls obs://my-bucket/runs/mine --recursive
     """
-    from labkit.obs import copying
+    from labkit.obs import listing
 
     with failure_as_json(as_json):
-        found = copying.ls(place, store=connected(place, deadline=deadline))
-        if not found and isinstance(parse(place), Remote) and parse(place).prefix:
-            raise CloudError(f"{place}: there is no such object or folder")
-    total = sum(item.size for item in found)
+        store = connected(place, deadline=deadline)
+        files, folders = listing.below(place, recursive=recursive, store=store)
+        rows = [(item.name, item.size, listing.modified(item)) for item in files]
+    total = sum(item.size for item in files)
     if as_json:
-        files = [{"name": item.name, "size": item.size} for item in found]
-        print_json({"place": place, "files": files, "bytes": total})
+        listed = [{"name": name, "size": size, "modified": _utc(date)} for name, size, date in rows]
+        print_json({"place": place, "folders": folders, "files": listed, "bytes": total})
         return
-    for item in found:
-        click.echo(f"{item.size:15,}  {shown(item.name)}")
-    click.echo(f"{total:15,}  bytes in {count(len(found))}", err=True)
+    for name in folders:
+        click.echo(f"{'':15}  {'':19}  {shown(name)}")
+    for name, size, date in rows:
+        click.echo(f"{size:15,}  {f'{date.astimezone():%Y-%m-%d %H:%M:%S}' if date else '':19}  {shown(name)}")
+    below = f", {len(folders):,} {'folder' if len(folders) == 1 else 'folders'}" if folders else ""
+    click.echo(f"{total:15,}  bytes in {count(len(files))}{below}", err=True)
+
+
+@click.command()
+@click.argument("place", metavar="PLACE", type=Place())
+@with_options(DEADLINE, AS_JSON)
+def du(place, deadline, as_json):
+    """Add up the files below each folder of PLACE, and all of them: bytes and numbers of files.
+
+    \b
+    Example:  labkit obs du obs://my-bucket/runs
+    """
+    from labkit.obs import listing
+
+    with failure_as_json(as_json):
+        files, _ = listing.below(place, recursive=True, store=connected(place, deadline=deadline))
+    total, folders = listing.usage(files)
+    if as_json:
+        below = [{"name": name, "files": number, "bytes": size} for name, (number, size) in sorted(folders.items())]
+        print_json({"place": place, "folders": below, "files": len(files), "bytes": total})
+        return
+    for name, (number, size) in (*sorted(folders.items()), (place, (len(files), total))):
+        click.echo(f"{size:15,}  {count(number):>15}  {shown(name)}")
 
 
 @click.command()
@@ -84,3 +111,7 @@ def rm(url, recursive, yes, deadline, dry_run, quiet, as_json):
             click.echo(f"{'would remove' if dry_run else 'removed'}  obs://{place.bucket}/{shown(key)}")
     if failure:
         raise failure
+
+
+def _utc(date):
+    return f"{date:%Y-%m-%dT%H:%M:%SZ}" if date else None

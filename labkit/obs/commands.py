@@ -239,5 +239,5 @@ def _ending_at_once(hint):
             signal.signal(number, handler)
 
 
-for command in (bucket_commands.ls, bucket_commands.rm):
+for command in (bucket_commands.ls, bucket_commands.du, bucket_commands.rm):
     obs.add_command(command)

@@ -5,7 +5,8 @@ import shutil
 
 import pytest
 
-from labkit.obs import copying
+from labkit.obs import copying, listing
+from labkit.obs import store as module
 from labkit.obs.place import CloudError
 from labkit.obs.store import Store
 from labkit.system.environment import REPO
@@ -23,7 +24,7 @@ def practice(monkeypatch, tmp_path):
     server.server_close()
 
 
-def test_there_and_back(practice, tmp_path, direct, bucket):
+def test_there_and_back(practice, tmp_path, direct, bucket, monkeypatch):
     """Small files, odd names and parts come back equal; the listing is Swift's."""
     folder = tmp_path / "here"
     (folder / "ü & <b>").mkdir(parents=True)
@@ -37,6 +38,13 @@ def test_there_and_back(practice, tmp_path, direct, bucket):
     listed = [[(item.name, item.size) for item in copying.ls(url, store=store)]
               for store, url in ((here, "obs://course"), (direct, f"obs://{bucket}"))]  # fmt: skip
     assert listed[0] == listed[1]
+    for page in (1000, 1):
+        monkeypatch.setattr(module, "PAGE", page)
+        places = (here, "obs://course/x"), (direct, f"obs://{bucket}/x")
+        levels = [listing.below(url, store=store) for store, url in places]
+        names, folders = zip(*(([item.name for item in files], folders) for files, folders in levels))
+        assert names == (["big.bin", "empty"],) * 2 and folders == (["ü & <b>/"],) * 2
+    monkeypatch.setattr(module, "PAGE", 1000)
     copying.copy("obs://course/x", tmp_path / "back", store=here)
     assert copying.verify(tmp_path / "back", folder) == [] and practice.uploads == {}
     shutil.rmtree(tmp_path / "back")
