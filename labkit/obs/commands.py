@@ -77,12 +77,18 @@ def cp(source, target, **options):
     A file that is there already, by size and checksum, is not copied again. If a copy was cut off, the same command
     resumes it. Everything is compared by checksum afterwards. In a pattern, * stands for anything, also for "/".
 
+    SRC or DST may be -, standard input or output, if the other one is an object. Such a copy is not resumed.
+
     \b
     Example:  labkit obs cp model.ckpt obs://my-bucket/models/           as models/model.ckpt
               labkit obs cp model.ckpt obs://my-bucket/models/best.ckpt  under a new name
               labkit obs cp obs://my-bucket/runs/mine runs/mine --exclude '*.ckpt'
               labkit obs cp data/sample obs://my-bucket/sample --dry-run
+              tar cz runs | labkit obs cp - obs://my-bucket/runs.tar.gz
     """
+    if "-" in (source, target):
+        _stream(source, target, **options)
+        return
     _copy(source, target, **options)
 
 
@@ -105,6 +111,8 @@ def sync(source, target, delete, yes, **options):
               labkit obs sync data obs://my-bucket/data --delete --dry-run
     """
     place = parse(source)
+    if "-" in (source, target):
+        raise click.UsageError("-: only `labkit obs cp` copies standard input and output; a folder of this name is ./-")
     if isinstance(place, Local) and place.path.is_file():
         raise click.UsageError(f"{source}: a file, not a folder; copy it with `labkit obs cp`")
     if yes and not delete:
@@ -190,6 +198,34 @@ def _copy(source, target, include, exclude, jobs, force, deadline, dry_run, quie
         _raise(failure, delete)
     if not as_json and (dry_run or not quiet):
         _sum_up(report, dry_run, extra if delete else None)
+
+
+def _stream(source, target, include, exclude, jobs, force, deadline, dry_run, quiet, as_json):
+    """Copy standard input to an object, or an object to standard output."""
+    from labkit.obs import streams
+
+    up = source == "-"
+    place = parse(target if up else source)
+    if isinstance(place, Local) or not place.key or place.key.endswith("/"):
+        raise click.UsageError(f"{place}: must be an object with its whole key, as the other one is -")
+    if include or exclude or force or dry_run or (as_json and not up):
+        wrong = "--include, --exclude, --force and --dry-run" if up or not as_json else "--json"
+        raise click.UsageError(f"-: {wrong} cannot be used with it")
+    if not up:  # outside of what makes an error of a reader that goes away, as `| head` does
+        with bar(quiet or sys.stdout.isatty()) as progress:
+            streams.download(sys.stdout.buffer, place, connected(source, deadline=deadline), jobs, progress)
+        return
+    with (
+        failure_as_json(as_json),
+        _ending_at_once("; `labkit obs uploads` shows parts that were sent"),
+        bar(quiet) as progress,
+    ):
+        size = streams.upload(sys.stdin.buffer, place, connected(target, deadline=deadline), jobs, progress)
+    if as_json:
+        counts = {"copied": 1, "skipped": 0, "bytes": size, "failed": [], "files": [place.key.rpartition("/")[2]]}
+        print_json({"source": source, "target": target, "dry_run": False, **counts})
+    elif not quiet:
+        click.echo(f"1 file copied, {size:,} bytes")
 
 
 def _raise(failure, delete):

@@ -159,9 +159,9 @@ class Store(Retrying):
 
     # -- Uploads in parts ------------------------------------------------------------------------------
 
-    def create_multipart_upload(self, bucket, key, sha256) -> str:
-        """Open an upload in parts; returns its id."""
-        more = {"metadata": {"sha256": sha256}, "contentType": BYTES}
+    def create_multipart_upload(self, bucket, key, sha256=None) -> str:
+        """Open an upload in parts; returns its id. sha256: of all, where it is known yet."""
+        more = {"metadata": {"sha256": sha256} if sha256 else None, "contentType": BYTES}
         return self._object("initiateMultipartUpload", bucket, key, **more, needs=("uploadId",)).body.uploadId
 
     def list_parts(self, bucket, key, upload) -> dict[int, str] | None:
