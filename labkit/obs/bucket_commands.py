@@ -1,11 +1,16 @@
 """The commands of labkit obs about what is in a bucket: they copy nothing."""
 
+import os
+from datetime import datetime, timedelta, timezone
+
 import click
 
+from labkit.obs import access
 from labkit.obs.console import (
     AS_JSON,
     DRY_RUN,
     QUIET,
+    Days,
     Place,
     connected,
     count,
@@ -46,7 +51,7 @@ def ls(place, recursive, deadline, as_json):
     for name in folders:
         click.echo(f"{'':15}  {'':19}  {shown(name)}")
     for name, size, date in rows:
-        click.echo(f"{size:15,}  {f'{date.astimezone():%Y-%m-%d %H:%M:%S}' if date else '':19}  {shown(name)}")
+        click.echo(f"{size:15,}  {_local(date):19}  {shown(name)}")
     below = f", {len(folders):,} {'folder' if len(folders) == 1 else 'folders'}" if folders else ""
     click.echo(f"{total:15,}  bytes in {count(len(files))}{below}", err=True)
 
@@ -111,6 +116,73 @@ def rm(url, recursive, yes, deadline, dry_run, quiet, as_json):
             click.echo(f"{'would remove' if dry_run else 'removed'}  obs://{place.bucket}/{shown(key)}")
     if failure:
         raise failure
+
+
+@click.command()
+@click.argument("url", type=Place())
+@with_options(DEADLINE, QUIET, AS_JSON)
+def mb(url, deadline, quiet, as_json):
+    """Make the bucket URL, private, in the region of OBS_ENDPOINT or else OBS_REGION.
+
+    \b
+    Example:  labkit obs mb obs://my-bucket
+    """
+    from labkit.obs import buckets
+
+    place = parse(url)
+    if isinstance(place, Local) or place.key:
+        raise click.UsageError(f"{url}: a bucket is made as obs://BUCKET")
+    with failure_as_json(as_json):
+        new = buckets.make(place.bucket, connected(url, deadline=deadline), access.region(os.environ))
+    if as_json:
+        print_json({"url": url, "made": new})
+    elif not quiet:
+        click.echo(f"{'made' if new else 'there already'}  obs://{place.bucket}")
+
+
+@click.command()
+@click.argument("url", type=Place())
+@click.option("--abort", is_flag=True, help="Remove them, with the parts that were sent.")
+@click.option("--older", type=Days(), default=0, metavar="DAYS", help="Only those begun more than so many days ago.")
+@click.option("--yes", is_flag=True, help="Abort the uploads of a whole bucket.")
+@with_options(DEADLINE, QUIET, AS_JSON)
+def uploads(url, abort, older, yes, deadline, quiet, as_json):
+    """List uploads in parts that are under way or were cut off: of the object URL, and below the folder URL.
+
+    Their parts are billed, and no other listing shows them. The same `labkit obs cp` on the same machine resumes one;
+    abort only what nobody resumes.
+
+    \b
+    Example:  labkit obs uploads obs://my-bucket
+              labkit obs uploads obs://my-bucket/runs --older 2 --abort
+    """
+    from labkit.obs import buckets
+
+    place = parse(url)
+    if isinstance(place, Local):
+        raise click.UsageError(f"{url}: only buckets have uploads")
+    if abort and not place.prefix and not yes:
+        raise click.UsageError(f"{url}: those of a whole bucket are aborted with --yes; look first without --abort")
+    with failure_as_json(as_json):
+        store = connected(url, deadline=deadline)
+        before = datetime.now(timezone.utc) - timedelta(days=older)
+        found = [one for one in buckets.open_uploads(place, store) if not older or (one.begun and one.begun < before)]
+        for one in found if abort else ():
+            store.abort_multipart_upload(place.bucket, one.key, one.id)
+    if as_json:
+        listed = [{"key": one.key, "id": one.id, "begun": _utc(one.begun)} for one in found]
+        print_json({"url": url, "aborted": abort, "uploads": listed})
+    elif not (quiet and abort):
+        for one in found:
+            click.echo(f"{'aborted' if abort else _local(one.begun):19}  obs://{place.bucket}/{shown(one.key)}")
+
+
+ALL = (ls, du, rm, mb, uploads)
+
+
+def _local(date):
+    """A time in this machine's time zone."""
+    return f"{date.astimezone():%Y-%m-%d %H:%M:%S}" if date else ""
 
 
 def _utc(date):

@@ -12,6 +12,7 @@ from labkit.obs.console import (
     AS_JSON,
     DRY_RUN,
     QUIET,
+    Bandwidth,
     Place,
     bar,
     connected,
@@ -39,6 +40,7 @@ COPYING = (
     click.option("--include", multiple=True, metavar="PATTERN", help="Only files of a folder like this; repeatable."),
     click.option("--exclude", multiple=True, metavar="PATTERN", help="No files of a folder like this; repeatable."),
     click.option("--jobs", type=click.IntRange(min=1), default=8, show_default=True, help="Requests at a time."),
+    click.option("--bandwidth", type=Bandwidth(), metavar="RATE", help="Most bytes a second, for example 5MiB."),
     click.option("--force", is_flag=True, help="Copy what is there already as well."),
     DEADLINE,
     DRY_RUN,
@@ -68,7 +70,7 @@ def obs():
 @obs.command()
 @with_options(*COPYING)
 def cp(source, target, **options):
-    """Copy SRC to DST: a file, or what is in a folder. One of the two, or both, are on this machine.
+    """Copy SRC to DST: a file, or what is in a folder. From bucket to bucket, the server copies by itself.
 
     The files in a folder go into DST, with or without a "/" at its end. A single file goes into DST if that is a folder
     of this machine or ends with "/"; otherwise DST is its new name. If a key is both an object and a folder, obs://b/k
@@ -157,16 +159,19 @@ def verify(source, target, deadline, as_json):
 # -- What they share -------------------------------------------------------------------------------
 
 
-def _copy(source, target, include, exclude, jobs, force, deadline, dry_run, quiet, as_json, delete=False, yes=False):
+def _copy(source, target, include, exclude, jobs, bandwidth, force, deadline, dry_run, quiet, as_json, delete=False,
+          yes=False):  # fmt: skip
     from labkit.obs import copying, mirroring, plan
 
     try:
         plan.require_possible(parse(source), parse(target))
     except CloudError as error:
         raise click.UsageError(str(error)) from None
+    if bandwidth and len({type(parse(place)) for place in (source, target)}) == 1:
+        raise click.UsageError("--bandwidth: nothing goes over the network between two folders, or two buckets")
     found, extra, chosen = {"copied": [], "skipped": []}, [], {"include": include, "exclude": exclude}
     with failure_as_json(as_json):
-        store = connected(source, target, deadline=deadline)
+        store = connected(source, target, deadline=deadline, rate=bandwidth)
         if delete:
             extra = mirroring.surplus(source, target, **chosen, store=store)
             if extra and not (yes or dry_run):
@@ -200,7 +205,7 @@ def _copy(source, target, include, exclude, jobs, force, deadline, dry_run, quie
         _sum_up(report, dry_run, extra if delete else None)
 
 
-def _stream(source, target, include, exclude, jobs, force, deadline, dry_run, quiet, as_json):
+def _stream(source, target, include, exclude, jobs, bandwidth, force, deadline, dry_run, quiet, as_json):
     """Copy standard input to an object, or an object to standard output."""
     from labkit.obs import streams
 
@@ -211,16 +216,14 @@ def _stream(source, target, include, exclude, jobs, force, deadline, dry_run, qu
     if include or exclude or force or dry_run or (as_json and not up):
         wrong = "--include, --exclude, --force and --dry-run" if up or not as_json else "--json"
         raise click.UsageError(f"-: {wrong} cannot be used with it")
+    limits = {"deadline": deadline, "rate": bandwidth}
     if not up:  # outside of what makes an error of a reader that goes away, as `| head` does
         with bar(quiet or sys.stdout.isatty()) as progress:
-            streams.download(sys.stdout.buffer, place, connected(source, deadline=deadline), jobs, progress)
+            streams.download(sys.stdout.buffer, place, connected(source, **limits), jobs, progress)
         return
-    with (
-        failure_as_json(as_json),
-        _ending_at_once("; `labkit obs uploads` shows parts that were sent"),
-        bar(quiet) as progress,
-    ):
-        size = streams.upload(sys.stdin.buffer, place, connected(target, deadline=deadline), jobs, progress)
+    hint = "; `labkit obs uploads` lists what was begun"
+    with failure_as_json(as_json), _ending_at_once(hint), bar(quiet) as progress:
+        size = streams.upload(sys.stdin.buffer, place, connected(target, **limits), jobs, progress)
     if as_json:
         counts = {"copied": 1, "skipped": 0, "bytes": size, "failed": [], "files": [place.key.rpartition("/")[2]]}
         print_json({"source": source, "target": target, "dry_run": False, **counts})
@@ -275,5 +278,5 @@ def _ending_at_once(hint):
             signal.signal(number, handler)
 
 
-for command in (bucket_commands.ls, bucket_commands.du, bucket_commands.rm):
+for command in bucket_commands.ALL:
     obs.add_command(command)

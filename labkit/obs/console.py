@@ -33,7 +33,28 @@ class Seconds(click.FloatRange):
 
     def convert(self, value, param, context):
         found = super().convert(value, param, context)
-        return found if found == found else self.fail("nan is no number of seconds", param, context)
+        return found if found == found else self.fail("nan is no number", param, context)
+
+
+class Bandwidth(click.ParamType):
+    """Bytes a second: 5MiB."""
+
+    name = "bandwidth"
+
+    def convert(self, value, param, context):
+        from labkit.obs import bandwidth
+
+        try:
+            return bandwidth.rate(value)
+        except CloudError as error:
+            self.fail(str(error), param, context)
+
+
+class Days(Seconds):
+    """A number of days, in at most a century."""
+
+    def __init__(self):
+        super().__init__(0, 36_500)
 
 
 def deadline(seconds=300.0):
@@ -55,10 +76,15 @@ def with_options(*options):
     return decorate
 
 
-def connected(*places, deadline=300.0):
-    """The object server, with this deadline in seconds; None where all places are on this machine."""
-    from labkit.obs import copying
+def connected(*places, deadline=300.0, rate=None):
+    """The object server, with this deadline in seconds; None where all places are on this machine.
 
+    rate: most bytes a second.
+    """
+    from labkit.obs import bandwidth, copying
+
+    if rate:
+        return bandwidth.PacedStore.at(rate, deadline=deadline, notice=warn)
     return copying.connected(None, *map(parse, places), deadline=deadline, notice=warn)
 
 
