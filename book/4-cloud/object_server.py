@@ -102,6 +102,9 @@ class Handler(BaseHTTPRequestHandler):
             answer = self.error(503, "SlowDown", "Please reduce your request rate")
         elif wrong := self.refusal(path):
             answer = self.error(403, *wrong)
+        elif self.command == "PUT" and self.bucket and not self.key:
+            self.server.buckets.setdefault(self.bucket, {})
+            answer = 200, {}, b""
         elif self.bucket not in self.server.buckets:
             answer = self.error(404, "NoSuchBucket", "The bucket does not exist")
         else:
@@ -146,6 +149,8 @@ class Handler(BaseHTTPRequestHandler):
             uploads[known] = Upload(key, self.metadata())
             names = f"<Bucket>{self.bucket}</Bucket><Key>{escape(key)}</Key><UploadId>{known}</UploadId>"
             return self.xml("InitiateMultipartUploadResult", names)
+        if "x-amz-copy-source" in self.headers and (wrong := self.take_copied()):
+            return wrong
         if "uploadId" in query:
             upload = uploads.get(query["uploadId"])
             if upload is None:
@@ -155,7 +160,7 @@ class Handler(BaseHTTPRequestHandler):
             if wrong := self.damaged():
                 return wrong
             bucket[key] = Object(self.body, hashlib.md5(self.body).hexdigest(), self.metadata())
-            return 200, {"ETag": f'"{bucket[key].etag}"'}, b""
+            return self.etag_of(bucket[key].etag)
         if self.command == "DELETE":
             bucket.pop(key, None)
             return 204, {}, b""
@@ -181,7 +186,7 @@ class Handler(BaseHTTPRequestHandler):
             if wrong := self.damaged():
                 return wrong
             upload.parts[int(self.query["partNumber"])] = self.body
-            return 200, {"ETag": f'"{hashlib.md5(self.body).hexdigest()}"'}, b""
+            return self.etag_of(hashlib.md5(self.body).hexdigest())
         if self.command == "GET":
             parts = "".join(
                 f'<Part><PartNumber>{number}</PartNumber><ETag>"{hashlib.md5(content).hexdigest()}"</ETag>'
@@ -203,6 +208,22 @@ class Handler(BaseHTTPRequestHandler):
             return self.xml("CompleteMultipartUploadResult", told)
         del self.server.uploads[self.query["uploadId"]]
         return 204, {}, b""
+
+    def take_copied(self):
+        """Another object's content, or some of it, in place of a body; an error's answer where it is not there."""
+        name, _, key = unquote(self.headers["x-amz-copy-source"]).lstrip("/").partition("/")
+        found = self.server.buckets.get(name, {}).get(key)
+        if found is None:
+            return self.error(404, "NoSuchKey", "The object does not exist")
+        if self.headers.get("x-amz-copy-source-if-match", found.etag).strip('"') != found.etag:
+            return self.error(412, "PreconditionFailed", "The object is another than the one asked for")
+        span = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("x-amz-copy-source-range", ""))
+        self.body = found.content[int(span[1]) : int(span[2]) + 1] if span else found.content
+        self.metadata = lambda: found.metadata
+
+    def etag_of(self, etag):
+        told = f'<ETag>"{etag}"</ETag>' if "x-amz-copy-source" in self.headers else None
+        return self.xml("CopyObjectResult", told) if told else (200, {"ETag": f'"{etag}"'}, b"")
 
     def list_objects(self, bucket):
         prefix, marker, most = self.query.get("prefix", ""), self.query.get("marker", ""), 1000
