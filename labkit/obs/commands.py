@@ -218,7 +218,7 @@ def _stream(source, target, include, exclude, jobs, bandwidth, force, deadline, 
         raise click.UsageError(f"-: {wrong} cannot be used with it")
     limits = {"deadline": deadline, "rate": bandwidth}
     if not up:  # outside of what makes an error of a reader that goes away, as `| head` does
-        with bar(quiet or sys.stdout.isatty()) as progress:
+        with _ending_at_once(""), bar(quiet or sys.stdout.isatty()) as progress:
             streams.download(sys.stdout.buffer, place, connected(source, **limits), jobs, progress)
         return
     hint = "; `labkit obs uploads` lists what was begun"
