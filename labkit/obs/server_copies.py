@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+from labkit.obs import checksums
 from labkit.obs.checksums import md5_of
 from labkit.obs.place import CloudError
 from labkit.obs.transfers import MOST_PARTS
@@ -17,11 +18,12 @@ def copy_object(transfers, entry, source, bucket, key) -> None:
         raise CloudError(f"{here}: a key with ?versionId= cannot be copied within the server")
     entry = entry if entry.sha256 else store.head(source, entry.key) or entry
     try:
-        if entry.size <= WHOLE:
+        size = _size_of_parts(entry)
+        if size is None:
             _whole(store, entry, source, bucket, key)
             transfers.count(entry.size)
         else:
-            _parts(transfers, entry, source, bucket, key)
+            _parts(transfers, entry, source, bucket, key, size)
     except CloudError as error:
         if error.status in (404, 412) and error.code != "NoSuchBucket":
             raise error.reworded(f"{here}: changed or removed meanwhile") from None
@@ -31,6 +33,21 @@ def copy_object(transfers, entry, source, bucket, key) -> None:
         raise CloudError(f"obs://{bucket}/{key}: copied, but the server has another object there")
 
 
+def _size_of_parts(entry):
+    """Bytes of each part to copy; None for all in one request.
+
+    Without a SHA-256, only an equal ETag can show that the copy is equal, and for that it needs equal parts.
+    """
+    likely = [] if entry.sha256 else checksums.LIKELY_PARTS
+    for size in likely:
+        if entry.etag.endswith(f"-{len(range(0, entry.size, size))}"):
+            return size
+    size = WHOLE
+    while size * MOST_PARTS < entry.size:
+        size *= 2
+    return size if entry.size > WHOLE else None
+
+
 def _whole(store, entry, source, bucket, key):
     from obs import CopyObjectHeader
 
@@ -38,11 +55,8 @@ def _whole(store, entry, source, bucket, key):
     _ask(store, bucket, key, lambda: store.client.copyObject(source, entry.key, bucket, key, headers=headers))
 
 
-def _parts(transfers, entry, source, bucket, key):
-    store, size = transfers.store, WHOLE
-    while size * MOST_PARTS < entry.size:
-        size *= 2
-    begins = range(0, entry.size, size)
+def _parts(transfers, entry, source, bucket, key, size):
+    store, begins = transfers.store, range(0, entry.size, size)
     upload = store.create_multipart_upload(bucket, key, entry.sha256)
     unchanged = {store.client.ha.copy_source_if_match_header(): entry.etag}
 

@@ -7,7 +7,7 @@ from copies import BIG, LARGE, PART, content_of, make, open_uploads, put
 from obs_cli import document, keys, refused, run
 from proxy import ERROR
 
-from labkit.obs import server_copies
+from labkit.obs import checksums, server_copies
 
 TREE = {"a": b"a", "empty": b"", "deep/ä + &.bin": BIG}
 SIZE = sum(map(len, TREE.values()))
@@ -87,6 +87,18 @@ def test_objects_without_a_checksum_to_compare(swift, store, bucket):
     for _ in range(2):
         assert run("cp", f"obs://{bucket}/k", url)[1].startswith("1 file copied")
     assert document("verify", f"obs://{bucket}/k", url, status=1)["unknown"] == ["k: no checksum to compare"]
+
+
+@pytest.mark.parametrize("whole", [PART, 100 * PART])
+def test_a_stream_in_parts_is_copied_in_the_same_parts(swift, store, bucket, monkeypatch, whole):
+    """It has no SHA-256; with equal parts the copy has an equal ETag, so that it is not copied twice."""
+    monkeypatch.setattr(server_copies, "WHOLE", whole)
+    monkeypatch.setattr(checksums, "LIKELY_PARTS", [4 * PART, PART])
+    run("cp", "-", f"obs://{bucket}/k", stdin=LARGE)
+    url = f"obs://{swift.new_bucket()}/k"
+    assert run("cp", f"obs://{bucket}/k", url)[1].startswith("1 file copied")
+    assert run("cp", f"obs://{bucket}/k", url)[1] == "0 files copied, 0 bytes; 1 there already\n"
+    assert run("verify", f"obs://{bucket}/k", url) == (0, "all is there\n", "")
 
 
 def test_what_fails_leaves_no_upload(swift, store, source, bucket, proxy, monkeypatch):
