@@ -103,6 +103,9 @@ class Handler(BaseHTTPRequestHandler):
             answer = self.error(503, "SlowDown", "Please reduce your request rate")
         elif wrong := self.refusal(path):
             answer = self.error(403, *wrong)
+        elif self.command == "PUT" and self.bucket and not self.key:
+            self.server.buckets.setdefault(self.bucket, {})
+            answer = 200, {}, b""
         elif self.bucket not in self.server.buckets:
             answer = self.error(404, "NoSuchBucket", "The bucket does not exist")
         else:
@@ -147,6 +150,8 @@ class Handler(BaseHTTPRequestHandler):
             uploads[known] = Upload(key, self.metadata())
             names = f"<Bucket>{self.bucket}</Bucket><Key>{escape(key)}</Key><UploadId>{known}</UploadId>"
             return self.xml("InitiateMultipartUploadResult", names)
+        if "x-amz-copy-source" in self.headers and (wrong := self.take_copied()):
+            return wrong
         if "uploadId" in query:
             upload = uploads.get(query["uploadId"])
             if upload is None:
@@ -156,7 +161,7 @@ class Handler(BaseHTTPRequestHandler):
             if wrong := self.damaged():
                 return wrong
             bucket[key] = Object(self.body, hashlib.md5(self.body).hexdigest(), self.metadata())
-            return 200, {"ETag": f'"{bucket[key].etag}"'}, b""
+            return self.etag_of(bucket[key].etag)
         if self.command == "DELETE":
             bucket.pop(key, None)
             return 204, {}, b""
@@ -182,7 +187,7 @@ class Handler(BaseHTTPRequestHandler):
             if wrong := self.damaged():
                 return wrong
             upload.parts[int(self.query["partNumber"])] = self.body
-            return 200, {"ETag": f'"{hashlib.md5(self.body).hexdigest()}"'}, b""
+            return self.etag_of(hashlib.md5(self.body).hexdigest())
         if self.command == "GET":
             parts = "".join(
                 f'<Part><PartNumber>{number}</PartNumber><ETag>"{hashlib.md5(content).hexdigest()}"</ETag>'
@@ -200,15 +205,37 @@ class Handler(BaseHTTPRequestHandler):
             etag = hashlib.md5(b"".join(hashlib.md5(part).digest() for part in parts)).hexdigest() + f"-{len(parts)}"
             bucket[upload.key] = Object(b"".join(parts), etag, upload.metadata)
             del self.server.uploads[self.query["uploadId"]]
-            told = f"<Bucket>{self.bucket}</Bucket><Key>{escape(upload.key)}</Key><ETag>\"{etag}\"</ETag>"
+            told = f'<Bucket>{self.bucket}</Bucket><Key>{escape(upload.key)}</Key><ETag>"{etag}"</ETag>'
             return self.xml("CompleteMultipartUploadResult", told)
         del self.server.uploads[self.query["uploadId"]]
         return 204, {}, b""
 
+    def take_copied(self):
+        """Another object's content, or some of it, in place of a body; an error's answer where it is not there."""
+        name, _, key = unquote(self.headers["x-amz-copy-source"]).lstrip("/").partition("/")
+        found = self.server.buckets.get(name, {}).get(key)
+        if found is None:
+            return self.error(404, "NoSuchKey", "The object does not exist")
+        if self.headers.get("x-amz-copy-source-if-match", found.etag).strip('"') != found.etag:
+            return self.error(412, "PreconditionFailed", "The object is another than the one asked for")
+        span = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("x-amz-copy-source-range", ""))
+        self.body = found.content[int(span[1]) : int(span[2]) + 1] if span else found.content
+        self.metadata = lambda: found.metadata
+
+    def etag_of(self, etag):
+        told = f'<ETag>"{etag}"</ETag>' if "x-amz-copy-source" in self.headers else None
+        return self.xml("CopyObjectResult", told) if told else (200, {"ETag": f'"{etag}"'}, b"")
+
     def list_objects(self, bucket):
         prefix, marker, most = self.query.get("prefix", ""), self.query.get("marker", ""), 1000
         keys = sorted(key for key in bucket if key.startswith(prefix) and key > marker)
+        folders = []
+        if self.query.get("delimiter"):  # one level, all in one page
+            ends = {key: key.find("/", len(prefix)) + 1 for key in keys}
+            folders = sorted({key[:end] for key, end in ends.items() if end})
+            keys, most = [key for key in keys if not ends[key]], len(keys)
         told = f"<Name>{self.bucket}</Name><Prefix>{escape(prefix)}</Prefix><MaxKeys>{most}</MaxKeys>"
+        told += "".join(f"<CommonPrefixes><Prefix>{quote(one)}</Prefix></CommonPrefixes>" for one in folders)
         told += f"<IsTruncated>{str(len(keys) > most).lower()}</IsTruncated>"
         for key in keys[:most]:
             told += f'<Contents><Key>{quote(key)}</Key><ETag>"{bucket[key].etag}"</ETag>'

@@ -78,6 +78,18 @@ def obs_url(environment) -> str:
     return url
 
 
+def region(environment) -> str | None:
+    """The region that a new bucket must name: OBS_ENDPOINT's or OBS_REGION; None where it is the server's own."""
+    found = _region_of(environment) or environment.get("OBS_REGION")
+    return found if found != "us-east-1" else None  # which S3 wants not to be named
+
+
+def _region_of(environment):
+    host = environment.get("OBS_ENDPOINT", "").rpartition("://")[2]
+    known = re.fullmatch(r"obs\.([a-z0-9-]+)\.myhuaweicloud\.com/?", host)
+    return known and known[1]
+
+
 def modelarts_url(environment) -> str:
     """URL of ModelArts: MODELARTS_ENDPOINT, or by region (MODELARTS_REGION, or OBS_ENDPOINT's); raises CloudError."""
     url, region = environment.get("MODELARTS_ENDPOINT"), environment.get("MODELARTS_REGION")
@@ -86,9 +98,7 @@ def modelarts_url(environment) -> str:
         if in_the_clear(url):
             raise CloudError("MODELARTS_ENDPOINT: must be https://HOST (http:// only on this machine, for rehearsals)")
         return url
-    host = environment.get("OBS_ENDPOINT", "").rpartition("://")[2]
-    known = re.fullmatch(r"obs\.([a-z0-9-]+)\.myhuaweicloud\.com/?", host)
-    region = region or (known and known[1])
+    region = region or _region_of(environment)
     if not region or not re.fullmatch(r"[a-z0-9-]+", region):
         raise CloudError("no region: set MODELARTS_REGION, for example to cn-north-4, or MODELARTS_ENDPOINT")
     return f"https://modelarts.{region}.myhuaweicloud.com"

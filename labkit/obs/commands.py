@@ -1,4 +1,4 @@
-"""The commands that look at and copy to and from buckets: labkit obs. The SDK is imported once a server is asked."""
+"""labkit obs, and its commands that copy and compare. The SDK is imported once a server is asked."""
 
 import os
 import signal
@@ -7,11 +7,27 @@ from contextlib import contextmanager
 
 import click
 
-from labkit.obs import access
-from labkit.obs.console import AS_JSON, DRY_RUN, Place, bar, connected, deadline, print_json, warn, with_options
-from labkit.obs.place import CloudError, Local, Remote, as_cloud_errors, parse
+from labkit.obs import access, bucket_commands
+from labkit.obs.console import (
+    AS_JSON,
+    DRY_RUN,
+    QUIET,
+    Bandwidth,
+    Place,
+    bar,
+    connected,
+    count,
+    deadline,
+    failure_as_json,
+    fields,
+    print_json,
+    shown,
+    warn,
+    with_options,
+)
+from labkit.obs.place import CloudError, Local, parse
 
-DEADLINE = deadline(300.0)
+DEADLINE = deadline()
 SOURCE_AND_TARGET = (
     click.argument("source", metavar="SRC", type=Place()),
     click.argument("target", metavar="DST", type=Place()),
@@ -24,9 +40,11 @@ COPYING = (
     click.option("--include", multiple=True, metavar="PATTERN", help="Only files of a folder like this; repeatable."),
     click.option("--exclude", multiple=True, metavar="PATTERN", help="No files of a folder like this; repeatable."),
     click.option("--jobs", type=click.IntRange(min=1), default=8, show_default=True, help="Requests at a time."),
+    click.option("--bandwidth", type=Bandwidth(), metavar="RATE", help="Most bytes a second, for example 5MiB."),
     click.option("--force", is_flag=True, help="Copy what is there already as well."),
     DEADLINE,
     DRY_RUN,
+    QUIET,
     AS_JSON,
 )
 
@@ -52,7 +70,7 @@ def obs():
 @obs.command()
 @with_options(*COPYING)
 def cp(source, target, **options):
-    """Copy SRC to DST: a file, or what is in a folder. One of the two, or both, are on this machine.
+    """Copy SRC to DST: a file, or what is in a folder. From bucket to bucket, the server copies by itself.
 
     The files in a folder go into DST, with or without a "/" at its end. A single file goes into DST if that is a folder
     of this machine or ends with "/"; otherwise DST is its new name. If a key is both an object and a folder, obs://b/k
@@ -61,96 +79,49 @@ def cp(source, target, **options):
     A file that is there already, by size and checksum, is not copied again. If a copy was cut off, the same command
     resumes it. Everything is compared by checksum afterwards. In a pattern, * stands for anything, also for "/".
 
+    SRC or DST may be -, standard input or output, if the other one is an object. Such a copy is not resumed.
+
     \b
     Example:  labkit obs cp model.ckpt obs://my-bucket/models/           as models/model.ckpt
               labkit obs cp model.ckpt obs://my-bucket/models/best.ckpt  under a new name
               labkit obs cp obs://my-bucket/runs/mine runs/mine --exclude '*.ckpt'
               labkit obs cp data/sample obs://my-bucket/sample --dry-run
+              tar cz runs | labkit obs cp - obs://my-bucket/runs.tar.gz
     """
+    if "-" in (source, target):
+        _stream(source, target, **options)
+        return
     _copy(source, target, **options)
 
 
 @obs.command()
 @with_options(*COPYING)
-def sync(source, target, **options):
+@click.option("--delete", is_flag=True, help="Also remove what only DST has: lists it, then asks.")
+@click.option("--yes", is_flag=True, help="With --delete: do not ask.")
+def sync(source, target, delete, yes, **options):
     """Copy to the folder DST what the folder SRC has and DST lacks.
 
     A file that is there already, by size and checksum, is not copied again; what only DST has stays. Like `labkit obs
     cp`, but for folders only: a SRC that is a file is refused, and obs://b/k is never the object k.
 
+    With --delete, what only DST has is removed once everything is copied. Look first with --dry-run. Files that
+    --include and --exclude leave out stay, and if a file cannot be copied or SRC is empty, nothing is removed.
+
     \b
     Example:  labkit obs sync runs/mine obs://my-bucket/runs/mine
               labkit obs sync obs://my-bucket/runs/mine runs/mine --include '*.json*'
+              labkit obs sync data obs://my-bucket/data --delete --dry-run
     """
     place = parse(source)
+    if "-" in (source, target):
+        raise click.UsageError("-: only `labkit obs cp` copies standard input and output; a folder of this name is ./-")
     if isinstance(place, Local) and place.path.is_file():
         raise click.UsageError(f"{source}: a file, not a folder; copy it with `labkit obs cp`")
-    _copy(source if source.endswith("/") else f"{source}/", target, **options)
-
-
-@obs.command()
-@click.argument("place", metavar="PLACE", type=Place())
-@with_options(DEADLINE, AS_JSON)
-def ls(place, deadline, as_json):
-    """List the files of PLACE, with all below it, and their sizes in bytes.
-
-    \b
-    Example:  labkit obs ls obs://my-bucket/runs/mine
-    """
-    from labkit.obs import copying
-
-    with _failure_as_json(as_json):
-        found = copying.ls(place, store=connected(place, deadline=deadline))
-        if not found and isinstance(parse(place), Remote) and parse(place).prefix:
-            raise CloudError(f"{place}: there is no such object or folder")
-    total = sum(item.size for item in found)
-    if as_json:
-        files = [{"name": item.name, "size": item.size} for item in found]
-        print_json({"place": place, "files": files, "bytes": total})
-        return
-    for item in found:
-        click.echo(f"{item.size:15,}  {_shown(item.name)}")
-    click.echo(f"{total:15,}  bytes in {_files(len(found))}", err=True)
-
-
-@obs.command()
-@click.argument("url", type=Place())
-@click.option("--recursive", is_flag=True, help="Remove all below URL.")
-@click.option("--yes", is_flag=True, help="Empty a whole bucket; the bucket itself stays.")
-@with_options(DEADLINE, DRY_RUN, AS_JSON)
-def rm(url, recursive, yes, deadline, dry_run, as_json):
-    """Remove the object URL, or with --recursive all below the folder URL.
-
-    Files of this machine are not removed. A whole bucket takes --recursive and --yes.
-
-    \b
-    Example:  labkit obs rm obs://my-bucket/models/old.ckpt
-              labkit obs rm obs://my-bucket/runs/old --recursive --dry-run
-    """
-    from labkit.obs import copying
-
-    place = parse(url)
-    if isinstance(place, Local):
-        raise click.UsageError(f"{url}: only objects are removed, no files of this machine")
-    if not recursive and (not place.key or place.key.endswith("/")):
-        raise click.UsageError(f"{url}: what is in a folder or bucket is removed with --recursive")
-    if not place.prefix and not yes and not dry_run:
-        raise click.UsageError(f"{url}: a whole bucket is emptied with --yes; look first with --dry-run")
-    failure = None
-    with _failure_as_json(as_json):
-        store = connected(url, deadline=deadline)
-        try:
-            keys = copying.rm(url, recursive=recursive, empty_bucket=yes or dry_run, dry_run=dry_run, store=store)
-        except copying.RemoveError as error:
-            keys, failure = error.removed, error
-    if as_json:
-        failed = [{"key": key, **_fields(error)} for key, error in failure.failed] if failure else []
-        print_json({"url": url, "dry_run": dry_run, "removed": keys, "failed": failed})
-    else:
-        for key in keys:
-            click.echo(f"{'would remove' if dry_run else 'removed'}  obs://{place.bucket}/{_shown(key)}")
-    if failure:
-        raise failure
+    if yes and not delete:
+        raise click.UsageError("--yes: only --delete asks")
+    if delete and options["as_json"] and not (yes or options["dry_run"]):
+        raise click.UsageError("--json asks no question: add --yes, or look first with --dry-run")
+    _copy(source if source.endswith("/") else f"{source}/", target, delete=delete, yes=yes, **options)
 
 
 @obs.command()
@@ -167,7 +138,7 @@ def verify(source, target, deadline, as_json):
     from labkit.obs import copying
 
     unknown = []
-    with _failure_as_json(as_json):
+    with failure_as_json(as_json):
         store = connected(source, target, deadline=deadline)
         differences = copying.verify(source, target, unknown=unknown, store=store)
     ok = not (differences or unknown)
@@ -175,11 +146,11 @@ def verify(source, target, deadline, as_json):
         print_json({"source": source, "target": target, "ok": ok, "differences": differences, "unknown": unknown})
         sys.exit(0 if ok else 1)
     for line in differences + unknown:
-        click.echo(_shown(line))
+        click.echo(shown(line))
     if differences:
-        click.echo(f"{_files(len(differences))} of {source} missing in {target}, or different there")
+        click.echo(f"{count(len(differences))} of {source} missing in {target}, or different there")
     if unknown:
-        click.echo(f"{_files(len(unknown))} of {source} the same size in {target}, but without a checksum to compare")
+        click.echo(f"{count(len(unknown))} of {source} the same size in {target}, but without a checksum to compare")
     if ok:
         click.echo("all is there")
     sys.exit(0 if ok else 1)
@@ -188,51 +159,107 @@ def verify(source, target, deadline, as_json):
 # -- What they share -------------------------------------------------------------------------------
 
 
-def _copy(source, target, include, exclude, jobs, force, deadline, dry_run, as_json):
-    from labkit.obs import copying, plan
+def _copy(source, target, include, exclude, jobs, bandwidth, force, deadline, dry_run, quiet, as_json, delete=False,
+          yes=False):  # fmt: skip
+    from labkit.obs import copying, mirroring, plan
 
     try:
         plan.require_possible(parse(source), parse(target))
     except CloudError as error:
         raise click.UsageError(str(error)) from None
-    copied, failure = [], None
-    with _failure_as_json(as_json), bar() as progress:
-        try:
-            report = copying.copy(
-                source, target, jobs=jobs, incremental=not force, dry_run=dry_run, include=include, exclude=exclude,
-                progress=progress, each=lambda item, outcome: copied.append(item) if outcome == "copied" else None,
-                store=connected(source, target, deadline=deadline),
-            )  # fmt: skip
-        except copying.CopyError as error:
-            report, failure = error.report, error
-    copied.sort(key=lambda item: item.name)
+    if bandwidth and len({type(parse(place)) for place in (source, target)}) == 1:
+        raise click.UsageError("--bandwidth: nothing goes over the network between two folders, or two buckets")
+    found, extra, chosen = {"copied": [], "skipped": []}, [], {"include": include, "exclude": exclude}
+    with failure_as_json(as_json):
+        store = connected(source, target, deadline=deadline, rate=bandwidth)
+        if delete:
+            extra = mirroring.surplus(source, target, **chosen, store=store)
+            if extra and not (yes or dry_run):
+                _ask_to_remove(extra, target)
+        with bar(quiet) as progress:
+            try:
+                report, failure = copying.copy(
+                    source, target, jobs=jobs, incremental=not force, dry_run=dry_run, **chosen, progress=progress,
+                    each=lambda item, outcome: found[outcome].append(item), store=store,
+                ), None  # fmt: skip
+            except copying.CopyError as error:
+                report, failure, extra = error.report, error, []
+        came = {item.name for item in found["copied"] + found["skipped"]}  # some perhaps since the preview
+        extra = [item for item in extra if item.name not in came]
+        if extra and not dry_run:
+            mirroring.remove(extra, target, jobs=jobs, store=store)
+    copied = sorted(found["copied"], key=lambda item: item.name)
     if as_json:
-        failed = [{"name": name, **_fields(error)} for name, error in report.failed]
+        failed = [{"name": name, **fields(error)} for name, error in report.failed]
         counts = {"copied": report.copied, "skipped": report.skipped, "bytes": report.bytes, "failed": failed}
-        names = [item.name for item in copied]
-        print_json({"source": source, "target": target, "dry_run": dry_run, **counts, "files": names})
+        names = {"files": [item.name for item in copied]}
+        names |= {"removed": [item.name for item in extra]} if delete else {}
+        print_json({"source": source, "target": target, "dry_run": dry_run, **counts, **names})
     elif dry_run:
         for item in copied:
-            click.echo(f"would copy {item.size:15,}  {_shown(item.name)}")
+            click.echo(f"would copy {item.size:15,}  {shown(item.name)}")
+        _list_removals(extra)
     if failure:
-        for name, error in report.failed[1:SHOWN]:
-            warn(f"{_shown(name)}: {error}")
-        raise failure
-    if not as_json:
-        verb = "would be copied" if dry_run else "copied"
-        click.echo(f"{_files(report.copied)} {verb}, {report.bytes:,} bytes; {report.skipped:,} there already")
+        _raise(failure, delete)
+    if not as_json and (dry_run or not quiet):
+        _sum_up(report, dry_run, extra if delete else None)
 
 
-@contextmanager
-def _failure_as_json(as_json):
-    """If the command fails as a whole, the document is the error, which stderr and the exit status report too."""
+def _stream(source, target, include, exclude, jobs, bandwidth, force, deadline, dry_run, quiet, as_json):
+    """Copy standard input to an object, or an object to standard output."""
+    from labkit.obs import streams
+
+    up = source == "-"
+    place = parse(target if up else source)
+    if isinstance(place, Local) or not place.key or place.key.endswith("/"):
+        raise click.UsageError(f"{place}: must be an object with its whole key, as the other one is -")
+    if include or exclude or force or dry_run or (as_json and not up):
+        wrong = "--include, --exclude, --force and --dry-run" if up or not as_json else "--json"
+        raise click.UsageError(f"-: {wrong} cannot be used with it")
+    limits = {"deadline": deadline, "rate": bandwidth}
+    if not up:  # outside of what makes an error of a reader that goes away, as `| head` does
+        with _ending_at_once(""), bar(quiet or sys.stdout.isatty()) as progress:
+            streams.download(sys.stdout.buffer, place, connected(source, **limits), jobs, progress)
+        return
+    hint = "; `labkit obs uploads` lists what was begun"
+    with failure_as_json(as_json), _ending_at_once(hint), bar(quiet) as progress:
+        size = streams.upload(sys.stdin.buffer, place, connected(target, **limits), jobs, progress)
+    if as_json:
+        counts = {"copied": 1, "skipped": 0, "bytes": size, "failed": [], "files": [place.key.rpartition("/")[2]]}
+        print_json({"source": source, "target": target, "dry_run": False, **counts})
+    elif not quiet:
+        click.echo(f"1 file copied, {size:,} bytes")
+
+
+def _raise(failure, delete):
+    for name, error in failure.report.failed[1:SHOWN]:
+        warn(f"{shown(name)}: {error}")
+    if delete:
+        warn("nothing was removed")
+    raise failure
+
+
+def _sum_up(report, dry_run, removed):
+    """The last line. removed: files, or None where none are asked to be."""
+    would = "would be " if dry_run else ""
+    copies = f"{count(report.copied)} {would}copied, {report.bytes:,} bytes; {report.skipped:,} there already"
+    click.echo(copies if removed is None else f"{copies}; {count(len(removed))} {would}removed")
+
+
+def _list_removals(items):
+    for item in items:
+        click.echo(f"would remove {item.size:13,}  {shown(item.name)}")
+
+
+def _ask_to_remove(items, target):
+    """List what would be removed and ask; CloudError where the answer is no, or nobody is there to answer."""
+    _list_removals(items)
     try:
-        with as_cloud_errors():
-            yield
-    except CloudError as error:
-        if as_json:
-            print_json(_fields(error))
-        raise
+        agreed = click.confirm(f"Copy, then remove {count(len(items))} in {target}?", err=True)
+    except click.Abort:  # no terminal
+        agreed = False
+    if not agreed:
+        raise CloudError("nothing was copied or removed; --yes does not ask, and without --delete nothing is removed")
 
 
 @contextmanager
@@ -251,14 +278,5 @@ def _ending_at_once(hint):
             signal.signal(number, handler)
 
 
-def _fields(error):
-    return {"error": str(error), "status": error.status, "code": error.code, "request_id": error.request_id}
-
-
-def _shown(name):
-    """A name unchanged, unless it would move the cursor or cannot be printed."""
-    return name if name.isprintable() else ascii(name)
-
-
-def _files(count):
-    return f"{count:,} {'file' if count == 1 else 'files'}"
+for command in bucket_commands.ALL:
+    obs.add_command(command)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import click
 
-from labkit.obs.place import CloudError, parse
+from labkit.obs.place import CloudError, as_cloud_errors, parse
 
 
 class Place(click.ParamType):
@@ -25,6 +25,7 @@ class Place(click.ParamType):
 LONGEST = 30 * 86400.0  # seconds
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Only print what would be done.")
+QUIET = click.option("--quiet", is_flag=True, help="Print warnings and errors only.")
 
 
 class Seconds(click.FloatRange):
@@ -32,10 +33,31 @@ class Seconds(click.FloatRange):
 
     def convert(self, value, param, context):
         found = super().convert(value, param, context)
-        return found if found == found else self.fail("nan is no number of seconds", param, context)
+        return found if found == found else self.fail("nan is no number", param, context)
 
 
-def deadline(seconds):
+class Bandwidth(click.ParamType):
+    """Bytes a second: 5MiB."""
+
+    name = "bandwidth"
+
+    def convert(self, value, param, context):
+        from labkit.obs import bandwidth
+
+        try:
+            return bandwidth.rate(value)
+        except CloudError as error:
+            self.fail(str(error), param, context)
+
+
+class Days(Seconds):
+    """A number of days, in at most a century."""
+
+    def __init__(self):
+        super().__init__(0, 36_500)
+
+
+def deadline(seconds=300.0):
     """The option --deadline with this default."""
     return click.option(
         "--deadline", type=Seconds(0, LONGEST, min_open=True), default=seconds, show_default=True, metavar="SECONDS",
@@ -54,10 +76,15 @@ def with_options(*options):
     return decorate
 
 
-def connected(*places, deadline=300.0):
-    """The object server, with this deadline in seconds; None where all places are on this machine."""
-    from labkit.obs import copying
+def connected(*places, deadline=300.0, rate=None):
+    """The object server, with this deadline in seconds; None where all places are on this machine.
 
+    rate: most bytes a second.
+    """
+    from labkit.obs import bandwidth, copying
+
+    if rate:
+        return bandwidth.PacedStore.at(rate, deadline=deadline, notice=warn)
     return copying.connected(None, *map(parse, places), deadline=deadline, notice=warn)
 
 
@@ -69,11 +96,11 @@ def warn(line):
 
 
 @contextmanager
-def bar():
-    """What to call with bytes done and bytes to do: moves a bar, on a terminal."""
+def bar(quiet=False):
+    """What to call with bytes done and bytes to do: moves a bar, on a terminal, unless quiet."""
     from tqdm import tqdm
 
-    with tqdm(unit="B", unit_scale=True, dynamic_ncols=True, delay=0.5, disable=None) as bar:
+    with tqdm(unit="B", unit_scale=True, dynamic_ncols=True, delay=0.5, disable=quiet or None) as bar:
 
         def progress(done, total):
             bar.total = total
@@ -85,3 +112,28 @@ def bar():
 def print_json(document):
     """A JSON document on stdout."""
     click.echo(json.dumps(document, indent=2))
+
+
+@contextmanager
+def failure_as_json(as_json):
+    """If the command fails as a whole, the document is the error, which stderr and the exit status report too."""
+    try:
+        with as_cloud_errors():
+            yield
+    except CloudError as error:
+        if as_json:
+            print_json(fields(error))
+        raise
+
+
+def fields(error):
+    return {"error": str(error), "status": error.status, "code": error.code, "request_id": error.request_id}
+
+
+def shown(name):
+    """A name unchanged, unless it would move the cursor or cannot be printed."""
+    return name if name.isprintable() else ascii(name)
+
+
+def count(files):
+    return f"{files:,} {'file' if files == 1 else 'files'}"

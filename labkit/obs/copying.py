@@ -13,6 +13,7 @@ from labkit.obs.checksums import digest
 from labkit.obs.place import CloudError, Local, Remote, as_cloud_errors, cloud_error, parse
 from labkit.obs.plan import NO_CHECKSUM, Chosen, Item, Plan, files_below, require_possible, same
 from labkit.obs.retrying import GivenUp
+from labkit.obs.server_copies import copy_object
 from labkit.obs.store import Entry, Store
 from labkit.obs.transfers import Transfers, is_full
 
@@ -61,7 +62,7 @@ def copy(src, dst, *, jobs=8, resume=True, verify=True, incremental=True, dry_ru
          names: Container[str] | None = None, odd: dict | None = None,
          progress: Callable[[int, int], None] | None = None, each: Callable[[Item, str], None] | None = None,
          deadline=300.0, store=None) -> Report:  # fmt: skip
-    """Copy a file, or what is in a folder, between this machine, obs:// and s3://; to the same place: nothing.
+    """Copy a file, or what is in a folder, between this machine and buckets of one server; to the same place: nothing.
 
     A file goes into a folder that is there, or whose name ends with "/"; else dst is its new name.
     jobs: requests at a time. resume: continue what an earlier copy began. verify: compare checksums after a download or
@@ -83,7 +84,8 @@ def copy(src, dst, *, jobs=8, resume=True, verify=True, incremental=True, dry_ru
     store = connected(store, source, target, deadline=deadline)
     store = store and store.apart()  # what stops this copy stops no other
     plan = Plan(src, dst, store, Chosen(tuple(include), tuple(exclude), names), odd)
-    if same(source, target):
+    require_possible(source, target, plan.single)
+    if same(source, target) or plan.onto_itself():
         return Report(0, len(plan.items), (), 0)
     lock, done, failed, hopeless = threading.Lock(), {"copied": [], "skipped": []}, [], []
     transfers = Transfers(store, jobs, resume, verify, sum(item.size for item in plan.items), progress, deadline)
@@ -129,7 +131,9 @@ def copy(src, dst, *, jobs=8, resume=True, verify=True, incremental=True, dry_ru
 
 
 def _transfer(transfers, plan, item, end):
-    if isinstance(plan.target, Remote):
+    if isinstance(plan.target, Remote) and isinstance(plan.source, Remote):
+        copy_object(transfers, item.at, plan.source.bucket, plan.target.bucket, end)
+    elif isinstance(plan.target, Remote):
         transfers.upload(item.at, plan.target.bucket, end)
     elif isinstance(plan.source, Remote):
         transfers.download(item.at, plan.source.bucket, end)
@@ -212,9 +216,15 @@ def rm(place, *, recursive=False, empty_bucket=False, dry_run=False, jobs=8, sto
         raise CloudError(f"{place}: there is no such object{'' if recursive else '; a folder needs --recursive'}")
     if dry_run:
         return keys
+    remove(store, place, keys, jobs)
+    return keys
+
+
+def remove(store, place, keys, jobs=8) -> None:
+    """Remove the objects with these keys from a place's bucket; RemoveError where some stay."""
     removed, failed, hopeless = [], [], []
 
-    def remove(key):
+    def one(key):
         try:
             if hopeless:
                 raise hopeless[0]
@@ -226,10 +236,9 @@ def rm(place, *, recursive=False, empty_bucket=False, dry_run=False, jobs=8, sto
                 hopeless.append(error)
 
     with as_cloud_errors(), ThreadPoolExecutor(jobs) as several:
-        list(several.map(remove, keys))
+        list(several.map(one, keys))
     if failed:
         raise RemoveError(place, sorted(removed), sorted(failed, key=lambda pair: pair[0]))
-    return keys
 
 
 def connected(store, *places, deadline=300.0, notice=None) -> Store | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from labkit.obs.checksums import digest, matches
 from labkit.obs.place import CloudError, Local, Remote, as_cloud_errors, parse, why_no_file, why_outside
+from labkit.obs.server_copies import same_content
 from labkit.obs.store import Entry
 from labkit.obs.transfers import HIDDEN
 from labkit.system.files import require_replaceable
@@ -109,7 +110,13 @@ class Plan:
             return os.path.samefile(item.at, end) or digest(item.at, "sha256") == digest(end, "sha256")
         if self._here:
             return matches(self._store, self.source.bucket, item.at, end)
-        return found.etag == item.at.etag or None
+        return same_content(self._store, item.at, self.source.bucket, found, self.target.bucket)
+
+    def onto_itself(self) -> bool:
+        """Whether each object would be copied to where it is."""
+        if self._here or isinstance(self.source, Local) or self.source.bucket != self.target.bucket:
+            return False
+        return all(self.end(item) == item.at.key for item in self.items)
 
     def _objects_there(self):
         bucket = self.target.bucket
@@ -208,10 +215,13 @@ def _why_odd(found, path, root):
     return None if modes.S_ISREG(found.stat().st_mode) else "neither a file nor a folder"
 
 
-def require_possible(source, target) -> None:
-    """CloudError for two ends that no copy can have, whatever is there: two buckets, or one folder in the other."""
-    if isinstance(source, Remote) and isinstance(target, Remote):
-        raise CloudError(f"{source} to {target}: one of the two must be on this machine")
+def require_possible(source, target, single=None) -> None:
+    """CloudError where one folder is inside the other. single: whether the source is a file, where that is known."""
+    if isinstance(source, Remote) and isinstance(target, Remote) and source.bucket == target.bucket:
+        single = bool(source.key and not source.key.endswith("/")) if single is None else single
+        outer, inner = sorted((source.prefix, target.prefix), key=len)
+        if not single and outer != inner and inner.startswith(outer):
+            raise CloudError(f"{source} to {target}: one is inside the other")
     if isinstance(source, Local) and isinstance(target, Local) and source.path.is_dir() and not same(source, target):
         outer, inner = resolved(source.path), resolved(target.path)
         if inner.is_relative_to(outer) or outer.is_relative_to(inner):

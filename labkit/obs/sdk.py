@@ -155,6 +155,9 @@ def client(url, *arguments, **settings):
     url: the server's, also with an IPv6 address. A request is made within its `connections.within`.
     """
     from obs import ObsClient
+    from obs.model import DateTime
+
+    DateTime.UTCToLocal = staticmethod(lambda text: text)  # as the server wrote it: the SDK's is an hour off in summer
 
     class Client(ObsClient):
         def _init_connHolder(self):

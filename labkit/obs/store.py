@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -31,7 +31,8 @@ BYTES, ETAG = "application/octet-stream", ("etag",)
 class Entry:
     """An object: its key, size in bytes, ETag without quotes, and the SHA-256 that labkit gave it.
 
-    encrypted: the server said so of this object; its ETag is then no checksum of the content.
+    encrypted: the server said so of this object; its ETag is then no checksum of the content. modified: when, as the
+    server writes it; see listing.moment.
     """
 
     key: str
@@ -39,6 +40,7 @@ class Entry:
     etag: str
     sha256: str | None = None
     encrypted: bool = False
+    modified: str | None = field(default=None, compare=False)
 
 
 class Store(Retrying):
@@ -79,7 +81,7 @@ class Store(Retrying):
         known = sha256 if re.fullmatch("[0-9a-f]{64}", sha256) else None
         encrypted = bool(found.body.sseKms or found.body.sseC)
         size = _size(_place(bucket, key), found.body.contentLength)
-        return Entry(key, size, _unquoted(found.body.etag), known, encrypted)
+        return Entry(key, size, _unquoted(found.body.etag), known, encrypted, found.body.lastModified)
 
     def _explain(self, bucket, key):
         """Raise what a GET of an object is refused with."""
@@ -89,26 +91,35 @@ class Store(Retrying):
             if error.status == 403:
                 raise
 
-    def list(self, bucket, prefix="") -> Iterator[Entry]:
-        """All objects whose keys begin with the prefix, in the order of their keys."""
+    def list(self, bucket, prefix="", delimiter=None) -> Iterator[Entry]:
+        """All objects whose keys begin with the prefix, in the order of their keys.
+
+        delimiter: "/" for those of one level and, after those of its page, an entry without an ETag for each folder.
+        """
+
+        def folders(page):
+            return [one.prefix or "" for one in page.commonPrefixs or ()]
 
         def following(page):
             if page.is_truncated:
-                return page.next_marker or (page.contents[-1].key if page.contents else "")
+                return page.next_marker or max((*(one.key for one in page.contents), *folders(page)), default="")
             return None
 
         pages = self._pages(
             f"obs://{bucket}/{prefix}",
-            lambda after: self.client.listObjects(bucket, prefix, after, PAGE, encoding_type="url"),
+            lambda after: self.client.listObjects(bucket, prefix, after, PAGE, delimiter, encoding_type="url"),
             following,
             # of HTML that happens to be XML as well, the SDK makes an empty listing without a name
             whole=lambda body: body and body.name == bucket and all(one.key and one.etag for one in body.contents),
         )
         for page in pages:
+            for key in (*(item.key for item in page.contents), *folders(page)):
+                if not key.startswith(prefix):
+                    raise CloudError(f"obs://{bucket}/{prefix}: the listing has {key!r}, which is not below it")
             for item in page.contents:
-                if not item.key.startswith(prefix):
-                    raise CloudError(f"obs://{bucket}/{prefix}: the listing has {item.key!r}, which is not below it")
-                yield Entry(item.key, _size(_place(bucket, item.key), item.size), _unquoted(item.etag))
+                size, etag = _size(_place(bucket, item.key), item.size), _unquoted(item.etag)
+                yield Entry(item.key, size, etag, modified=item.lastModified)
+            yield from (Entry(folder, 0, "") for folder in folders(page))
 
     def put(self, bucket, key, content: bytes, sha256) -> str:
         """Write an object in one request; returns its ETag."""
@@ -148,9 +159,9 @@ class Store(Retrying):
 
     # -- Uploads in parts ------------------------------------------------------------------------------
 
-    def create_multipart_upload(self, bucket, key, sha256) -> str:
-        """Open an upload in parts; returns its id."""
-        more = {"metadata": {"sha256": sha256}, "contentType": BYTES}
+    def create_multipart_upload(self, bucket, key, sha256=None) -> str:
+        """Open an upload in parts; returns its id. sha256: of all, where it is known yet."""
+        more = {"metadata": {"sha256": sha256} if sha256 else None, "contentType": BYTES}
         return self._object("initiateMultipartUpload", bucket, key, **more, needs=("uploadId",)).body.uploadId
 
     def list_parts(self, bucket, key, upload) -> dict[int, str] | None:

@@ -1,18 +1,21 @@
 """labkit obs against a true object server and folders: what is printed, and exit statuses."""
 
-import json
+import calendar
+import re
 import subprocess
 import sys
 import time
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 
 import pytest
 from click.testing import CliRunner
 from copies import contents, make, put
+from obs_cli import document, keys, refused, run
 from proxy import ERROR, busy
-from swift import SECRET_KEY
 
 from labkit.cli import main
-from labkit.obs import access, retrying
+from labkit.obs import access, listing, retrying
 
 TREE = {"a.txt": b"a", "empty": b"", "deep/b.bin": bytes(range(256)), "ä ö/日本 &<>.txt": b"unicode"}
 TOTAL = sum(map(len, TREE.values()))
@@ -26,35 +29,6 @@ def store(account):
 @pytest.fixture
 def source(tmp_path):
     return make(tmp_path / "source", TREE)
-
-
-def run(*arguments):
-    """labkit obs with these, in this process: status, stdout, stderr; an error is one line and no traceback."""
-    done = CliRunner().invoke(main, ["obs", *map(str, arguments)])
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    assert SECRET_KEY not in done.output
-    return done.exit_code, done.stdout, done.stderr
-
-
-def document(*arguments, status=0):
-    """The JSON document that is all of stdout."""
-    found, stdout, stderr = run(*arguments, "--json")
-    assert found == status, stderr
-    return json.loads(stdout)
-
-
-def refused(*arguments, status=1):
-    """The error's line."""
-    found, stdout, stderr = run(*arguments)
-    assert (found, stdout) == (status, "")
-    lines = stderr.splitlines()
-    assert lines[-1].startswith("Error: ") and (status == 2 or len(lines) == 1)
-    return lines[-1]
-
-
-def keys(store, bucket):
-    return [entry.key for entry in store.list(bucket)]
 
 
 # -- cp and sync ----------------------------------------------------------------------------------------
@@ -185,7 +159,7 @@ def test_waiting_is_not_silent(source, proxy, bucket, monkeypatch, command):
     (["cp", "one", "two", "--fast"], "No such option"), (["cp", "http://b/k", "x"], "http://b/k: http:// is none of"),
     (["cp", "x", "obs://B/k"], "'B' is no bucket's name"), (["cp", "x", "obs:/bucket/k"], "begins with obs://"),
     (["cp", "", "x"], "no path"), (["ls", "obs:///k"], "no bucket's name"), (["cp", "a", "b", "--jobs", "0"], "--jobs"),
-    (["cp", "obs://one", "s3://two"], "must be on this machine"), (["cp", "SOURCE", "SOURCE/deep"], "inside the other"),
+    (["cp", "obs://one", "s3://one/x"], "inside the other"), (["cp", "SOURCE", "SOURCE/deep"], "inside the other"),
     (["sync", "SOURCE/deep", "SOURCE"], "inside the other"), (["sync", "SOURCE/a.txt", "obs://one"], "labkit obs cp"),
     (["rm", "SOURCE"], "no files of this machine"), (["rm", "obs://one"], "--recursive"),
     (["rm", "obs://one/x/"], "--recursive"), (["rm", "obs://one", "--recursive"], "--yes"),
@@ -219,21 +193,83 @@ def test_the_help_names_all_that_is_read(command):
 # -- ls, rm, verify -------------------------------------------------------------------------------------
 
 
+def dated(name, content):
+    """A line of ls, whose date is not compared."""
+    return re.compile(rf"{len(content):15,}  \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d  {re.escape(name)}")
+
+
 def test_ls(store, source, bucket):
     url = f"obs://{bucket}"
     assert run("ls", url) == (0, "", "              0  bytes in 0 files\n")
     assert f"{url}/none: there is no such" in refused("ls", f"{url}/none")
     run("cp", source, f"{url}/x")
-    lines = [f"{len(content):15,}  {name}" for name, content in sorted(TREE.items())]
-    assert run("ls", source)[1].splitlines() == run("ls", f"{url}/x")[1].splitlines() == lines
-    assert run("ls", f"{url}/x/a.txt")[1] == f"{1:15}  a.txt\n"
+    put(store, bucket, "x/marker/", b"")
+    put(store, bucket, "x/", b"")
+    for place in (source, f"{url}/x"):
+        lines = run("ls", place, "--recursive")[1].splitlines()
+        assert len(lines) == 4 and all(
+            dated(*pair).fullmatch(line) for pair, line in zip(sorted(TREE.items()), lines)
+        )  # fmt: skip
+    (source / "marker").mkdir()
+    for place in (source, f"{url}/x", f"{url}/x/"):
+        status, said, summary = run("ls", place)
+        folders, files = said.splitlines()[:3], said.splitlines()[3:]
+        assert folders == [f"{'':38}{name}" for name in ("deep/", "marker/", "ä ö/")]
+        assert [dated(name, TREE[name]).fullmatch(line) is not None for name, line in zip(("a.txt", "empty"), files)]
+        assert (status, summary, len(files)) == (0, f"{1:15}  bytes in 2 files, 3 folders\n", 2)
+    assert run("ls", url)[1:] == (f"{'':38}x/\n", f"{0:15}  bytes in 0 files, 1 folder\n")
+    assert dated("a.txt", b"a").fullmatch(run("ls", f"{url}/x/a.txt")[1].rstrip("\n"))
+    assert dated("a.txt", b"a").fullmatch(run("ls", source / "a.txt")[1].rstrip("\n"))
+
+
+def test_ls_as_json(store, source, bucket):
+    url = f"obs://{bucket}"
+    run("cp", source, f"{url}/x")
+    told = document("ls", f"{url}/x", "--recursive")
+    dates = [datetime.fromisoformat(one.pop("modified").replace("Z", "+00:00")) for one in told["files"]]
     files = [{"name": name, "size": len(content)} for name, content in sorted(TREE.items())]
-    assert document("ls", f"{url}/x") == {"place": f"{url}/x", "files": files, "bytes": TOTAL}
+    assert told == {"place": f"{url}/x", "folders": [], "files": files, "bytes": TOTAL}
+    there = store.client.getObjectMetadata(bucket, "x/a.txt").body.lastModified
+    assert dates[0] == parsedate_to_datetime(there)  # the same in a listing as in a header
+    told = document("ls", f"{url}/x")
+    assert told["folders"] == ["deep/", "ä ö/"] and [one["name"] for one in told["files"]] == ["a.txt", "empty"]
+    assert document("ls", source)["folders"] == ["deep/", "ä ö/"]
+
+
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="the time zone of a process cannot be changed on Windows")
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York"])
+def test_dates_in_summer_and_winter(tmp_path, monkeypatch, zone):
+    """What ls shows is what the standard library makes of the server's time, on either side of a change of clocks."""
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        for text in ("2026-01-21T12:00:00.000Z", "2026-07-21T12:00:00.000Z", "2026-10-25T01:30:00Z"):
+            seconds = calendar.timegm(time.strptime(text[:19], "%Y-%m-%dT%H:%M:%S"))
+            assert listing.moment(text).timestamp() == seconds
+            assert f"{listing.moment(text).astimezone():%H:%M}" == time.strftime("%H:%M", time.localtime(seconds))
+        assert listing.moment("Sat, 21 Nov 2026 12:00:00 GMT") == listing.moment("2026-11-21T12:00:00.000Z")
+        assert [listing.moment(wrong) for wrong in (None, "", "soon", "2026-13-01T00:00:00Z")] == [None] * 4
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_du(source, bucket):
+    url = f"obs://{bucket}"
+    assert run("du", url)[1] == f"{0:15}  {'0 files':>15}  {url}\n"
+    assert f"{url}/none: there is no such" in refused("du", f"{url}/none")
+    run("cp", source, f"{url}/x")
+    for place in (source, f"{url}/x"):
+        assert run("du", place) == (0, (
+            f"{256:15}  {'1 file':>15}  deep/\n{7:15}  {'1 file':>15}  ä ö/\n{TOTAL:15}  {'4 files':>15}  {place}\n"
+        ), "")  # fmt: skip
+    below = [{"name": "deep/", "files": 1, "bytes": 256}, {"name": "ä ö/", "files": 1, "bytes": 7}]
+    assert document("du", f"{url}/x") == {"place": f"{url}/x", "folders": below, "files": 4, "bytes": TOTAL}
 
 
 def test_names_that_would_move_the_cursor(store, bucket, tmp_path):
     put(store, bucket, "a\x1b[2Jb")
-    assert run("ls", f"obs://{bucket}")[1] == f"{4:15}  'a\\x1b[2Jb'\n"
+    assert run("ls", f"obs://{bucket}")[1].endswith("  'a\\x1b[2Jb'\n")
     said = run("cp", f"obs://{bucket}", tmp_path / "back", "--dry-run")[1]
     assert said.startswith(f"would copy {4:15}  'a\\x1b[2Jb'\n")
     (tmp_path / "back" / "a\x1b[2Jb").mkdir(parents=True)

@@ -97,3 +97,30 @@ def test_stopped_while_looking(proxy, bucket):
         wait_until(proxy.requests)
         child.send_signal(signal.SIGTERM)
         assert (*child.communicate(timeout=30), child.returncode) == ("", "\nstopped\n", 143)
+
+
+def test_quiet_is_quiet_on_a_terminal(proxy, bucket, tmp_path):
+    (tmp_path / "big").write_bytes(bytes(PART + 1))
+    proxy.plant(method="PUT", path="partNumber=2", stall=1.5)
+    ours, theirs = pty.openpty()
+    with start(proxy, "cp", tmp_path / "big", f"obs://{bucket}/k", "--quiet", stdout=theirs, stderr=theirs) as child:
+        assert child.wait() == 0
+        os.set_blocking(ours, False)
+        with pytest.raises(BlockingIOError):  # nothing to read
+            os.read(ours, 1)
+    os.close(theirs)
+    os.close(ours)
+
+
+def test_a_stream_that_is_stopped(store, proxy, bucket):
+    """Its open upload stays, and the message names the command that removes it; there is no resuming a pipe."""
+    with start(proxy, "cp", "-", f"obs://{bucket}/k", stdin=subprocess.PIPE) as child:
+        child.stdin.write("x" * (2 * PART))
+        child.stdin.flush()
+        wait_until(lambda: open_uploads(store, bucket, "k"))
+        child.send_signal(signal.SIGINT)
+        assert child.wait() == 130
+        assert child.stderr.read() == "\nstopped; `labkit obs uploads` lists what was begun\n"
+    with start(proxy, "uploads", f"obs://{bucket}/k", "--abort") as child:
+        assert child.communicate()[0].endswith(f"  obs://{bucket}/k\n")
+    assert open_uploads(store, bucket, "k") == []

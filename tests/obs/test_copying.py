@@ -92,9 +92,13 @@ def test_what_a_killed_local_copy_left_is_used_up(tmp_path):
     assert contents(target) == {"a": b"1"}
 
 
-def test_two_buckets(tmp_path):
-    with pytest.raises(CloudError, match="must be on this machine"):
-        copy("obs://one", "obs://two")
+def test_two_buckets(swift):
+    """See test_server_copies for what is copied."""
+    one, two = swift.new_bucket(), swift.new_bucket()
+    with pytest.raises(CloudError, match=f"obs://{one}/x: nothing to copy"):
+        copy(f"obs://{one}/x", f"s3://{two}/x")
+    with pytest.raises(CloudError, match="one is inside the other"):
+        copy(f"obs://{one}/", f"s3://{one}/x")
 
 
 def test_copy_parallel(bucket, tmp_path):

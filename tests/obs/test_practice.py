@@ -5,8 +5,9 @@ import shutil
 
 import pytest
 
-from labkit.obs import copying
-from labkit.obs.place import CloudError
+from labkit.obs import buckets, copying, listing, server_copies
+from labkit.obs import store as module
+from labkit.obs.place import CloudError, parse
 from labkit.obs.store import Store
 from labkit.system.environment import REPO
 
@@ -23,7 +24,7 @@ def practice(monkeypatch, tmp_path):
     server.server_close()
 
 
-def test_there_and_back(practice, tmp_path, direct, bucket):
+def test_there_and_back(practice, tmp_path, direct, bucket, monkeypatch):
     """Small files, odd names and parts come back equal; the listing is Swift's."""
     folder = tmp_path / "here"
     (folder / "ü & <b>").mkdir(parents=True)
@@ -37,10 +38,30 @@ def test_there_and_back(practice, tmp_path, direct, bucket):
     listed = [[(item.name, item.size) for item in copying.ls(url, store=store)]
               for store, url in ((here, "obs://course"), (direct, f"obs://{bucket}"))]  # fmt: skip
     assert listed[0] == listed[1]
+    for page in (1000, 1):
+        monkeypatch.setattr(module, "PAGE", page)
+        places = (here, "obs://course/x"), (direct, f"obs://{bucket}/x")
+        levels = [listing.below(url, store=store) for store, url in places]
+        names, folders = zip(*(([item.name for item in files], folders) for files, folders in levels))
+        assert names == (["big.bin", "empty"],) * 2 and folders == (["ü & <b>/"],) * 2
+    monkeypatch.setattr(module, "PAGE", 1000)
     copying.copy("obs://course/x", tmp_path / "back", store=here)
     assert copying.verify(tmp_path / "back", folder) == [] and practice.uploads == {}
     shutil.rmtree(tmp_path / "back")
     assert len(copying.rm("obs://course/x", recursive=True, store=here)) == 3 and practice.buckets == {"course": {}}
+
+
+def test_from_bucket_to_bucket(practice, tmp_path, monkeypatch):
+    monkeypatch.setattr(server_copies, "WHOLE", 1000)
+    (tmp_path / "small &").write_bytes(b"small")
+    (tmp_path / "large").write_bytes(bytes(range(250)) * 10)
+    store, old = Store.connect(), "obs://course/x"
+    assert buckets.make("other", store) and practice.buckets == {"course": {}, "other": {}}
+    copying.copy(tmp_path, old)
+    assert copying.copy(old, "obs://other/y").copied == 2 and copying.copy(old, "obs://other/y").skipped == 2
+    assert copying.verify(tmp_path, "obs://other/y") == copying.verify(old, "obs://other/y") == []
+    store.create_multipart_upload("other", "open")
+    assert [one.key for one in buckets.open_uploads(parse("obs://other"), store)] == ["open"]
 
 
 @pytest.mark.parametrize("change, status", [({"OBS_SECRET_ACCESS_KEY": "x"}, 403), ({"OBS_ACCESS_KEY_ID": "x"}, 403)])
