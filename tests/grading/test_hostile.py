@@ -95,7 +95,9 @@ def test_markers_count_for_nothing(attacked):
     })  # fmt: skip
     rest = {"a": ("wrong", 0), "c": ("right", 2), "d": ("not done", 0)}
     assert found == dict.fromkeys("befg", ("error", 0)) | rest
-    assert attacked.executed["cells"]["answer-b"] == {"outcome": "error", "error": "ValueError, line 2: wanted"}
+    ended = attacked.executed["cells"]["answer-b"]
+    assert (ended["outcome"], ended["error"]) == ("error", "ValueError, line 2: wanted")
+    assert ended["traceback"].endswith("ValueError: wanted")
 
 
 def test_patches_of_what_asserts_and_compares(attacked):
