@@ -91,6 +91,7 @@ class Handler(BaseHTTPRequestHandler):
         self.query = dict(parse_qsl(query, keep_blank_values=True))
         self.bucket, _, self.key = unquote(path).lstrip("/").partition("/")
         self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.metadata = {name: value for name, value in self.headers.items() if name.lower().startswith("x-amz-meta-")}
         name = self.operation()
         line = f"{self.command} {name}"
         fault = self.server.faulty(line)
@@ -147,7 +148,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.list_uploads() if "uploads" in query else self.list_objects(bucket)
         if "uploads" in query:
             known = uuid.uuid4().hex
-            uploads[known] = Upload(key, self.metadata())
+            uploads[known] = Upload(key, self.metadata)
             names = f"<Bucket>{self.bucket}</Bucket><Key>{escape(key)}</Key><UploadId>{known}</UploadId>"
             return self.xml("InitiateMultipartUploadResult", names)
         if "x-amz-copy-source" in self.headers and (wrong := self.take_copied()):
@@ -160,7 +161,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.command == "PUT":
             if wrong := self.damaged():
                 return wrong
-            bucket[key] = Object(self.body, hashlib.md5(self.body).hexdigest(), self.metadata())
+            bucket[key] = Object(self.body, hashlib.md5(self.body).hexdigest(), self.metadata)
             return self.etag_of(bucket[key].etag)
         if self.command == "DELETE":
             bucket.pop(key, None)
@@ -220,7 +221,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.error(412, "PreconditionFailed", "The object is another than the one asked for")
         span = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("x-amz-copy-source-range", ""))
         self.body = found.content[int(span[1]) : int(span[2]) + 1] if span else found.content
-        self.metadata = lambda: found.metadata
+        self.metadata = found.metadata
 
     def etag_of(self, etag):
         told = f'<ETag>"{etag}"</ETag>' if "x-amz-copy-source" in self.headers else None
@@ -279,9 +280,6 @@ class Handler(BaseHTTPRequestHandler):
         md5 = self.headers.get("Content-MD5")
         if md5 and base64.b64decode(md5) != hashlib.md5(self.body).digest():
             return self.error(400, "BadDigest", "The content is not what was sent")
-
-    def metadata(self):
-        return {name: value for name, value in self.headers.items() if name.lower().startswith("x-amz-meta-")}
 
     def error(self, status, code, message):
         told = f"<Error><Code>{code}</Code><Message>{message}</Message><RequestId>practice</RequestId></Error>"

@@ -93,7 +93,8 @@ def test_each_bucket_has_its_own_host(swift, clean):  # noqa: F811
 
 
 FORK = """
-import os, sys
+import os, sys, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12's about a fork beside threads: that is tested
 from labkit.obs.store import Store
 store = Store.connect()
 store.head(sys.argv[1], "k")

@@ -51,14 +51,17 @@ def test_there_and_back(practice, tmp_path, direct, bucket, monkeypatch):
     assert len(copying.rm("obs://course/x", recursive=True, store=here)) == 3 and practice.buckets == {"course": {}}
 
 
-def test_from_bucket_to_bucket(practice, tmp_path, monkeypatch):
+@pytest.mark.parametrize("jobs", [1, 8])
+def test_from_bucket_to_bucket(practice, tmp_path, monkeypatch, jobs):
+    """Also one after the other on one connection, of which no request remembers the one before."""
     monkeypatch.setattr(server_copies, "WHOLE", 1000)
-    (tmp_path / "small &").write_bytes(b"small")
+    (tmp_path / "a small &").write_bytes(b"small")
     (tmp_path / "large").write_bytes(bytes(range(250)) * 10)
     store, old = Store.connect(), "obs://course/x"
     assert buckets.make("other", store) and practice.buckets == {"course": {}, "other": {}}
     copying.copy(tmp_path, old)
-    assert copying.copy(old, "obs://other/y").copied == 2 and copying.copy(old, "obs://other/y").skipped == 2
+    assert copying.copy(old, "obs://other/y", jobs=jobs).copied == 2
+    assert copying.copy(old, "obs://other/y", jobs=jobs).skipped == 2
     assert copying.verify(tmp_path, "obs://other/y") == copying.verify(old, "obs://other/y") == []
     store.create_multipart_upload("other", "open")
     assert [one.key for one in buckets.open_uploads(parse("obs://other"), store)] == ["open"]
