@@ -5,7 +5,7 @@ import re
 import chapters
 
 FENCE = re.compile(r"\s*(?P<fence>`{3,}|:{3,})(?:\{(?P<name>[\w-]+)\})?(?P<rest>.*)$")
-# What stands in fences of backticks and is read like the text around it. All in fences of colons is.
+# Directives in backticks whose text is read like the text around it; text between colons always is.
 READ = {"admonition", "dropdown", "exercise", "figure", "glossary", "note", "rubric", "tip", "warning"}
 
 

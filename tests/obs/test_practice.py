@@ -53,7 +53,7 @@ def test_there_and_back(practice, tmp_path, direct, bucket, monkeypatch):
 
 @pytest.mark.parametrize("jobs", [1, 8])
 def test_from_bucket_to_bucket(practice, tmp_path, monkeypatch, jobs):
-    """Also one after the other on one connection, of which no request remembers the one before."""
+    """Also one after the other on one connection: no request remembers the one before."""
     monkeypatch.setattr(server_copies, "WHOLE", 1000)
     (tmp_path / "a small &").write_bytes(b"small")
     (tmp_path / "large").write_bytes(bytes(range(250)) * 10)
