@@ -114,5 +114,6 @@ def create_thor(recipe: Recipe, net, steps_per_epoch: int):
         thresholds=TRACE_RULES[thor.trace_rule],
         factor_ema=thor.factor_ema,
         statistics_share=thor.statistics_share,
+        clip_fisher_norm=thor.clip_fisher_norm,
         loss_scale=recipe.loss_scale,
     )

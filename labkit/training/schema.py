@@ -126,6 +126,7 @@ class Thor(Momentum):
     block_size: Count = 128  # rows of the blocks that factors are cut into
     factor_ema: Annotated[Number, Field(ge=0, lt=1)] = 0.0  # share of the old factor in the new one; 0 in the paper
     statistics_share: Share = 1.0  # how much of a batch factors are computed from; 1 in the paper
+    clip_fisher_norm: Positive | None = None  # largest Fisher norm of the preconditioned gradient; none in the paper
 
 
 class Schedule(Part):

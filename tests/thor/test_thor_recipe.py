@@ -137,6 +137,7 @@ def test_profiles_differ_from_their_baselines_by_optimizer_and_rate_alone(load, 
     ("optimizer.trace_rule=never", "optimizer.trace_rule: must be 'thor', 'thor_stop' or 'thor_nt', not 'never'"),
     ("optimizer.block_size=0", "optimizer.block_size: must be greater than or equal to 1, not 0"),
     ("optimizer.factor_ema=1", "optimizer.factor_ema: must be less than 1"),
+    ("optimizer.clip_fisher_norm=0", "optimizer.clip_fisher_norm: must be greater than 0"),
     ("optimizer.momentum=1", "optimizer.momentum: must be less than 1"),
     ("dataset_sink_mode=true", "dataset_sink_mode: must be false"),
     ("schedule.power=2", "schedule.power: for the polynomial schedule, not linear"),
@@ -154,7 +155,9 @@ def test_wrong_keys(load, setting, named):
     assert named in message and len(message.splitlines()) == 1
 
 
-@pytest.mark.parametrize("key", ["damping", "update_interval", "trace_rule", "block_size", "factor_ema"])
+@pytest.mark.parametrize("key", [
+    "damping", "update_interval", "trace_rule", "block_size", "factor_ema", "clip_fisher_norm",
+])  # fmt: skip
 def test_keys_of_thor_are_not_momentums(load, key):
     with pytest.raises(RecipeError, match=rf"optimizer\.{key}: unknown key$"):
         load(f"optimizer.{key}=1", profile="sample-momentum")
