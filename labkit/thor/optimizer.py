@@ -81,12 +81,11 @@ class Thor(nn.Cell):
         The norm is sqrt(p^T (F + damping I) p) = sqrt(g^T p), with F as in the inverses in use. The learning rate is
         no part of it. (Ba et al. 2017, "Distributed second-order optimization ...", bound the same with it.)
         """
-        square = 0.0
+        bound, squares, clipped = self.clip_fisher_norm, (), ()
         for gradient, p, place in zip(gradients, preconditioned, self.places):
             if place >= 0:
-                square += (gradient * p).sum()
-        bound, clipped = self.clip_fisher_norm, ()
-        scale = bound / ops.sqrt(ops.maximum(square, bound**2))
+                squares += ((gradient * p).sum(),)
+        scale = bound / ops.sqrt(ops.maximum(ops.stack(squares).sum(), bound**2))
         for p, place in zip(preconditioned, self.places):
             clipped += (p * scale if place >= 0 else p,)
         return clipped
