@@ -106,7 +106,7 @@ def _words(race, trial):
         for key, value in trial["settings"].items()
         if any(other.get(key) != value for other in others)
     }
-    return ", ".join(f"{key} {value if isinstance(value, str) else f'{value:g}'}" for key, value in shown.items())
+    return ", ".join(f"{key} {f'{value:g}' if isinstance(value, float) else value}" for key, value in shown.items())
 
 
 def lower_targets(race, percents):

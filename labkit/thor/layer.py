@@ -14,6 +14,12 @@ class ThorError(LabkitError):
     """A setting that THOR cannot work with, or a factor that has no inverse: one line that names it."""
 
 
+def require(holds, rule, value):
+    """Raise a ThorError with a setting's rule and its value, if it does not hold."""
+    if not holds:
+        raise ThorError(f"{rule}, not {value}")
+
+
 class ThorLayer(nn.Cell):
     """A Conv2d or Dense between two taps, with its factors, their inverses and what the trace rule remembers.
 
@@ -61,11 +67,6 @@ class ThorLayer(nn.Cell):
         """Each factor, its rows and the damping that it gets, for `invert`: F's damping is shared equally."""
         return (self.factor_a, self.rows_a, damping), (self.factor_g, self.rows_g, damping)
 
-    def update_factors(self, factor_a, factor_g):
-        """Store a step's factors."""
-        self.factor_a.set_data(factor_a)
-        self.factor_g.set_data(factor_g)
-
     def refresh(self, inverse_a, inverse_g, trace):
         """Use new inverses from now on; trace: of the F + damping I that they belong to."""
         self.inverse_a.set_data(inverse_a)
@@ -103,12 +104,9 @@ def convert(net, block_size=128, loss_scale=1.0, statistics_share=1.0):
     that gradients arrive multiplied by; statistics_share: how much of a batch the factors are computed from.
     Raises ThorError, also for a network that is already converted.
     """
-    if block_size is not None and block_size < 1:
-        raise ThorError(f"block_size: must be at least 1, not {block_size}")
-    if not 0 < loss_scale < float("inf"):
-        raise ThorError(f"loss_scale: must be a number above 0, not {loss_scale}")
-    if not 0 < statistics_share <= 1:
-        raise ThorError(f"statistics_share: must be above 0 and at most 1, not {statistics_share}")
+    require(block_size is None or block_size >= 1, "block_size: must be at least 1", block_size)
+    require(0 < loss_scale < float("inf"), "loss_scale: must be a number above 0", loss_scale)
+    require(0 < statistics_share <= 1, "statistics_share: must be above 0 and at most 1", statistics_share)
     # Mixed precision puts the whole network into a `_backbone`, a name that its parameters' names lack.
     found = [(name.removeprefix("_backbone."), cell) for name, cell in net.cells_and_names() if name]
     if any(isinstance(cell, ThorLayer) for _, cell in found):

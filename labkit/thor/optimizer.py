@@ -10,7 +10,7 @@ import numpy as np
 from mindspore import nn, ops
 
 from labkit.thor.inverses import invert
-from labkit.thor.layer import ThorError, convert
+from labkit.thor.layer import ThorError, convert, require
 
 # (w1, w2) of the trace rule: recompute an inverse above w1, keep it down to w2, never recompute it below w2.
 TRACE_RULES = {"thor": (0.01, 0.0), "thor_stop": (0.01, 0.001), "thor_nt": (0.0, 0.0)}
@@ -35,26 +35,27 @@ class Thor(nn.Cell):
     block_size: rows of the diagonal blocks; None for whole factors. thresholds: (w1, w2) of `trace_rule`.
     factor_ema: share of the old factor that stays in the new one; 0 in THOR.
     statistics_share: how much of a batch, from its first image on, factors are computed from; 1 in THOR.
+    clip_fisher_norm: largest Fisher norm of what THOR hands on (see `clip`); None for any, as in THOR.
     layers: {name: ThorLayer}. Changes the network (see `convert`). Raises ThorError.
     """
 
     def __init__(self, net, damping, update_mask, block_size=128, thresholds=TRACE_RULES["thor"], factor_ema=0.0,
-                 loss_scale=1.0, statistics_share=1.0):  # fmt: skip
+                 loss_scale=1.0, statistics_share=1.0, clip_fisher_norm=None):  # fmt: skip
         super().__init__(auto_prefix=False)
         self.damping, self.update_mask = np.asarray(damping, np.float64), np.asarray(update_mask, bool)
         for name, values in (("damping", self.damping), ("update_mask", self.update_mask)):
             if values.ndim != 1:
                 raise ThorError(f"{name}: must have a value for each step, not one for all")
-        wrong = self.damping[~(np.isfinite(self.damping) & (self.damping >= 0))]
-        if wrong.size or not self.damping.size:
-            given = f"{wrong[0]:g}" if wrong.size else "none at all"
-            raise ThorError(f"damping: must be a number of at least 0 at every step, not {given}")
-        if not self.update_mask[:1].any():
-            raise ThorError("update_mask: factors must be computed at the first step")
-        if not (isinstance(thresholds, tuple) and len(thresholds) == 2 and thresholds[0] >= thresholds[1] >= 0):
-            raise ThorError(f"thresholds: must be (w1, w2) with w1 >= w2 >= 0, not {thresholds!r}")
-        if not 0 <= factor_ema < 1:
-            raise ThorError(f"factor_ema: must be at least 0 and below 1, not {factor_ema}")
+        wrong = [f"{value:g}" for value in self.damping if not 0 <= value < np.inf]
+        given = "none at all" if not self.damping.size else wrong[0] if wrong else None
+        require(given is None, "damping: must be a number of at least 0 at every step", given)
+        require(self.update_mask[:1].any(), "update_mask: factors must be computed at the first step", "later")
+        pair = isinstance(thresholds, tuple) and len(thresholds) == 2 and thresholds[0] >= thresholds[1] >= 0
+        require(pair, "thresholds: must be (w1, w2) with w1 >= w2 >= 0", repr(thresholds))
+        require(0 <= factor_ema < 1, "factor_ema: must be at least 0 and below 1", factor_ema)
+        bound = clip_fisher_norm is None or 0 < clip_fisher_norm < np.inf
+        require(bound, "clip_fisher_norm: must be above 0, or None", clip_fisher_norm)
+        self.clip_fisher_norm = clip_fisher_norm
         self.thresholds, self.factor_ema, self.loss_scale = thresholds, factor_ema, loss_scale
         self.parallel = ms.get_auto_parallel_context("parallel_mode") == ms.ParallelMode.DATA_PARALLEL
         self.weights = net.trainable_params()
@@ -72,7 +73,22 @@ class Thor(nn.Cell):
             if place >= 0:
                 gradient = self.cell_list[place].precondition(gradient)
             done += (gradient,)
-        return done
+        return self.clip(gradients, done) if self.clip_fisher_norm else done
+
+    def clip(self, gradients, preconditioned):
+        """Scale the layers' preconditioned gradients p, all by one factor, to a Fisher norm of at most the bound.
+
+        The norm is sqrt(p^T (F + damping I) p) = sqrt(g^T p), with F as in the inverses in use. The learning rate is
+        no part of it. (Ba et al. 2017, "Distributed second-order optimization ...", bound the same with it.)
+        """
+        bound, squares, clipped = self.clip_fisher_norm, (), ()
+        for gradient, p, place in zip(gradients, preconditioned, self.places):
+            if place >= 0:
+                squares += ((gradient * p).sum(),)
+        scale = bound / ops.sqrt(ops.maximum(ops.stack(squares).sum(), bound**2))
+        for p, place in zip(preconditioned, self.places):
+            clipped += (p * scale if place >= 0 else p,)
+        return clipped
 
     def computes_factors(self, step):
         """Whether step `step`, from 0, is in the update mask."""
@@ -102,7 +118,8 @@ class Thor(nn.Cell):
         chosen, stops = trace_rule(values, previous, stopped, self.thresholds)
         chosen &= finite & used  # nor does such a layer stop: its change is infinite, or NaN, which is not below w2
         for n in np.flatnonzero(finite & used & ~stopped):
-            layers[n].update_factors(*factors[n])
+            layers[n].factor_a.set_data(factors[n][0])
+            layers[n].factor_g.set_data(factors[n][1])
         for n in np.flatnonzero(stops & ~stopped):
             layers[n].stop()
         failed = self._refresh(chosen, values, damping)

@@ -106,13 +106,15 @@ def create_thor(recipe: Recipe, net, steps_per_epoch: int):
     from labkit.thor import TRACE_RULES, Thor
 
     thor = recipe.optimizer
+    upper, lower = TRACE_RULES[thor.trace_rule]
     return Thor(
         net,
         damping(recipe.epochs, steps_per_epoch, thor.damping, thor.damping_decay),
         update_mask(recipe.epochs * steps_per_epoch, thor.update_interval, thor.final_interval),
         block_size=thor.block_size,
-        thresholds=TRACE_RULES[thor.trace_rule],
+        thresholds=(thor.trace_threshold or upper, lower),
         factor_ema=thor.factor_ema,
         statistics_share=thor.statistics_share,
+        clip_fisher_norm=thor.clip_fisher_norm,
         loss_scale=recipe.loss_scale,
     )

@@ -1,7 +1,8 @@
 """A second-order optimizer beside momentum, both tuned with one budget: python -m tests.benchmarks.advantage OUT
 
 Contests on CIFAR-10 with one network: THOR beside momentum (labs/thor, profiles laptop, each trial a Run) and, in
-PyTorch, K-FAC beside SGD (tests/benchmarks/kfac.py). OUT gets a folder for each contest, with a JSON file for each
+PyTorch, K-FAC beside SGD (tests/benchmarks/kfac.py). Then THOR's contest again on a second network, with the settings
+that won and no tuning. OUT gets a folder for each contest, with a JSON file for each
 trial that is done; a second call goes on with the others.
 First each setting of a grid is trained with seed 1, as many for either side, long and short schedules. The target is
 what the baseline ends with, where it ends most accurate; a side's soonest setting is the one that comes there in the
@@ -54,17 +55,22 @@ EVALUATION_STEPS = 6
 LR = "schedule.lr_max"
 WARMUP = "schedule.warmup_epochs"
 BLOCK = "optimizer.block_size"
+CLIP = "optimizer.clip_fisher_norm"
+BOUNDED = {"optimizer.clip_norm": 1.0, WARMUP: 0.0}
 CONTESTS = {
     "THOR": (
         Side(
             "momentum",
             "laptop-momentum",
-            tries({}, *rates(LR, 0.5, 1.0, 2.0), *tries({"epochs": 5}, *rates(LR, 1.0, 2.0), {LR: 2.0, WARMUP: 0.5})),
+            tries({}, *rates(LR, 0.5, 1.0, 2.0), {LR: 2.0, **BOUNDED})
+            + tries({"epochs": 5}, *rates(LR, 1.0, 2.0), {LR: 2.0, WARMUP: 0.5}, {LR: 2.0, **BOUNDED}),
         ),
         Side(
             "thor",
             "laptop",
-            tries({}, *rates(LR, 0.3, 0.4, 0.6, 0.8), {BLOCK: 128, LR: 0.4}, {BLOCK: 128, LR: 0.6}),
+            tries({CLIP: 0.4}, *rates(LR, 0.8, 1.2, 1.6), {LR: 1.2, BLOCK: 128})
+            + tries({CLIP: 0.3}, *rates(LR, 1.2, 1.6))
+            + ({CLIP: 0.6, LR: 0.8}, {CLIP: None, LR: 0.4, WARMUP: 0.2}),
         ),
     ),
     "K-FAC": (
@@ -89,6 +95,20 @@ CONTESTS = {
     ),
 }
 
+OTHER = "ResNet-20"  # with the settings that won the contest of THOR, untuned
+NAMES = (*CONTESTS, OTHER)
+
+
+def sides(name, result):
+    """The two sides of a contest: one of CONTESTS, or what won in THOR's on another network."""
+    if name != OTHER:
+        return CONTESTS[name]
+    if "THOR" not in result:
+        raise click.UsageError(f"{OTHER} takes over the settings that won the contest THOR: that one first")
+    other = {"network.name": "resnet20", "data.batch_size": 1024}
+    chosen = result["THOR"]["chosen"]
+    return tuple(Side(side.name, side.program, ({**chosen[side.name], **other},)) for side in CONTESTS["THOR"])
+
 
 @dataclass
 class Trial:
@@ -103,7 +123,8 @@ class Trial:
 
     @property
     def path(self):
-        words = [f"{k.rpartition('.')[2]}{value:g}" for k, value in self.settings.items() if not isinstance(value, str)]
+        numbers = {key.rpartition(".")[2]: value for key, value in self.settings.items() if not isinstance(value, str)}
+        words = [f"{key}{value}" if value is None else f"{key}{value:g}" for key, value in numbers.items()]
         return self.out / "-".join([self.side.name, *words, f"seed{self.seed}"])
 
     def told(self):
@@ -208,16 +229,16 @@ def in_pairs(trials):
 
 @click.command()
 @click.argument("out", type=click.Path(path_type=Path))
-@click.argument("names", nargs=-1, type=click.Choice(list(CONTESTS)))
+@click.argument("names", nargs=-1, type=click.Choice(NAMES))
 @click.option("--seeds", default=5, show_default=True, type=click.IntRange(1))
 def main(out, names, seeds):
     """Train what is missing under OUT, print the comparisons and write them to results/advantage.json."""
     data = cifar10_files.check(environment.data_root() / "cifar-10-batches-bin")
     made_by = provenance.collect(data.dataset)
     result = json.loads(RESULT.read_text()) if RESULT.exists() else {}
-    for name in names or CONTESTS:
+    for name in names or NAMES:
         (out / name).mkdir(parents=True, exist_ok=True)
-        result[name] = {**contest(*CONTESTS[name], out / name, seeds), "provenance": made_by}
+        result[name] = {**contest(*sides(name, result), out / name, seeds), "provenance": made_by}
         atomic_write(RESULT, json.dumps(result, indent=1) + "\n")
 
 

@@ -82,7 +82,7 @@ def test_three_rehearsals_of_one_name(submit, small_lab, tmp_path):  # noqa: F81
     refused = [stderr for stderr, status in ended if status == 1 and "Completed" not in stderr]
     assert len(refused) == 2, ended
     known = "(another submission has this name|the bucket has files of a job of this name)"  # once the first has ended
-    assert all(re.fullmatch(rf"Error: .*{known}; choose another --name.*\n", stderr) for stderr in refused)
+    assert all(re.fullmatch(rf"Error: exp: {known}; choose another --name.*\n", stderr) for stderr in refused)
 
 
 def test_a_killed_rehearsal_keeps_its_name(submit, small_lab, tmp_path):  # noqa: F811

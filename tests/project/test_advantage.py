@@ -102,3 +102,14 @@ def test_augmented_images_are_windows_of_the_padded_one(pytorch):
         return any(torch.equal(image, window) for window in windows)
 
     assert {(among(image), among(image.flip(2))) for image in found} == {(True, False), (False, True)}
+
+
+def test_the_second_network_takes_over_what_won():
+    """Both sides' settings, unchanged but for network and batch; without them, what to run first."""
+    chosen = {"momentum": {"epochs": 5}, "thor": {"schedule.lr_max": 0.8}}
+    baseline, challenger = advantage.sides(advantage.OTHER, {"THOR": {"chosen": chosen}})
+    assert (baseline.program, challenger.program) == ("laptop-momentum", "laptop")
+    other = {"network.name": "resnet20", "data.batch_size": 1024}
+    assert (baseline.grid, challenger.grid) == (({"epochs": 5, **other},), ({"schedule.lr_max": 0.8, **other},))
+    with pytest.raises(click.UsageError, match="the contest THOR: that one first"):
+        advantage.sides(advantage.OTHER, {})

@@ -21,6 +21,7 @@ UPDATE_MASK = [True, False, True, True, False, True]
 OPTIONS = {
     "lr": 0.05, "momentum": 0.9, "weight_decay": 0.01, "block_size": 8, "loss_scale": 16.0, "factor_ema": 0.5,
     "damping": [0.1, 0.08], "update_mask": UPDATE_MASK, "thresholds": (0.02, 0.0), "statistics_share": 0.5,
+    "clip_fisher_norm": 2.95,
 }  # fmt: skip
 
 

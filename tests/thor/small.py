@@ -109,8 +109,20 @@ def only_blocks(matrix, block_size):
 
 
 def preconditioned(gradient, factor_a, factor_g, damping, block_size=None):
-    """The dense solve: (factor_g + sqrt(damping) I) (x) (factor_a + sqrt(damping) I), all of it, by vec(gradient)."""
+    """The dense solve: the whole damped Fisher block by vec(gradient)."""
+    fisher = damped_fisher(factor_a, factor_g, damping, block_size)
+    return np.linalg.solve(fisher, gradient.astype(np.float64).ravel()).reshape(gradient.shape)
+
+
+def fisher_norm(step, factor_a, factor_g, damping, block_size=None):
+    """sqrt(v^T F v) of v = vec(step), with the whole damped Fisher block."""
+    vector = step.astype(np.float64).ravel()
+    return (vector @ damped_fisher(factor_a, factor_g, damping, block_size) @ vector) ** 0.5
+
+
+def damped_fisher(factor_a, factor_g, damping, block_size=None):
+    """(factor_g + sqrt(damping) I) (x) (factor_a + sqrt(damping) I), every entry of it."""
     a, g = (
         only_blocks(np.asarray(f, np.float64), block_size) + damping**0.5 * np.eye(len(f)) for f in (factor_a, factor_g)
     )
-    return np.linalg.solve(np.kron(g, a), gradient.astype(np.float64).ravel()).reshape(gradient.shape)
+    return np.kron(g, a)

@@ -8,6 +8,7 @@ from small import (
     KnownGradient,
     cross_entropy,
     factors,
+    fisher_norm,
     gram,
     measured,
     only_blocks,
@@ -102,6 +103,36 @@ def test_the_step_goes_downhill(block_size, rng):
         gradients = [rng.normal(size=p.shape) for p in thor.weights]
         for ours, gradient in zip(thor(tuple(map(tensor, gradients))), gradients):
             assert (ours.asnumpy() * gradient).sum() > 0
+
+
+@pytest.mark.parametrize("bound, share", [(0.5, 0.5), (1.0, 1.0), (2.0, 1.0)])
+def test_clipped_to_a_fisher_norm(bound, share, mode, rng):
+    """The norm over all layers, in units of the unclipped one, by dense Fisher blocks; the bias is no part of it."""
+    images, labels, damping = rng.normal(size=(6, 2, 4, 4)), np.arange(6) % 4, 0.2
+    gradients = None
+
+    def train(clip):
+        nonlocal gradients
+        ms.set_seed(3)
+        net = nn.SequentialCell(nn.Conv2d(2, 3, 3, stride=2, has_bias=True), nn.Tanh(), nn.Flatten(), nn.Dense(12, 4))
+        thor = measured(net, images, labels, cross_entropy(), damping=[damping], clip_fisher_norm=clip)
+        gradients = gradients or {p.name: rng.normal(size=p.shape) for p in thor.weights}
+        found = thor(tuple(tensor(gradient) for gradient in gradients.values()))
+        return thor, dict(zip(gradients, (p.asnumpy().astype(np.float64) for p in found)))
+
+    thor, unclipped = train(None)
+    of_layers = [fisher_norm(unclipped[f"{name}.weight"], *factors(thor, name), damping) for name in thor.names]
+    _, clipped = train(float(bound * np.linalg.norm(of_layers)))
+    for name in gradients:
+        expected = unclipped[name] * (1 if name.endswith("bias") else share)
+        np.testing.assert_allclose(clipped[name], expected, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_gradients_of_zeros_are_clipped_to_zeros(mode, rng):
+    """Not divided by a norm of zero."""
+    images, labels = rng.normal(size=(6, 5)), rng.normal(size=(6, 3))
+    thor = measured(nn.SequentialCell(nn.Dense(5, 3)), images, labels, clip_fisher_norm=0.1)
+    assert not any(p.asnumpy().any() for p in thor((tensor(np.zeros((3, 5))), tensor(np.zeros(3)))))
 
 
 def rotation(rng, size):

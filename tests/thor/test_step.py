@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from mindspore import nn
 from mindspore.train import Accuracy, Callback, Model
-from small import KnownGradient, cross_entropy, factors, gram, preconditioned, step_of, tensor, values
+from small import KnownGradient, cross_entropy, factors, fisher_norm, gram, preconditioned, step_of, tensor, values
 
 from labkit.losses import CrossEntropySmooth
 from labkit.networks import mixed_precision
@@ -33,7 +33,7 @@ def batches(rng, count=6):
 def training_step(net, **options):
     chosen = {
         "lr": 0.05, "momentum": 0.9, "weight_decay": 0.01, "update_mask": UPDATE_MASK, "damping": DAMPING,
-        "block_size": 16,
+        "block_size": 16, "clip_fisher_norm": 0.4,
     }  # fmt: skip
     return step_of(net.set_train(), CrossEntropySmooth(4, 0.1), **{**chosen, **options})
 
@@ -51,30 +51,36 @@ def require_equal(ours, theirs, **tolerance):
 # -- Against numpy --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("clip", [None, 1.0])
 @pytest.mark.parametrize("block_size", [None, 2])
 @pytest.mark.parametrize("loss_scale", [1.0, 256.0])
-def test_steps_are_those_of_numpy(loss_scale, block_size, rng):
+def test_steps_are_those_of_numpy(loss_scale, block_size, clip, rng):
     """The seed's order: unscale, precondition, weight decay, momentum; inverses of the last update, damping of then."""
     lr, share, decay = 0.05, 0.9, 0.1
     images, labels = rng.normal(size=(6, 4, 5)), rng.normal(size=(6, 4, 3))
     net = nn.SequentialCell(nn.Dense(5, 3))
     step = step_of(
         net, KnownGradient(), lr=lr, momentum=share, weight_decay=decay, update_mask=UPDATE_MASK, damping=DAMPING,
-        block_size=block_size, loss_scale=loss_scale,
+        block_size=block_size, loss_scale=loss_scale, clip_fisher_norm=clip,
     )  # fmt: skip
     weight, bias = (p.asnumpy().astype(np.float64) for p in net.get_parameters() if not p.name.startswith("thor."))
-    moments = [0.0, 0.0]
+    moments, norms = [0.0, 0.0], []
     for number, (x, y) in enumerate(zip(images, labels)):
         loss = step(tensor(x), tensor(y)).asnumpy()
         np.testing.assert_allclose(loss, ((x @ weight.T + bias) * y).sum() / 4, rtol=1e-4, atol=1e-4)
         if UPDATE_MASK[number]:
             in_use = gram(x[:, None]), gram(y[:, None]), DAMPING[number], block_size
-        gradients = preconditioned(y.T @ x / 4, *in_use) + decay * weight, y.mean(axis=0) + decay * bias
+        preconditioned_weight = preconditioned(y.T @ x / 4, *in_use)
+        norms.append(fisher_norm(preconditioned_weight, *in_use))
+        if clip:
+            preconditioned_weight *= min(1, clip / norms[-1])
+        gradients = preconditioned_weight + decay * weight, y.mean(axis=0) + decay * bias
         moments = [share * moment + gradient for moment, gradient in zip(moments, gradients)]
         weight, bias = weight - lr * moments[0], bias - lr * moments[1]
     found = values(net)
     np.testing.assert_allclose(found["0.weight"], weight, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(found["0.bias"], bias, rtol=1e-4, atol=1e-5)
+    assert min(norms) < 1.0 < max(norms)
 
 
 def test_updates_are_told(rng):

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from mindspore import nn
 
 from labkit.schedules import damping, polynomial, update_mask
-from labkit.training import recipes
+from labkit.training import build, recipes
 from labkit.training.recipes import RecipeError
 
 # The seed and the model zoo: lr_init, decay, end epoch; d0, decay; epochs; a device (the design's table).
@@ -135,8 +136,11 @@ def test_profiles_differ_from_their_baselines_by_optimizer_and_rate_alone(load, 
     ("optimizer.final_interval=0", "optimizer.final_interval: must be greater than or equal to 1"),
     ("optimizer.final_interval=9", "optimizer.final_interval: must be at least 10, the first, not 9"),
     ("optimizer.trace_rule=never", "optimizer.trace_rule: must be 'thor', 'thor_stop' or 'thor_nt', not 'never'"),
+    ("optimizer.trace_threshold=0", "optimizer.trace_threshold: must be greater than or equal to 0.001, not 0"),
+    (("optimizer.trace_rule=thor_nt", "optimizer.trace_threshold=0.1"), "optimizer.trace_threshold: for the rules th"),
     ("optimizer.block_size=0", "optimizer.block_size: must be greater than or equal to 1, not 0"),
     ("optimizer.factor_ema=1", "optimizer.factor_ema: must be less than 1"),
+    ("optimizer.clip_fisher_norm=0", "optimizer.clip_fisher_norm: must be greater than 0"),
     ("optimizer.momentum=1", "optimizer.momentum: must be less than 1"),
     ("dataset_sink_mode=true", "dataset_sink_mode: must be false"),
     ("schedule.power=2", "schedule.power: for the polynomial schedule, not linear"),
@@ -154,7 +158,9 @@ def test_wrong_keys(load, setting, named):
     assert named in message and len(message.splitlines()) == 1
 
 
-@pytest.mark.parametrize("key", ["damping", "update_interval", "trace_rule", "block_size", "factor_ema"])
+@pytest.mark.parametrize("key", [
+    "damping", "update_interval", "trace_rule", "block_size", "factor_ema", "clip_fisher_norm",
+])  # fmt: skip
 def test_keys_of_thor_are_not_momentums(load, key):
     with pytest.raises(RecipeError, match=rf"optimizer\.{key}: unknown key$"):
         load(f"optimizer.{key}=1", profile="sample-momentum")
@@ -171,3 +177,17 @@ def test_right_keys_survive_a_dump(load, settings, tmp_path):
     recipe = load(*settings)
     (tmp_path / "recipe.yaml").write_text(recipe.dump())
     assert recipes.read_resolved(tmp_path / "recipe.yaml") == recipe
+
+
+@pytest.mark.parametrize("settings, thresholds", [
+    ((), (0.01, 0.0)), (("trace_threshold=0.05",), (0.05, 0.0)), (("trace_rule=thor_nt",), (0.0, 0.0)),
+    (("trace_rule=thor_stop", "trace_threshold=0.2"), (0.2, 0.001)),
+])  # fmt: skip
+def test_what_thor_gets_from_a_recipe(load, settings, thresholds):
+    more = ("factor_ema=0.5", "statistics_share=0.25", "clip_fisher_norm=0.3", "block_size=100", *settings)
+    thor = build.create_thor(load(*(f"optimizer.{one}" for one in more)), nn.SequentialCell(nn.Dense(200, 3)), 22)
+    assert (thor.thresholds, thor.factor_ema, thor.clip_fisher_norm) == (thresholds, 0.5, 0.3)
+    layer = thor.layers["0"]
+    assert (layer.tap_g.share, layer.shape_a) == (0.25, (2, 100))
+    np.testing.assert_array_equal(np.flatnonzero(thor.update_mask), np.arange(0, 66, 10))
+    assert thor.damping == pytest.approx(damping(3, 22, 0.01, 0.5))

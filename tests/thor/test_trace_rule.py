@@ -196,6 +196,8 @@ def test_images_that_are_not_finite(rng):
     ({"factor_ema": 1.0}, "factor_ema: must be at least 0 and below 1, not 1.0"),
     ({"factor_ema": -0.1}, "factor_ema: must be at least 0 and below 1, not -0.1"),
     ({"factor_ema": np.nan}, "factor_ema: must be at least 0 and below 1, not nan"),
+    ({"clip_fisher_norm": 0}, "clip_fisher_norm: must be above 0, or None, not 0"),
+    ({"clip_fisher_norm": np.nan}, "clip_fisher_norm: must be above 0, or None, not nan"),
     ({"damping": 0.1}, "damping: must have a value for each step"),
     ({"update_mask": True}, "update_mask: must have a value for each step"),
     ({"thresholds": "thor"}, "thresholds: must be \\(w1, w2\\) with w1 >= w2 >= 0, not 'thor'"),
