@@ -173,7 +173,7 @@ class Handler(BaseHTTPRequestHandler):
     def send_object(self, found):
         wanted, content = self.headers.get("If-Match", found.etag).strip('"'), found.content
         if wanted != found.etag:
-            return self.error(412, "PreconditionFailed", "The object is another than the one asked for")
+            return self.error(412, "PreconditionFailed", "The object is not the version asked for")
         headers = {"ETag": f'"{found.etag}"', "Last-Modified": "Sat, 21 Nov 2026 12:00:00 GMT"} | found.metadata
         if self.command == "HEAD":
             return 200, headers | {"Content-Length": len(content)}, b""
@@ -218,7 +218,7 @@ class Handler(BaseHTTPRequestHandler):
         if found is None:
             return self.error(404, "NoSuchKey", "The object does not exist")
         if self.headers.get("x-amz-copy-source-if-match", found.etag).strip('"') != found.etag:
-            return self.error(412, "PreconditionFailed", "The object is another than the one asked for")
+            return self.error(412, "PreconditionFailed", "The object is not the version asked for")
         span = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("x-amz-copy-source-range", ""))
         self.body = found.content[int(span[1]) : int(span[2]) + 1] if span else found.content
         self.metadata = found.metadata

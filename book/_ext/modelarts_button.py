@@ -17,7 +17,7 @@ CONSOLE = "https://authoring-modelarts-cnnorth4.huaweicloud.com/console/lab?shar
 CHAPTER = "book/4-cloud/notebooks"
 FOLDER = "notebooks"  # below the pages
 FIRST = """\
-# This file came alone. The lab needs the project beside it: labkit, its packages, the data.
+# This file came alone. The lab also needs the rest of the project: labkit, its packages, the data.
 import importlib.util
 
 if importlib.util.find_spec("labkit") is None:

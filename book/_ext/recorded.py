@@ -159,10 +159,10 @@ def _run_text(folder):
     """A Run's recipe and results, a line each."""
     recipe = recipes.read_resolved(folder / "recipe.yaml")
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    rule = f" with the rule `{recipe.optimizer.trace_rule}`" if recipe.optimizer.name == "thor" else ""
+    rule = f" and the trace rule `{recipe.optimizer.trace_rule}`" if recipe.optimizer.name == "thor" else ""
     stop = f", stopped after {recipe.max_steps} steps" if recipe.max_steps else ""
     return [
-        f"{recipe.network.name} by {recipe.optimizer.name}{rule}, profile `{recipe.profile}`, "
+        f"{recipe.network.name}, trained with {recipe.optimizer.name}{rule}, profile `{recipe.profile}`, "
         f"{recipe.epochs} epochs{stop}, batches of {recipe.data.batch_size}, "
         f"rate up to {recipe.schedule.lr_max:g}, seed {recipe.seed}. Data: {summary['provenance']['dataset']['name']}.",
         f"Accuracy {summary['accuracy']:.2%} after {summary['steps']:,} steps in {summary['train_seconds'] / 60:.0f} "

@@ -53,7 +53,7 @@ def _add_row(app, doctree, docname):
         buttons += _button("modelarts-button", address, "Open in", "ModelArts")
     else:
         buttons += _button("modelarts-button lab-how", f"{chapter}#open-a-lab", "Open in", "ModelArts: how")
-        lines.append("ModelArts opens only what is public, as this copy is not. Its button leads to the way by hand.")
+        lines.append("ModelArts opens only public notebooks. The button says how to open this one by hand.")
     if lab in TOO_LARGE_FOR_BINDER:
         lines.append(f'The lab needs <a href="{chapter}#binder">more memory than Binder gives</a>.')
     elif config.binder_ref:

@@ -46,7 +46,7 @@ WORDS = {
     "blocked": (
         "odd",
         "This task builds on {other}, which does not work yet, so it could not be judged.",
-        "mend {other} first.",
+        "fix {other} first.",
     ),
     "by hand": ("some", "Your instructor gave these points.", ""),
     "missing": (
@@ -80,7 +80,7 @@ RUN_WORDS = {
     "missing": (
         "none",
         "No Run was graded.",
-        "put the whole folder of the Run beside your notebook: recipe, history, summary and checkpoint.",
+        "put the whole folder of the Run next to your notebook: recipe, history, summary and checkpoint.",
     ),
 }
 RUN_TITLES = {

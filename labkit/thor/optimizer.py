@@ -78,8 +78,8 @@ class Thor(nn.Cell):
     def clip(self, gradients, preconditioned):
         """Scale the layers' preconditioned gradients p, all by one factor, to a Fisher norm of at most the bound.
 
-        The norm is sqrt(p^T (F + damping I) p) = sqrt(g^T p), with F as in the inverses in use. The learning rate is
-        no part of it. (Ba et al. 2017, "Distributed second-order optimization ...", bound the same with it.)
+        The norm is sqrt(p^T M p) = sqrt(g^T p), with the damped Fisher M whose inverse is in use. Ba et al. 2017,
+        "Distributed Second-Order Optimization using Kronecker-factored Approximations", bound it times the rate.
         """
         bound, squares, clipped = self.clip_fisher_norm, (), ()
         for gradient, p, place in zip(gradients, preconditioned, self.places):

@@ -133,7 +133,7 @@ def table(rows: list[dict], target: float) -> str:
     baseline = rows[0]
     width = max(len("setting"), *(len(row["setting"]) for row in rows))
     lines = [
-        f"to {target:.2%} on the test images; in brackets: times fewer than {baseline['setting']}",
+        f"to {target:.2%} on the test images; in brackets: how many times less than {baseline['setting']}",
         f"{'setting':{width}}  {'there':>5}  {'steps':>14}  {'seconds':>14}  {'at the end':>10}  {'ms a step':>9}",
     ]
     for row in rows:
