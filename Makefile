@@ -54,7 +54,7 @@ torch: $(TORCH_STAMP) ## install PyTorch as well: what part 2 and the tests comp
 sample: $(SAMPLE_STAMP) ## make the environment and the small offline data set, data/sample
 
 book: $(SAMPLE_STAMP) ## execute the chapters and build _build/html/index.html (20 minutes the first time, then seconds)
-	@$(BIN)/python book/build.py
+	@$(BIN)/python book/build.py $(if $(BOOK_LANGUAGE),--language $(BOOK_LANGUAGE))
 
 links: book ## build the book, check every link and name that needs no network; list the others in _build/links.txt
 	@$(BIN)/python book/links.py $(ARGS)

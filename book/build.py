@@ -1,7 +1,8 @@
-"""Build the book: python book/build.py [--fresh]
+"""Build the book: python book/build.py [--fresh] [--language zh_CN]
 
 A chapter is executed again only when something it uses has changed (execution.py); then Sphinx writes the pages. A lab
-is shown in the learner's version. A kernel's working directory is its chapter's own folder, as in Jupyter.
+is shown in the learner's version. A kernel's working directory is its chapter's own folder, as in Jupyter. In another
+language the pages are written as well, from the same executed cells.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import time
 from pathlib import Path
 
 import execution
+import pages as sphinx_pages
 import yaml
 from execution import BUILD, REPO, kernel_environment
 
@@ -24,7 +26,7 @@ COMPLETE = BUILD / ".complete"  # exists only after a build without a warning; h
 # What all pages share: a change here writes all of them again, without executing.
 PAGE_INPUTS = [
     "_config.yml", "_toc.yml", "book/references.bib", "book/_static/**/*", "book/_templates/**/*", "book/_ext/*.py",
-    "book/build.py", "book/execution.py",
+    "book/build.py", "book/execution.py", "book/pages.py",
 ]  # fmt: skip
 
 
@@ -110,8 +112,8 @@ def reason(todo: dict[Path, list[str] | None]) -> str:
     return f"{len(todo)} of {len(notebooks())} chapters to execute; changed: {few}"
 
 
-def build(environment: dict[str, str]) -> int:
-    """Execute what has changed, write the pages; the process's exit status."""
+def build(environment: dict[str, str], language: str | None = None) -> int:
+    """Execute what has changed, write the pages, then those in another language; the process's exit status."""
     began_with = pages()
     shared = json.dumps([execution.installed(), contents(PAGE_INPUTS)])
     remove_stale("pages", hashlib.sha256(shared.encode()).hexdigest(), ".doctrees", "jupyter_execute", "html")
@@ -128,27 +130,46 @@ def build(environment: dict[str, str]) -> int:
         else:
             print("make book: executing the chapters, about 10 minutes on two free cores; the next build takes seconds")
         execution.execute(todo)
-    command = [str(Path(sys.executable).parent / "jupyter-book"), "build", str(REPO), "-W", "--keep-going"]
-    done = subprocess.run(command, cwd=REPO, check=False)
-    seconds = time.monotonic() - start
-    if done.returncode:
-        print(f"make book: FAILED after {seconds:.0f} s; the warnings and tracebacks above say where", file=sys.stderr)
+    if not _written(None, start):
         return 1
     export_executed()
     COMPLETE.write_text(json.dumps(began_with, indent=1))
-    print(f"make book: done in {seconds:.0f} s; open {BUILD / 'html' / 'index.html'}")
+    if language:
+        remove_stale(f"pages-{language}", COMPLETE.read_text(), f".doctrees-{language}", f"html-{language}")
+        if not _written(language, time.monotonic()):
+            remove(f".doctrees-{language}", f"html-{language}")  # a warning is not repeated for pages that are not read
+            return 1
+    built = ["en", *(one for one in sphinx_pages.languages() if (BUILD / f"html-{one}" / "index.html").exists())]
+    for one in built:
+        there = BUILD / ("html" if one == "en" else f"html-{one}") / "_static" / "languages.js"
+        there.write_text(f"window.LANGUAGES = {json.dumps(built)};\n", encoding="utf-8")
     return 0
+
+
+def _written(language, start):
+    """Have Sphinx write the pages in a language, and say how that went; True if it did."""
+    command = [sys.executable, str(REPO / "book" / "pages.py"), "html", *([language] if language else [])]
+    done = subprocess.run(command, cwd=REPO, check=False)
+    seconds, index = time.monotonic() - start, BUILD / (f"html-{language}" if language else "html") / "index.html"
+    if done.returncode:
+        print(f"make book: FAILED after {seconds:.0f} s; the warnings and tracebacks above say where", file=sys.stderr)
+        return False
+    print(f"make book: done in {seconds:.0f} s; open {index}")
+    return True
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Execute the chapters and build _build/html/index.html.")
     parser.add_argument("--fresh", action="store_true", help="forget every earlier result")
-    if parser.parse_args().fresh:
+    parser.add_argument("--language", choices=sphinx_pages.languages(), help="write the pages in this language as well")
+    chosen = parser.parse_args()
+    if chosen.fresh:
         shutil.rmtree(BUILD, ignore_errors=True)
     BUILD.mkdir(exist_ok=True)
     try:
         with tempfile.TemporaryDirectory(prefix="labkit-book-", ignore_cleanup_errors=True) as temporary:
-            return build(kernel_environment() | {"TMPDIR": temporary})  # chapters leave their Runs there
+            # chapters leave their Runs there
+            return build(kernel_environment() | {"TMPDIR": temporary}, chosen.language)
     except KeyboardInterrupt:
         print("\nmake book: stopped; run it again to continue with the remaining chapters", file=sys.stderr)
         return 130

@@ -12,11 +12,15 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import jupytext
 import yaml
-from babel.messages.pofile import read_po
+from babel.messages.catalog import Catalog
+from babel.messages.pofile import read_po, write_po
 from markdown_it.renderer import RendererHTML
 from myst_parser.config.main import MdParserConfig
 from myst_parser.parsers.mdit import create_md_parser
+
+from labkit.grading import translation
 
 REPO = Path(__file__).resolve().parent.parent
 BUILD = REPO / "_build"
@@ -36,6 +40,60 @@ def messages(path: Path) -> list:
     """A catalogue's messages without its head, in the page's order."""
     with open(path, "rb") as file:
         return [message for message in read_po(file) if message.id]
+
+
+# -- What is to be translated -------------------------------------------------------------------------
+
+
+def extra(text: str) -> list[str]:
+    """Messages of a page that Sphinx's gettext does not take: alternative texts, and summaries of HTML's details."""
+    found = re.findall(r"<summary>(.*?)</summary>", text)
+    found += re.findall(r"^:alt: (.+)$", text, re.MULTILINE)
+    for header in re.findall(r"^```\{code-cell\}[^\n]*\n---\n(.*?)^---$", text, re.DOTALL | re.MULTILINE):
+        shown = (yaml.safe_load(header) or {}).get("mystnb", {}).get("image", {})
+        found += [shown["alt"]] if "alt" in shown else []
+    return [" ".join(one.split()) for one in found]
+
+
+def spoken(path: Path) -> list[str]:
+    """What the self-checks of a lab print."""
+    cells = jupytext.read(path).cells
+    checks = [cell.source for cell in cells if cell.cell_type == "code" and cell.source.startswith("# Check")]
+    return [text for source in checks for _, _, text in translation.spoken(source)]
+
+
+def _own(text: str, template) -> list:
+    """The messages of a page's template that its source has: docstrings and what a directive makes stay English."""
+    squashed = " ".join(text.split())
+    return [m for m in template if m.id and not m.id.startswith(".. image::") and " ".join(m.id.split()) in squashed]
+
+
+def update(language: str) -> None:
+    """Take what the pages say now into a language's catalogues, with sphinx-intl; what has changed becomes fuzzy."""
+    templates, own = BUILD / "gettext", BUILD / "gettext-own"
+    subprocess.run([sys.executable, str(REPO / "book" / "pages.py"), "gettext"], check=True, cwd=REPO)
+    shutil.rmtree(own, ignore_errors=True)
+    for path in sorted(templates.rglob("*.pot")):
+        source = (REPO / path.relative_to(templates)).with_suffix(".md")
+        if not source.exists():
+            continue
+        text = source.read_text(encoding="utf-8")
+        captions = (REPO / "_toc.yml").read_text(encoding="utf-8") if source == REPO / "book" / "index.md" else ""
+        with open(path, "rb") as file:
+            messages = _own(text + captions, read_po(file))
+        catalogue = Catalog(project="ResNets on MindSpore", charset="utf-8")
+        place = source.relative_to(REPO).as_posix()
+        for message in messages:
+            catalogue.add(message.id, locations=[(place, number) for _, number in message.locations])
+        for one in extra(text) + (spoken(source) if source.name == "lab.md" else []):
+            catalogue.add(one, locations=[(place, 1)])
+        if len(catalogue):
+            target = own / path.relative_to(templates)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with open(target, "wb") as file:
+                write_po(file, catalogue, width=0)
+    intl = [sys.executable, "-m", "sphinx_intl", "update", "-p", str(own), "-d", str(LOCALE), "-l", language, "-w", "0"]
+    subprocess.run(intl, check=True, cwd=REPO)
 
 
 # -- What is wrong in a translation -------------------------------------------------------------------
@@ -59,13 +117,13 @@ def pieces(text: str, parser=None) -> tuple[Counter, str]:
         elif token.type == "myst_role":
             shown, _, target = re.fullmatch(r"(.*?)(\s*<([^<>]+)>)?", token.content, re.DOTALL).groups()
             kept[token.meta["name"], target or shown] += 1
-            rest.append(shown if target else " ")
+            rest.append(shown if target and not token.meta["name"].startswith("py:") else " ")
         elif token.type == "link_open":
             kept["link", token.attrs["href"]] += 1
         elif token.type == "image":
             kept["image", token.attrs["src"]] += 1
-        elif token.type == "strong_open":
-            kept["strong", ""] += 1
+        elif token.type in ("strong_open", "em_open"):  # Chinese has no italics: they become bold, or nothing
+            kept[token.type.removesuffix("_open"), ""] += 1
     return kept, "".join(rest)
 
 
@@ -75,9 +133,9 @@ def terms() -> list[tuple[str, re.Pattern, str, list[str]]]:
     A form with a sense in parentheses requires no term: it is empty.
     """
     found = []
-    for row in TERM_ROW.finditer((LOCALE / "terms.md").read_text(encoding="utf-8")):
-        if set(row["english"]) <= set("- ") or row["english"] == "English":
-            continue
+    text = (LOCALE / "terms.md").read_text(encoding="utf-8")
+    tables = re.findall(r"^\| English \|[^\n]*\n\|[-| ]*\n((?:\|[^\n]*\n)*)", text, re.MULTILINE)
+    for row in TERM_ROW.finditer("".join(tables)):
         wrong = [word.strip() for word in row["wrong"].split("、") if word.strip()]
         for form in row["english"].split(" / "):
             plain = re.sub(r"\s*\([^)]*\)$", "", form)
@@ -112,6 +170,8 @@ def problems(english: str, translated: str, rows=(), parser=None) -> list[str]:
     parser = parser or _parser()
     found = []
     (kept, plain), (ours, text) = pieces(english, parser), pieces(translated, parser)
+    italics = kept.pop(("em", ""), 0)
+    kept["strong", ""] += min(italics, max(0, ours["strong", ""] - kept["strong", ""]))
     for what, count in ((kept - ours), "lost"), ((ours - kept), "new"):
         found += [f"{count}: {' '.join(one).strip()}" for one in what.elements()]
     numbers = Counter(NUMBER.findall(plain)), Counter(NUMBER.findall(text))
@@ -126,3 +186,29 @@ def problems(english: str, translated: str, rows=(), parser=None) -> list[str]:
     if re.search(rf"[{HAN}][A-Za-z0-9`$]|[A-Za-z0-9`$%][{HAN}]", re.sub(r"`[^`]*`|\$[^$]*\$", "`", translated)):
         found.append("no space between Chinese and Latin text")
     return found + wrong_terms(plain, text, rows)
+
+
+def report(language: str) -> int:
+    """Print what is to be done in a language's catalogues, by page; how much that is."""
+    rows, parser, todo = terms(), _parser(), 0
+    for page, path in catalogues(language).items():
+        for message in messages(path):
+            if not message.string or message.fuzzy:
+                found = ["to be translated" if not message.string else "the English has changed since"]
+            else:
+                found = problems(message.id, message.string, rows, parser)
+            for what in found:
+                print(f"{page}: {what}: {message.id[:70]}")
+            todo += bool(found)
+    print(f"{language}: {todo} messages to work on" if todo else f"{language}: complete")
+    return todo
+
+
+if __name__ == "__main__":
+    arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    arguments.add_argument("language", nargs="?", default="zh_CN")
+    arguments.add_argument("--check", action="store_true", help="only list what is to be done")
+    chosen = arguments.parse_args()
+    if not chosen.check:
+        update(chosen.language)
+    sys.exit(min(report(chosen.language), 1))

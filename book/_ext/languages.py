@@ -1,0 +1,58 @@
+"""Pages link to themselves in the other language, and search splits Chinese text into words.
+
+A language's pages are in a folder next to the others: _build/html-zh_CN next to _build/html. book/build.py writes which
+of them there are into _static/languages.js of each, and course.js shows the link where its page exists. Online, below
+book_url, the languages are folders as well: see book/appendix/online.md.
+"""
+
+import re
+from pathlib import Path
+
+from docutils import nodes
+
+from labkit.grading.translation import translations
+
+NAMES = {"en": "English", "zh_CN": "中文"}
+TERMS = Path(__file__).resolve().parents[1] / "locale" / "terms.md"
+SUMMARY = re.compile(r"<summary>(.*?)</summary>")
+CHINESE = re.compile(r"[\u4e00-\u9fff]{2,}")
+
+
+def words() -> list[str]:
+    """The Chinese terms of book/locale/terms.md, which its second column has."""
+    rows = [line.split("|") for line in TERMS.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    return sorted({word for row in rows if len(row) > 3 for word in CHINESE.findall(row[2])})
+
+
+def _apply(app, config):
+    if config.language.startswith("zh"):
+        file = Path(app.doctreedir, "words.txt")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(f"{word} 100000 n\n" for word in words()), encoding="utf-8")
+        config.html_search_options = {"dict": str(file)}
+
+
+def _add_link(app, pagename, templatename, context, doctree):
+    ours = app.config.language or "en"
+    context["other_languages"] = [(code, name) for code, name in NAMES.items() if code != ours]
+    context["this_language"] = ours
+
+
+def _translate_rest(app, doctree, docname):
+    """What Sphinx's own translation leaves out: alternative texts, and summaries in raw HTML."""
+    catalogue = app.config.language != "en" and translations(app.config.language, docname)
+    if not catalogue:
+        return
+    for image in doctree.findall(nodes.image):
+        image["alt"] = catalogue.get(" ".join(image.get("alt", "").split()), image.get("alt", ""))
+    for raw in list(doctree.findall(nodes.raw)):
+        html = SUMMARY.sub(lambda match: f"<summary>{catalogue.get(match[1], match[1])}</summary>", raw.astext())
+        if html != raw.astext():
+            raw.replace_self(nodes.raw("", html, format="html"))
+
+
+def setup(app):
+    app.connect("doctree-resolved", _translate_rest)
+    app.connect("config-inited", _apply, priority=300)
+    app.connect("html-page-context", _add_link)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,111 @@
+"""A lab's text in another language, from the book's catalogues: book/locale/LANGUAGE/LC_MESSAGES."""
+
+import ast
+import functools
+import re
+
+from labkit.grading.lab import LabError
+from labkit.system.environment import REPO
+
+LOCALE = REPO / "book" / "locale"
+SUMMARY = re.compile(r"<summary>(.*?)</summary>")
+
+
+@functools.cache
+def translations(language: str, page: str) -> dict[str, str]:
+    """{message: translation} of a page of the book, such as labs/thor/lab. Raises LabError where there is none."""
+    from babel.messages.pofile import read_po
+
+    file = LOCALE / language / "LC_MESSAGES" / f"{page}.po"
+    if not file.exists():
+        there = ", ".join(sorted(path.parent.name for path in LOCALE.glob("*/LC_MESSAGES")))
+        raise LabError(f"{page}: not translated into {language}; the book is in {there}")
+    with open(file, "rb") as opened:
+        return {message.id: message.string for message in read_po(opened) if message.id and message.string}
+
+
+def translated(text: str, catalogue: dict[str, str]) -> str:
+    """Markdown in the other language: each paragraph, heading, list item and table cell that the catalogue has."""
+    from markdown_it import MarkdownIt
+
+    lines = text.split("\n")
+    for token in reversed(MarkdownIt("commonmark").enable("table").parse(text)):
+        message = " ".join(token.content.split("\n"))
+        if token.type == "inline" and token.map and message in catalogue:
+            start, end = token.map
+            found = r"\n[ \t>]*".join(map(re.escape, token.content.split("\n")))
+            block = re.sub(found, lambda _, new=catalogue[message]: new, "\n".join(lines[start:end]), count=1)
+            lines[start:end] = block.split("\n") + [""] * (end - start - block.count("\n") - 1)
+    summaries = SUMMARY.sub(lambda match: f"<summary>{catalogue.get(match[1], match[1])}</summary>", "\n".join(lines))
+    return re.sub(r"\n{3,}", "\n\n", summaries)
+
+
+# -- What a self-check prints ----------------------------------------------------------------------------
+
+WORDS = re.compile(r"[A-Za-z]{2,} |[A-Za-z]{2,}$")
+
+
+def spoken(source: str) -> list[tuple[int, int, str]]:
+    """Texts of a cell that a person reads: first and last character of the literal, and the text.
+
+    What an f-string computes stands in it as in the source, in braces. A text without two words is a name or a key.
+    """
+    found, starts = [], [0]
+    for line in source.encode().splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+
+    def visit(node):
+        text = _text(node)
+        if text is None:
+            for child in ast.iter_child_nodes(node):
+                visit(child)
+        elif len(WORDS.findall(text)) > 1 or " " in text.strip():
+            ends = ((node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset))
+            found.append((*(starts[line - 1] + column for line, column in ends), text))
+
+    visit(ast.parse(source))
+    return found
+
+
+def translated_code(source: str, catalogue: dict[str, str]) -> str:
+    """A cell whose texts are in the other language, if the catalogue has them; what it computes stays as it is."""
+    data = source.encode()
+    for start, end, text in reversed(spoken(source)):
+        if text in catalogue:
+            data = data[:start] + _literal(catalogue[text]).encode() + data[end:]
+    return data.decode()
+
+
+def computed(text: str) -> list[str]:
+    """What a text in braces computes, without the words in it: what a translation must keep. SyntaxError if nothing."""
+    parts = [part for part in _parse(text).values if isinstance(part, ast.FormattedValue)]
+    for part in parts:
+        for node in ast.walk(part):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                node.value = ""
+    return sorted(ast.dump(part) for part in parts)
+
+
+def _text(node):
+    """A text literal's text, an f-string's with what it computes in braces; None for any other node."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else None
+    if not isinstance(node, ast.JoinedStr):
+        return None
+    parts = []
+    for part in node.values:
+        if isinstance(part, ast.Constant):
+            parts.append(part.value.replace("{", "{{").replace("}", "}}"))
+        else:
+            parts.append(ast.unparse(ast.JoinedStr([part]))[2:-1])
+    return "".join(parts)
+
+
+def _literal(text):
+    escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+    return f'{"f" if "{" in text else ""}"{escaped}"'
+
+
+def _parse(text):
+    node = ast.parse(f"f{text!r}" if '"' not in text else f"f'''{text}'''", mode="eval").body
+    return node if isinstance(node, ast.JoinedStr) else ast.JoinedStr([])
