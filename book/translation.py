@@ -63,8 +63,11 @@ def spoken(path: Path) -> list[str]:
 
 
 def _own(text: str, template) -> list:
-    """The messages of a page's template that its source has: docstrings and what a directive makes stay English."""
-    squashed = " ".join(text.split())
+    """The messages of a page's template that its source has, without formulas.
+
+    Docstrings and what a directive makes stay English.
+    """
+    squashed = " ".join(re.sub(r"^\$\$$.*?^\$\$", "", text, flags=re.DOTALL | re.MULTILINE).split())
     return [m for m in template if m.id and not m.id.startswith(".. image::") and " ".join(m.id.split()) in squashed]
 
 
@@ -127,6 +130,44 @@ def pieces(text: str, parser=None) -> tuple[Counter, str]:
     return kept, "".join(rest)
 
 
+def spaced(text: str) -> str:
+    """A space between Chinese and Latin text, code and formulas; none between Chinese, or next to its punctuation."""
+    parts = re.split(r"(\{[\w:+.-]+\}`[^`]*`|`[^`]*`|\$[^$]+\$)", text)
+    edges = {place: _edges(parts[place]) for place in range(1, len(parts), 2)}
+    for place in range(0, len(parts), 2):
+        part = re.sub(rf"(?<=[{HAN}])(?=[A-Za-z0-9])|(?<=[A-Za-z0-9%])(?=[{HAN}])", " ", parts[place])
+        part = re.sub(r" +(?=[，。；：？！）”’、])|(?<=[，。；：？！（“‘、]) +", "", part)
+        bare = part.strip(" ")
+        if bare and place + 1 in edges:
+            part = part.rstrip(" ") + _gap(part, bare[-1], edges[place + 1][0], part.endswith(" "))
+        if bare and place - 1 in edges:
+            part = _gap(part, bare[0], edges[place - 1][1], part.startswith(" ")) + part.lstrip(" ")
+        parts[place] = part
+    return "".join(parts)
+
+
+def _edges(span):
+    """What a code span, formula or role shows first and last: True for Chinese."""
+    role = re.fullmatch(r"\{([\w:+.-]+)\}`(.*?)(?:\s*<[^<>]*>)?`", span, re.DOTALL)
+    if not role:
+        return False, False
+    name, shown = role.groups()
+    if "<" not in span and name in ("doc", "ref", "numref"):  # a title, or a figure's number
+        return True, name != "numref"
+    return re.match(f"[{HAN}]", shown) is not None, re.search(f"[{HAN}]$", shown) is not None
+
+
+def _gap(part, neighbour, chinese, there):
+    """The space between a text's edge and what stands next to it."""
+    if re.match(r"[，。；：？！（）“”‘’、《》]", neighbour):
+        return ""
+    if re.match(f"[{HAN}]", neighbour):
+        return "" if chinese else " "
+    if re.match(r"[A-Za-z0-9%]", neighbour) and chinese:
+        return " "
+    return " " if there else ""
+
+
 def terms() -> list[tuple[str, re.Pattern, str, list[str]]]:
     """The rows of book/locale/terms.md, a form each, the longest first: the form, its pattern, its term, wrong ones.
 
@@ -183,8 +224,8 @@ def problems(english: str, translated: str, rows=(), parser=None) -> list[str]:
         found.append("asterisks that are no emphasis")
     if re.search(rf"[{HAN}]\s*[,;:?!](?=\s|$|[{HAN}])", text) or re.search(rf"[{HAN}]\.(?=\s|$|[{HAN}])", text):
         found.append("half-width punctuation")
-    if re.search(rf"[{HAN}][A-Za-z0-9`$]|[A-Za-z0-9`$%][{HAN}]", re.sub(r"`[^`]*`|\$[^$]*\$", "`", translated)):
-        found.append("no space between Chinese and Latin text")
+    if spaced(translated) != translated:
+        found.append(f"spaces: {spaced(translated)}")
     return found + wrong_terms(plain, text, rows)
 
 
