@@ -36,6 +36,8 @@ def release(lab, folder, no_run, again, no_sandbox):
     from labkit.grading import release as releasing
 
     _require_linux("release")
+    if folder.suffix in (".ipynb", ".md", ".zip"):
+        raise click.UsageError(f"{folder}: release writes several files into a folder: give one, not a file")
     loaded = _load(lab)
     try:
         for file in releasing.release(

@@ -56,6 +56,7 @@ GROUPS = {
                 "momentum": ("thor-step", "momentum", "resnet50", "32", "224"),
                 "THOR, inverses kept": ("thor-step", "plain", "resnet50", "32", "224"),
                 "THOR, all inverses renewed": ("thor-step", "update", "resnet50", "32", "224"),
+                "THOR, from an eighth": ("thor-step", "eighth", "resnet50", "32", "224"),
             },
         ),
         Case(

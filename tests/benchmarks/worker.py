@@ -52,7 +52,10 @@ def mindspore_step(network, batch, gradient):
 
 
 def thor_step(kind, network, batch, size):
-    """kind: momentum, plain (a step of THOR with the inverses that there are) or update (with new ones for all)."""
+    """kind: momentum, plain (a THOR step that keeps its inverses), update (renews all) or eighth.
+
+    The last is an update whose factors come from an eighth of the images.
+    """
     import mindspore as ms
 
     from labkit.networks import create_resnet
@@ -78,7 +81,9 @@ def _mindspore_steps(net, classes, kind, rate, images, labels):
         cell = nn.TrainOneStepCell(nn.WithLossCell(net, loss), optimizer)
     else:
         update_mask = np.arange(10_000) == 0 if kind == "plain" else np.ones(10_000, bool)
-        cell = ThorStep(net, loss, optimizer, Thor(net, [0.03], update_mask, thresholds=TRACE_RULES["thor_nt"]))
+        share = 0.125 if kind == "eighth" else 1.0
+        thor = Thor(net, [0.03], update_mask, thresholds=TRACE_RULES["thor_nt"], statistics_share=share)
+        cell = ThorStep(net, loss, optimizer, thor)
     cell.set_train()
     images, labels = ms.Tensor(images), ms.Tensor(labels, ms.int32)
     return {"version": ms.__version__, "parameters": parameters}, steps(lambda: float(cell(images, labels).asnumpy()))

@@ -405,3 +405,10 @@ def test_matplotlibs_list_of_fonts_is_not_left_in_the_home(tmp_path):
     subprocess.run([sys.executable, "-c", program, tmp_path / "fonts"], env=variables, check=True, cwd=tmp_path)
     assert [path.name for path in (tmp_path / "fonts").glob("fontlist*.json")]
     assert list((tmp_path / "home").iterdir()) == []
+
+
+def test_a_file_for_the_folder(tmp_path):
+    """A notebook's name would become a folder's."""
+    done = CliRunner().invoke(main, ["release", str(TINY), str(tmp_path / "lab.ipynb")])
+    assert done.exit_code == 2 and "lab.ipynb: release writes several files into a folder" in done.stderr
+    assert not (tmp_path / "lab.ipynb").exists()
