@@ -22,6 +22,7 @@ ARGS   ?=
 AGAIN  ?= # of `make test`: run what has passed as well
 export AGAIN
 LAB    ?= cifar10
+LAB_FILE = work/lab-$(LAB)$(if $(BOOK_LANGUAGE),-$(BOOK_LANGUAGE)).ipynb
 
 # .venv first for everything that runs: msrun, for one, starts `python` from PATH.
 SYSTEM_PATH := $(PATH)
@@ -84,10 +85,10 @@ lint: $(ENV_STAMP) ## check the style of all Python files, and the direction of 
 	@$(BIN)/lint-imports --no-cache --no-logo
 
 lab: $(SAMPLE_STAMP) ## open your copy of a lab in JupyterLab (LAB=cifar10, imagenet or thor)
-	@$(BIN)/python -m labkit.grading.release $(LAB) work/lab-$(LAB).ipynb
-	@echo "make lab: JupyterLab with work/lab-$(LAB).ipynb open: yours, no build changes it. Ctrl-C twice ends it."
+	@$(BIN)/python -m labkit.grading.release $(LAB) $(LAB_FILE) $(BOOK_LANGUAGE)
+	@echo "make lab: JupyterLab with $(LAB_FILE) open: yours, no build changes it. Ctrl-C twice ends it."
 	@echo "          Where no browser opens, open the address below that begins with http."
-	@$(BIN)/jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/work/lab-$(LAB).ipynb \
+	@$(BIN)/jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/$(LAB_FILE) \
 	  $$([ "$$(id -u)" != 0 ] || echo --allow-root) $(ARGS)
 
 bench: $(BENCH_STAMP) $(SAMPLE_STAMP) ## compare speed with PyTorch's, copying, grading (ARGS=grading: one of them; installs the peers)

@@ -1,8 +1,8 @@
 """Pages link to themselves in the other language, and search splits Chinese text into words.
 
 A language's pages are in a folder next to the others: _build/html-zh_CN next to _build/html. book/build.py writes which
-of them there are into _static/languages.js of each, and course.js shows the link where its page exists. Online, below
-book_url, the languages are folders as well: see book/appendix/online.md.
+of them there are into _static/languages.js of each, and course.js shows the link where its page exists. Online, another
+language's pages are in a folder of book_url that has the language's name.
 """
 
 import re
@@ -33,9 +33,15 @@ def _apply(app, config):
 
 
 def _add_link(app, pagename, templatename, context, doctree):
-    ours = app.config.language or "en"
-    context["other_languages"] = [(code, name) for code, name in NAMES.items() if code != ours]
-    context["this_language"] = ours
+    found = []
+    for code, name in NAMES.items():
+        if app.config.book_url:
+            folder = app.config.book_url + ("" if code == "en" else f"/{code}")
+        else:
+            folder = f"{context['pathto']('', 1)}../html" + ("" if code == "en" else f"-{code}")
+        if code != (app.config.language or "en"):
+            found.append((code, name, f"{folder}/{pagename}.html"))
+    context["other_languages"] = found
 
 
 def _translate_rest(app, doctree, docname):

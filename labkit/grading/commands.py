@@ -19,10 +19,11 @@ WARNING: without a sandbox, what learners handed in runs as you, with your files
 @click.command()
 @click.argument("lab")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--language", help="Of the text and the self-checks: zh_CN; English by default.")
 @click.option("--no-run", is_flag=True, help="Leave out the training of the instructor's own Run.")
 @click.option("--again", is_flag=True, help="Execute all, also what passed before and has not changed since.")
 @click.option("--no-sandbox", is_flag=True, help="Execute without bubblewrap: it is the instructor's own code.")
-def release(lab, folder, no_run, again, no_sandbox):
+def release(lab, folder, language, no_run, again, no_sandbox):
     """Write what learners get of LAB into DIR: its notebook, the same as Markdown, and a zip for ModelArts.
 
     Solutions are replaced by stubs; hidden checks, and files that git does not track, are left out. Nothing is written
@@ -41,7 +42,7 @@ def release(lab, folder, no_run, again, no_sandbox):
     loaded = _load(lab)
     try:
         for file in releasing.release(
-            loaded, folder, sandboxed=not no_sandbox, train=not no_run, again=again,
+            loaded, folder, language=language, sandboxed=not no_sandbox, train=not no_run, again=again,
             tell=lambda line: click.echo(line, err=True),
         ):  # fmt: skip
             click.echo(file)

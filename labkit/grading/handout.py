@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 
 from labkit.grading import lab as labs
+from labkit.grading import translation
 from labkit.grading.lab import Lab, LabError
 from labkit.system.environment import REPO
 from labkit.system.files import tracked
@@ -45,27 +46,34 @@ def learners_text(text: str) -> str:
     return "\n".join(lines)
 
 
-def notebook(master: dict, place: str, book_url: str = "") -> dict:
+def notebook(master: dict, place: str, book_url: str = "", language: str | None = None) -> dict:
     """The learner's notebook of a master (nbformat 4, as JSON) at `place`, such as labs/cifar10.
 
     It stands alone: links and references to chapters lead to the book at `book_url`; without one, a chapter is named by
-    its title. What only the book resolves is plain text.
+    its title. What only the book resolves is plain text. language: of its text, and of what its self-checks print;
+    cells keep their ids, so that any language is graded by the same master. Raises LabError if it has no such text.
     """
     found = labs.learners(master)
+    catalogue = translation.translations(language, f"{place}/lab") if language else {}
     found["metadata"] = {"kernelspec": found["metadata"]["kernelspec"], "language_info": {"name": "python"}}
     for cell in found["cells"]:
         if cell["cell_type"] == "markdown":
-            cell["source"] = _plain_markdown(cell["source"], place, book_url)
+            text = translation.translated(cell["source"], catalogue)
+            cell["source"] = _plain_markdown(text, place, book_url, language)
+        elif cell["source"].startswith("# Check"):
+            cell["source"] = translation.translated_code(cell["source"], catalogue)
+    if language:
+        found["metadata"]["language"] = language  # of the feedback
     return found
 
 
-def files(lab: Lab, book_url: str = "") -> dict[str, bytes]:
+def files(lab: Lab, book_url: str = "", language: str | None = None) -> dict[str, bytes]:
     """The three files that are handed out, by name: lab-NAME.ipynb, lab-NAME.md and lab-NAME-modelarts.zip."""
     import jupytext
     import nbformat
 
     name = f"lab-{lab.name}"
-    found = nbformat.from_dict(notebook(lab.notebook, f"labs/{lab.name}", book_url))
+    found = nbformat.from_dict(notebook(lab.notebook, f"labs/{lab.name}", book_url, language))
     nbformat.validate(found)
     as_notebook = f"{nbformat.writes(found)}\n".encode()
     beside = {
@@ -165,21 +173,26 @@ def _zipped(contents, folder):
 
 LABEL = re.compile(r"^\([\w-]+\)=\n", re.M)
 LINK = re.compile(r"`[^`\n]*`|(!?)\[([^\]]*)\]\((?!\w+:|#)([^)\s]+)\)")  # code, or a link to a file
+ALONE = {None: "*{0}*", "zh_CN": "《{0}》"}  # a chapter without a link
+WITHIN = {None: "*{0}* in *{1}*", "zh_CN": "《{1}》的《{0}》"}  # a section without a link, and its chapter
 ROLE = re.compile(r"\{(cite|doc|eq|numref|ref|term)\}`([^`<]*)(?:<([^`>]*)>)?`")
 
 
-def _plain_markdown(text, place, book_url):
+def _plain_markdown(text, place, book_url, language=None):
+    pages = f"{book_url}/{language}" if language else book_url
+
     def role(match):
         kind, words, target = match.groups()
         target, shown = (target or words).strip(), words.strip() if target else ""
         if not (page := _page(kind, target, place)):
             return shown or (target if kind == "term" else f"`{target.rpartition('/')[2]}`")
         file, title = page
+        chapter, title = (_in(language, file, heading) for heading in (_title(REPO / file), title))
         if not book_url:
-            chapter = _title(REPO / file)
-            return shown or (f"*{title}*" if title == chapter else f"*{title}* in *{chapter}*")
+            named = ALONE if title == chapter else WITHIN
+            return shown or named[language].format(title, chapter)
         anchor = f"#{target}" if kind == "ref" else ""
-        return f"[{shown or title}]({book_url}/{file.removesuffix('.md')}.html{anchor})"
+        return f"[{shown or title}]({pages}/{file.removesuffix('.md')}.html{anchor})"
 
     def link(match):
         image, shown, target = match.groups()
@@ -192,12 +205,18 @@ def _plain_markdown(text, place, book_url):
         if image or not file.endswith(".md"):
             return shown
         if not book_url:
-            return f"*{title}*" if (title := _title(REPO / file)) else shown
-        return f"[{shown}]({book_url}/{file.removesuffix('.md')}.html{'#' + anchor if anchor else ''})"
+            return ALONE[language].format(_in(language, file, title)) if (title := _title(REPO / file)) else shown
+        return f"[{shown}]({pages}/{file.removesuffix('.md')}.html{'#' + anchor if anchor else ''})"
 
     for pattern, replacement in ((LABEL, ""), (ROLE, role), (LINK, link)):
         text = pattern.sub(replacement, text)
     return text.strip("\n")
+
+
+def _in(language, file, heading):
+    """A page's heading in a language, as its catalogue has it."""
+    found = translation.translations(language, file.removesuffix(".md")) if language else {}
+    return found.get(heading, heading)
 
 
 def _page(kind, target, place):

@@ -2,6 +2,7 @@
 
 import copy
 import io
+import json
 import os
 import re
 import subprocess
@@ -23,18 +24,18 @@ from labkit.system.files import atomic_write
 CELL_SECONDS = 600  # of the learner's notebook; the book allows as many
 
 
-def release(lab: Lab, folder: Path, *, sandboxed: bool = True, train: bool = True, again: bool = False,
-            tell=print) -> list[Path]:  # fmt: skip
+def release(lab: Lab, folder: Path, *, language: str | None = None, sandboxed: bool = True, train: bool = True,
+            again: bool = False, tell=print) -> list[Path]:  # fmt: skip
     """Write the three files of `handout.files` into `folder` and return them; raises LabError before it writes any.
 
     A release takes a lab whose output tells no solution, whose learner's notebook runs, with solutions to checks that
     say "ok", whose master has full marks and whose blank has none. `train`: the instructor's Run is trained and
-    examined as well. `tell` gets each stage; a stage that has passed is executed only `again`, or where something that
-    it depends on has changed.
+    examined as well. `language`: of the text and the self-checks, English by default. `tell` gets each stage; a stage
+    that has passed is executed only `again`, or where something that it depends on has changed.
     """
     if sandboxed and (why := sandbox.unavailable()):
         raise LabError(f"no sandbox: {why}; for a lab that you trust: --no-sandbox")
-    found = handout.files(lab, book_url())
+    found = handout.files(lab, book_url(), language)
     for line in handout.by_git(lab):
         tell(line)
     tell("looking for solutions in what is handed out ...")
@@ -47,11 +48,11 @@ def release(lab: Lab, folder: Path, *, sandboxed: bool = True, train: bool = Tru
     return [folder / name for name in found]
 
 
-def write_notebook(lab: Lab, file: Path) -> bool:
+def write_notebook(lab: Lab, file: Path, language: str | None = None) -> bool:
     """Write the learner's notebook where there is none, not verified; True if it was written."""
     if file.exists():
         return False
-    found = handout.files(lab, book_url())
+    found = handout.files(lab, book_url(), language)
     leaks.require_none(lab, found)
     file.parent.mkdir(parents=True, exist_ok=True)
     atomic_write(file, found[f"lab-{lab.name}.ipynb"])
@@ -78,7 +79,7 @@ def verify(lab: Lab, found: dict[str, bytes], *, sandboxed: bool = True, train: 
     with stages.stage("the master and the blank: executing them", verified.code(lab.graded_cells)) as todo:
         if todo:
             _require_grades(lab, sandboxed, tell)
-    cells = verified.code(labs.learners(lab.notebook)["cells"]), _brought(lab, found)
+    cells = verified.code(json.loads(found[f"lab-{lab.name}.ipynb"])["cells"]), _brought(lab, found)
     with stages.stage("the learner's notebook: running it where its zip is unpacked", cells) as todo:
         if todo:
             require_runs(lab, found)
@@ -220,10 +221,10 @@ def _require_run(lab, sandboxed):
         raise LabError(f"{lab.folder / 'grading.yaml'}: run.solution is {_reasons(entry)}")
 
 
-def main(name: str, file: str) -> int:
+def main(name: str, file: str, language: str | None = None) -> int:
     """Write the learner's notebook of a lab where there is none; what `make lab` opens. The exit status."""
     try:
-        if write_notebook(labs.load(name), Path(file)):
+        if write_notebook(labs.load(name), Path(file), language):
             print(f"{file}: a new copy of the lab, for your work")
     except LabkitError as error:
         print(f"Error: {error}", file=sys.stderr)
