@@ -120,7 +120,8 @@ def pieces(text: str, parser=None) -> tuple[Counter, str]:
         elif token.type == "myst_role":
             shown, _, target = re.fullmatch(r"(.*?)(\s*<([^<>]+)>)?", token.content, re.DOTALL).groups()
             kept[token.meta["name"], target or shown] += 1
-            rest.append(shown if target and not token.meta["name"].startswith("py:") else " ")
+            named = token.meta["name"].startswith("py:") or "/" in shown  # an object, a file: no words
+            rest.append(shown if target and not named else " ")
         elif token.type == "link_open":
             kept["link", token.attrs["href"]] += 1
         elif token.type == "image":
@@ -168,10 +169,11 @@ def _gap(part, neighbour, chinese, there):
     return " " if there else ""
 
 
-def terms() -> list[tuple[str, re.Pattern, str, list[str]]]:
-    """The rows of book/locale/terms.md, a form each, the longest first: the form, its pattern, its term, wrong ones.
+def terms() -> list[tuple[str, re.Pattern, str, list[str], bool]]:
+    """The rows of book/locale/terms.md, a form each, the longest first.
 
-    A form with a sense in parentheses requires no term: it is empty.
+    The form, its pattern, its term, wrong terms, and whether the term is required: not by a form with a sense in
+    parentheses.
     """
     found = []
     text = (LOCALE / "terms.md").read_text(encoding="utf-8")
@@ -181,28 +183,28 @@ def terms() -> list[tuple[str, re.Pattern, str, list[str]]]:
         for form in row["english"].split(" / "):
             plain = re.sub(r"\s*\([^)]*\)$", "", form)
             pattern = re.compile(rf"(?<![\w-]){re.escape(plain)}(?:s|es)?(?![\w-])", re.IGNORECASE)
-            found.append((plain, pattern, row["term"] if plain == form else "", wrong))
+            found.append((plain, pattern, row["term"], wrong, plain == form))
     return sorted(found, key=lambda row: -len(row[0]))
 
 
 def wrong_terms(english: str, translated: str, rows) -> list[str]:
     """Terms of a message that are missing in its translation, and words that it must not use for them."""
     left, matched = english, []
-    for form, pattern, term, wrong in rows:
+    for form, pattern, term, wrong, required in rows:
         if pattern.search(left):
             left = pattern.sub(" ", left)
-            matched.append((form, term, wrong))
+            matched.append((form, term, wrong, required))
     found = []
-    for form, term, wrong in matched:
-        if term and term.lower() not in translated.lower():
+    for form, term, wrong, required in matched:
+        if required and term.lower() not in translated.lower():
             found.append(f"{form}: not {term}")
         for word in wrong:
-            others = (other for _, other, _ in matched if word in other)
+            others = (other for _, other, _, _ in matched if word in other)
             rest = translated
             for other in others:
                 rest = rest.replace(other, " ")
             if word in rest:
-                found.append(f"{form}: {word}" + (f" instead of {term}" if term else ""))
+                found.append(f"{form}: {word} instead of {term}")
     return found
 
 
