@@ -40,7 +40,7 @@ TORCH_STAMP  := $(VENV)/.stamp-$(TORCHVISION)
 BENCH_STAMP  := $(VENV)/.stamp-bench
 SAMPLE_STAMP := $(DATA)/sample/.stamp
 
-.PHONY: help env torch sample book pdf links test test-all references matrix status lint lab bench clean distclean
+.PHONY: help env torch sample book translate pdf links test test-all references matrix status lint lab bench clean distclean
 
 help: ## list what can be made
 	@echo "usage: make TARGET"
@@ -56,6 +56,9 @@ sample: $(SAMPLE_STAMP) ## make the environment and the small offline data set, 
 
 book: $(SAMPLE_STAMP) ## execute the chapters and build _build/html/index.html (20 minutes the first time, then seconds)
 	@$(BIN)/python book/build.py $(if $(BOOK_LANGUAGE),--language $(BOOK_LANGUAGE))
+
+translate: book ## take what the pages say into the Chinese catalogues, and list what is to be translated
+	@$(BIN)/python book/translation.py
 
 links: book ## build the book, check every link and name that needs no network; list the others in _build/links.txt
 	@$(BIN)/python book/links.py $(ARGS)

@@ -148,7 +148,7 @@ def build(environment: dict[str, str], language: str | None = None) -> int:
 
 def _written(language, start):
     """Have Sphinx write the pages in a language, and say how that went; True if it did."""
-    command = [sys.executable, str(REPO / "book" / "pages.py"), "html", *([language] if language else [])]
+    command = [sys.executable, str(REPO / "book" / "pages.py"), *([language] if language else [])]
     done = subprocess.run(command, cwd=REPO, check=False)
     seconds, index = time.monotonic() - start, BUILD / (f"html-{language}" if language else "html") / "index.html"
     if done.returncode:

@@ -1,7 +1,7 @@
-"""Have Sphinx write the pages from what is executed: python book/pages.py BUILDER [LANGUAGE].
+"""Have Sphinx write the pages from what is executed: python book/pages.py [LANGUAGE].
 
-BUILDER: html, into _build/html or _build/html-LANGUAGE, or gettext, into _build/gettext. A language has its catalogues
-below book/locale/LANGUAGE, and its _config.yml there: strings that Sphinx's configuration holds.
+Into _build/html or _build/html-LANGUAGE. A language has its catalogues below book/locale/LANGUAGE, and its _config.yml
+there: strings that Sphinx's configuration holds.
 """
 
 import argparse
@@ -18,28 +18,22 @@ def languages() -> list[str]:
     return sorted(path.parent.name for path in LOCALE.glob("*/_config.yml"))
 
 
-def write(builder: str, language: str | None) -> int:
+def write(language: str | None) -> int:
     """Write the pages, warnings being errors; Sphinx's exit status."""
     from jupyter_book.sphinx import build_sphinx  # here: it takes seconds to import
 
-    config = {"external_toc_path": "_toc.yml"}
-    suffix = f"-{language}" if language else ""
+    config, suffix = {"external_toc_path": "_toc.yml"}, f"-{language}" if language else ""
     if language:
-        config |= {"language": language, "locale_dirs": [str(LOCALE)]}
-        config |= yaml.safe_load((LOCALE / language / "_config.yml").read_text(encoding="utf-8"))
-    if builder == "gettext":
-        config |= {"gettext_compact": False, "gettext_uuid": False}
-    kind = "gettext" if builder == "gettext" else "doctrees"
+        strings = yaml.safe_load((LOCALE / language / "_config.yml").read_text(encoding="utf-8"))
+        config |= {"language": language, "locale_dirs": [str(LOCALE)], **strings}
     result = build_sphinx(
-        str(REPO), str(BUILD / f"{builder}{suffix}"), builder=builder, path_config=REPO / "_config.yml", noconfig=True,
-        confoverrides=config, doctreedir=str(BUILD / f".{kind}{suffix}"), warningiserror=True, keep_going=True,
+        str(REPO), str(BUILD / f"html{suffix}"), path_config=REPO / "_config.yml", noconfig=True, confoverrides=config,
+        doctreedir=str(BUILD / f".doctrees{suffix}"), warningiserror=True, keep_going=True,
     )  # fmt: skip
     return result if isinstance(result, int) else 1
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("builder", choices=("html", "gettext"))
     parser.add_argument("language", nargs="?", choices=languages())
-    chosen = parser.parse_args()
-    sys.exit(write(chosen.builder, chosen.language))
+    sys.exit(write(parser.parse_args().language))

@@ -1,13 +1,12 @@
 """The book in other languages: python book/translation.py LANGUAGE, which `make translate` calls.
 
-Takes what the pages say now into the catalogues, book/locale/LANGUAGE/LC_MESSAGES, one for each page. Lists, by page,
-what is to be translated and what is wrong in a translation. Needs a book that was built (`make book`).
+Takes what the pages say, as they were last built, into the catalogues, book/locale/LANGUAGE/LC_MESSAGES, one for each
+page. Lists, by page, what is to be translated and what is wrong in a translation.
 """
 
 import argparse
+import json
 import re
-import shutil
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -25,6 +24,8 @@ from labkit.grading import translation
 REPO = Path(__file__).resolve().parent.parent
 BUILD = REPO / "_build"
 LOCALE = REPO / "book" / "locale"
+MESSAGES = BUILD / ".doctrees" / "messages"
+HEADERS = ("Project-Id-Version", "Language", "MIME-Version", "Content-Type", "Content-Transfer-Encoding")
 HAN = r"\u3400-\u4dbf\u4e00-\u9fff"
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 TERM_ROW = re.compile(r"^\| *(?P<english>[^|]+?) *\| *(?P<term>[^|]+?) *\| *(?P<wrong>[^|]*?) *\|", re.MULTILINE)
@@ -38,8 +39,7 @@ def catalogues(language: str) -> dict[str, Path]:
 
 def messages(path: Path) -> list:
     """A catalogue's messages without its head, in the page's order."""
-    with open(path, "rb") as file:
-        return [message for message in read_po(file) if message.id]
+    return [message for message in _read(path) if message.id]
 
 
 # -- What is to be translated -------------------------------------------------------------------------
@@ -62,41 +62,57 @@ def spoken(path: Path) -> list[str]:
     return [text for source in checks for _, _, text in translation.spoken(source)]
 
 
-def _own(text: str, template) -> list:
-    """The messages of a page's template that its source has, without formulas.
+def template(document: str) -> Catalog:
+    """What there is to translate on a page as it was last built: a catalogue without translations.
 
-    Docstrings and what a directive makes stay English.
+    Of what Sphinx took from it (languages.py), only what the page's source has: docstrings, and what a directive
+    makes, stay English. Formulas need no translation.
     """
-    squashed = " ".join(re.sub(r"^\$\$$.*?^\$\$", "", text, flags=re.DOTALL | re.MULTILINE).split())
-    return [m for m in template if m.id and not m.id.startswith(".. image::") and " ".join(m.id.split()) in squashed]
+    source = REPO / f"{document}.md"
+    text = source.read_text(encoding="utf-8")
+    given = text + ((REPO / "_toc.yml").read_text(encoding="utf-8") if document == "book/index" else "")
+    squashed = " ".join(re.sub(r"^\$\$$.*?^\$\$", "", given, flags=re.DOTALL | re.MULTILINE).split())
+    taken = json.loads((MESSAGES / f"{document}.json").read_text(encoding="utf-8"))
+    found = Catalog(project="ResNets on MindSpore", charset="utf-8")
+    for message, line in taken:
+        if " ".join(message.split()) in squashed:
+            found.add(message, locations=[(f"{document}.md", line)])
+    for message in extra(text) + (spoken(source) if source.name == "lab.md" else []):
+        found.add(message, locations=[(f"{document}.md", 1)])
+    return found
+
+
+def documents() -> list[str]:
+    """The pages that have anything to translate, as the book was last built."""
+    found = sorted(path.relative_to(MESSAGES).with_suffix("").as_posix() for path in MESSAGES.rglob("*.json"))
+    return [document for document in found if (REPO / f"{document}.md").exists() and len(template(document))]
 
 
 def update(language: str) -> None:
-    """Take what the pages say now into a language's catalogues, with sphinx-intl; what has changed becomes fuzzy."""
-    templates, own = BUILD / "gettext", BUILD / "gettext-own"
-    subprocess.run([sys.executable, str(REPO / "book" / "pages.py"), "gettext"], check=True, cwd=REPO)
-    shutil.rmtree(own, ignore_errors=True)
-    for path in sorted(templates.rglob("*.pot")):
-        source = (REPO / path.relative_to(templates)).with_suffix(".md")
-        if not source.exists():
-            continue
-        text = source.read_text(encoding="utf-8")
-        captions = (REPO / "_toc.yml").read_text(encoding="utf-8") if source == REPO / "book" / "index.md" else ""
-        with open(path, "rb") as file:
-            messages = _own(text + captions, read_po(file))
-        catalogue = Catalog(project="ResNets on MindSpore", charset="utf-8")
-        place = source.relative_to(REPO).as_posix()
-        for message in messages:
-            catalogue.add(message.id, locations=[(place, number) for _, number in message.locations])
-        for one in extra(text) + (spoken(source) if source.name == "lab.md" else []):
-            catalogue.add(one, locations=[(place, 1)])
-        if len(catalogue):
-            target = own / path.relative_to(templates)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with open(target, "wb") as file:
-                write_po(file, catalogue, width=0)
-    intl = [sys.executable, "-m", "sphinx_intl", "update", "-p", str(own), "-d", str(LOCALE), "-l", language, "-w", "0"]
-    subprocess.run(intl, check=True, cwd=REPO)
+    """Take what the pages say now into the catalogues; a message that has changed keeps its translation, as fuzzy."""
+    if not MESSAGES.exists():
+        sys.exit("make translate: the book has not been built; run `make book` first")
+    wanted, there = documents(), catalogues(language)
+    for document in sorted(set(there) - set(wanted)):
+        there[document].unlink()
+    for document in wanted:
+        path = LOCALE / language / "LC_MESSAGES" / f"{document}.po"
+        catalogue = _read(path) if path.exists() else Catalog(locale=language)
+        catalogue.update(template(document))
+        catalogue.obsolete.clear()
+        head = Catalog(locale=language, project="ResNets on MindSpore", charset="utf-8", fuzzy=False)
+        head.mime_headers = [(key, value) for key, value in head.mime_headers if key in HEADERS]
+        for message in catalogue:
+            if message.id:
+                head[message.id] = message
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "wb") as file:
+            write_po(file, head, width=0)
+
+
+def _read(path):
+    with open(path, "rb") as file:
+        return read_po(file)
 
 
 # -- What is wrong in a translation -------------------------------------------------------------------

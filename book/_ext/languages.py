@@ -5,10 +5,12 @@ of them there are into _static/languages.js of each, and course.js shows the lin
 language's pages are in a folder of book_url that has the language's name.
 """
 
+import json
 import re
 from pathlib import Path
 
 from docutils import nodes
+from sphinx.util.nodes import extract_messages
 
 from labkit.grading.translation import translations
 
@@ -44,6 +46,19 @@ def _add_link(app, pagename, templatename, context, doctree):
     context["other_languages"] = found
 
 
+def _keep_messages(app, doctree):
+    """Write down what Sphinx would translate of a page: book/translation.py takes it into the catalogues."""
+    if app.config.language == "en":
+        found = [(text, node.line or 1) for node, text in extract_messages(doctree)]
+        file = Path(app.doctreedir, "messages", f"{app.env.docname}.json")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(found, ensure_ascii=False), encoding="utf-8")
+
+
+def _forget_messages(app, env, docname):
+    Path(app.doctreedir, "messages", f"{docname}.json").unlink(missing_ok=True)
+
+
 def _translate_rest(app, doctree, docname):
     """What Sphinx's own translation leaves out: alternative texts, and summaries in raw HTML."""
     catalogue = app.config.language != "en" and translations(app.config.language, docname)
@@ -58,6 +73,8 @@ def _translate_rest(app, doctree, docname):
 
 
 def setup(app):
+    app.connect("env-purge-doc", _forget_messages)
+    app.connect("doctree-read", _keep_messages, priority=900)  # as the page is kept
     app.connect("doctree-resolved", _translate_rest)
     app.connect("config-inited", _apply, priority=300)
     app.connect("html-page-context", _add_link)
