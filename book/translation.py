@@ -5,6 +5,7 @@ page. Lists, by page, what is to be translated and what is wrong in a translatio
 """
 
 import argparse
+import itertools
 import json
 import re
 import sys
@@ -200,16 +201,18 @@ def terms() -> list[tuple[str, re.Pattern, str, list[str], bool]]:
             plain = re.sub(r"\s*\([^)]*\)$", "", form)
             pattern = re.compile(rf"(?<![\w-]){re.escape(plain)}(?:s|es)?(?![\w-])", re.IGNORECASE)
             found.append((plain, pattern, row["term"], wrong, plain == form))
-    return sorted(found, key=lambda row: -len(row[0]))
+    return sorted(found, key=lambda row: (-len(row[0]), row[0]))
 
 
 def wrong_terms(english: str, translated: str, rows) -> list[str]:
     """Terms of a message that are missing in its translation, and words that it must not use for them."""
     left, matched = english, []
-    for form, pattern, term, wrong, required in rows:
+    for _, senses in itertools.groupby(rows, key=lambda row: row[0]):
+        senses = list(senses)
+        pattern = senses[0][1]
         if pattern.search(left):
             left = pattern.sub(" ", left)
-            matched.append((form, term, wrong, required))
+            matched += [(form, term, wrong, required) for form, _, term, wrong, required in senses]
     found = []
     for form, term, wrong, required in matched:
         if required and term.lower() not in translated.lower():
