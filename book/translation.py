@@ -5,6 +5,8 @@ page. Lists, by page, what is to be translated and what is wrong in a translatio
 """
 
 import argparse
+import ast
+import html
 import itertools
 import json
 import re
@@ -29,6 +31,7 @@ MESSAGES = BUILD / ".doctrees" / "messages"
 HEADERS = ("Project-Id-Version", "Language", "MIME-Version", "Content-Type", "Content-Transfer-Encoding")
 HAN = r"\u3400-\u4dbf\u4e00-\u9fff"
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+LABEL = re.compile(r"<(?:text|tspan|title|desc)\b[^>]*>([^<]*\S[^<]*)</")
 TERM_ROW = re.compile(r"^\| *(?P<english>[^|]+?) *\| *(?P<term>[^|]+?) *\| *(?P<wrong>[^|]*?) *\|", re.MULTILINE)
 
 
@@ -83,23 +86,51 @@ def template(document: str) -> Catalog:
     return found
 
 
+def drawings() -> Catalog:
+    """The labels of all drawings that have words: a name, a shape or a formula needs no translation."""
+    found = Catalog(project="ResNets on MindSpore", charset="utf-8")
+    for path in sorted((REPO / "book" / "_static").glob("*.svg")):
+        for label in LABEL.findall(path.read_text(encoding="utf-8")):
+            if re.search(r"[A-Za-z]{3}", label) and not re.fullmatch(r"(--|\$|labkit )\S.*|[\w./]*[_./]\w+", label):
+                found.add(html.unescape(label), locations=[(path.relative_to(REPO).as_posix(), 1)])
+    return found
+
+
+def extensions() -> Catalog:
+    """What the book's own extensions write on pages: texts that they give to `languages.said`."""
+    found = Catalog(project="ResNets on MindSpore", charset="utf-8")
+    for path in sorted((REPO / "book" / "_ext").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "said":
+                found.add(ast.literal_eval(node.args[1]), locations=[(path.relative_to(REPO).as_posix(), node.lineno)])
+    return found
+
+
 def documents() -> list[str]:
     """The pages that have anything to translate, as the book was last built."""
     found = sorted(path.relative_to(MESSAGES).with_suffix("").as_posix() for path in MESSAGES.rglob("*.json"))
     return [document for document in found if (REPO / f"{document}.md").exists() and len(template(document))]
 
 
+def templates() -> dict[str, Catalog]:
+    """All that there is to translate, by the name of its catalogue."""
+    return {document: template(document) for document in documents()} | {
+        "book/_static/drawings": drawings(),
+        "book/_ext/extensions": extensions(),
+    }
+
+
 def update(language: str) -> None:
     """Take what the pages say now into the catalogues; a message that has changed keeps its translation, as fuzzy."""
     if not MESSAGES.exists():
         sys.exit("make translate: the book has not been built; run `make book` first")
-    wanted, there = documents(), catalogues(language)
+    wanted, there = templates(), catalogues(language)
     for document in sorted(set(there) - set(wanted)):
         there[document].unlink()
-    for document in wanted:
+    for document, said in wanted.items():
         path = LOCALE / language / "LC_MESSAGES" / f"{document}.po"
         catalogue = _read(path) if path.exists() else Catalog(locale=language)
-        catalogue.update(template(document))
+        catalogue.update(said)
         catalogue.obsolete.clear()
         head = Catalog(locale=language, project="ResNets on MindSpore", charset="utf-8", fuzzy=False)
         head.mime_headers = [(key, value) for key, value in head.mime_headers if key in HEADERS]

@@ -6,11 +6,12 @@ MyST-NB has the figures. Its own table, nb-exec-table, lists file names alphabet
 from datetime import datetime
 
 from docutils import nodes
+from languages import said
 from myst_nb.sphinx_ import NbMetadataCollector
 from sphinx.util.docutils import SphinxDirective
 from sphinxcontrib.bibtex.domain import get_docnames
 
-COLUMNS = {"page": 50, "run time": 20, "executed on": 20, "result": 10}
+WIDTHS = (50, 20, 20, 10)
 
 
 class Table(nodes.General, nodes.Element):
@@ -25,10 +26,11 @@ class ExecutionTable(SphinxDirective):
         return [Table()]
 
 
-def spoken(seconds: float) -> str:
+def spoken(app, seconds: float) -> str:
     """12 s, or 2 min 5 s."""
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    short, long = said(app, "{rest} s"), said(app, "{minutes} min {rest} s")
+    return (long if minutes else short).format(minutes=minutes, rest=rest)
 
 
 def _row(*cells):
@@ -47,14 +49,16 @@ def _fill(app, doctree, docname):
             address = app.builder.get_relative_uri(docname, page)
             body += _row(
                 nodes.reference("", app.env.titles[page].astext(), refuri=address, internal=True),
-                nodes.Text(spoken(done["runtime"]) if done["runtime"] else "not known"),
+                nodes.Text(spoken(app, done["runtime"]) if done["runtime"] else said(app, "not known")),
                 nodes.Text(f"{datetime.fromtimestamp(done['mtime']):%Y-%m-%d}"),
-                nodes.Text("as meant" if done["succeeded"] else done["error"]),
+                nodes.Text(said(app, "as meant") if done["succeeded"] else done["error"]),
             )
-        body += _row(nodes.strong("", "together"), nodes.Text(spoken(total)), nodes.Text(""), nodes.Text(""))
-        head = nodes.thead("", _row(*map(nodes.Text, COLUMNS)))
-        widths = [nodes.colspec(colwidth=width) for width in COLUMNS.values()]
-        place.replace_self(nodes.table("", nodes.tgroup("", *widths, head, body, cols=len(COLUMNS))))
+        together = nodes.strong("", said(app, "together"))
+        body += _row(together, nodes.Text(spoken(app, total)), nodes.Text(""), nodes.Text(""))
+        columns = said(app, "page"), said(app, "run time"), said(app, "executed on"), said(app, "result")
+        head = nodes.thead("", _row(*map(nodes.Text, columns)))
+        widths = [nodes.colspec(colwidth=width) for width in WIDTHS]
+        place.replace_self(nodes.table("", nodes.tgroup("", *widths, head, body, cols=len(WIDTHS))))
 
 
 def setup(app):

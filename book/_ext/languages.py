@@ -7,6 +7,7 @@ language's pages are in a folder of book_url that has the language's name.
 
 import json
 import re
+from html import escape, unescape
 from pathlib import Path
 
 from docutils import nodes
@@ -16,6 +17,7 @@ from labkit.grading.translation import translations
 
 NAMES = {"en": "English", "zh_CN": "中文"}
 TERMS = Path(__file__).resolve().parents[1] / "locale" / "terms.md"
+LABEL = re.compile(r"(<(?:text|tspan|title|desc)\b[^>]*>)([^<]*\S[^<]*)</")
 SUMMARY = re.compile(r"<summary>(.*?)</summary>")
 CHINESE = re.compile(r"[\u4e00-\u9fff]{2,}")
 
@@ -72,7 +74,33 @@ def _translate_rest(app, doctree, docname):
             raw.replace_self(nodes.raw("", html, format="html"))
 
 
+def said(app, text: str) -> str:
+    """A text that an extension writes on a page, in the page's language."""
+    language = app.config.language
+    return text if language == "en" else translations(language, "book/_ext/extensions").get(text, text)
+
+
+def drawn(drawing: str, language: str) -> str:
+    """An SVG with its labels in a language."""
+    catalogue = translations(language, "book/_static/drawings")
+
+    def label(match):
+        text = unescape(match[2])
+        return match[1] + escape(catalogue.get(text, text), quote=False) + "</"
+
+    return LABEL.sub(label, drawing)
+
+
+def _translate_drawings(app, exception):
+    if app.config.language == "en" or exception or app.builder.format != "html":
+        return
+    for path in Path(app.outdir, "_images").glob("*.svg"):
+        if (Path(app.srcdir, "book", "_static") / path.name).exists():  # not a plot of a cell
+            path.write_text(drawn(path.read_text(encoding="utf-8"), app.config.language), encoding="utf-8")
+
+
 def setup(app):
+    app.connect("build-finished", _translate_drawings)
     app.connect("env-purge-doc", _forget_messages)
     app.connect("doctree-read", _keep_messages, priority=900)  # as the page is kept
     app.connect("doctree-resolved", _translate_rest)

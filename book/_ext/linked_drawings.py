@@ -6,6 +6,7 @@ They are relative to the page that shows it. Title and description of the drawin
 from pathlib import Path
 
 from docutils import nodes
+from languages import drawn
 
 
 def _write_out(app, doctree, docname):
@@ -14,6 +15,8 @@ def _write_out(app, doctree, docname):
     for image in list(doctree.findall(nodes.image)):
         if "linked" in image["classes"] and image["uri"].endswith(".svg"):
             drawing = Path(app.srcdir, image["uri"]).read_text(encoding="utf-8")
+            if app.config.language != "en":
+                drawing = drawn(drawing, app.config.language)
             image.replace_self(nodes.raw("", drawing, format="html"))
 
 

@@ -1,5 +1,7 @@
 """What screen readers ask for and Sphinx or the theme leaves out."""
 
+from languages import said
+
 
 def _complete(app, pagename, templatename, context, doctree):
     generate = context["generate_toctree_html"]
@@ -8,7 +10,7 @@ def _complete(app, pagename, templatename, context, doctree):
         """The sidebar, with names for the arrows that fold a part's chapters."""
         tree = generate(*arguments, **options)
         for fold in tree.select("li > details"):
-            fold.summary["aria-label"] = f"Chapters of: {fold.parent.a.get_text()}"
+            fold.summary["aria-label"] = f"{said(app, 'Chapters of:')} {fold.parent.a.get_text()}"
         return tree
 
     context["generate_toctree_html"] = generate_with_names

@@ -9,6 +9,7 @@ from html import escape
 from urllib.parse import quote, urlsplit
 
 from docutils import nodes
+from languages import said
 from learners_version import LAB
 from modelarts_button import CHAPTER, FOLDER, console_link, file_name
 from online import GITHUB
@@ -17,9 +18,9 @@ BINDER = "https://mybinder.org/v2"
 # Binder gives a session 2 GB at most; book/4-cloud/notebooks has what each lab needs.
 TOO_LARGE_FOR_BINDER = ("imagenet",)
 HEAD = """\
-<div class="work-on-lab" role="group" aria-label="Work on this lab">
-<p class="title">Work on this lab</p>
-<p class="note">In JupyterLab on your machine, from the project's folder:</p>
+<div class="work-on-lab" role="group" aria-label="{title}">
+<p class="title">{title}</p>
+<p class="note">{note}</p>
 <div class="ways">
 """
 
@@ -36,7 +37,8 @@ def binder_link(repository: str, ref: str, notebook: str) -> str:
     return f"{BINDER}/{place}/{quote(ref, safe='')}?labpath={quote(notebook, safe='')}"
 
 
-def _button(kind, address, verb, place):
+def _button(kind, address, text):
+    verb, _, place = text.partition(" | ")
     return f'<a class="lab-button {kind}" href="{escape(address)}"><span>{verb}</span> <span>{place}</span></a>\n'
 
 
@@ -46,27 +48,33 @@ def _add_row(app, doctree, docname):
     config, lab = app.config, LAB.fullmatch(docname)[1]
     chapter = app.builder.get_relative_uri(docname, CHAPTER)
     notebook = f"{'../' * docname.count('/')}{FOLDER}/{file_name(docname)}"
-    buttons = _button("lab-download", notebook, "Download", "notebook").replace("<a ", "<a download ", 1)
-    lines = []
+    download = _button("lab-download", notebook, said(app, "Download | notebook"))
+    buttons, lines = download.replace("<a ", "<a download ", 1), []
     if config.book_url:
         address = console_link(f"{config.book_url}/{FOLDER}/{file_name(docname)}")
-        buttons += _button("modelarts-button", address, "Open in", "ModelArts")
+        buttons += _button("modelarts-button", address, said(app, "Open in | ModelArts"))
     else:
-        buttons += _button("modelarts-button lab-how", f"{chapter}#open-a-lab", "Open in", "ModelArts: how")
-        lines.append("ModelArts opens only public notebooks. The button says how to open this one by hand.")
+        how = said(app, "Open in | ModelArts: how")
+        buttons += _button("modelarts-button lab-how", f"{chapter}#open-a-lab", how)
+        lines.append(said(app, "ModelArts opens only public notebooks. The button says how to open this one by hand."))
     if lab in TOO_LARGE_FOR_BINDER:
-        lines.append(f'The lab needs <a href="{chapter}#binder">more memory than Binder gives</a>.')
+        more = said(app, "The lab needs [more memory than Binder gives].")
+        lines.append(more.replace("[", f'<a href="{chapter}#binder">').replace("]", "</a>"))
     elif config.binder_ref:
         address = binder_link(config.repository_url, config.binder_ref, f"work/{file_name(docname)}")
-        buttons += _button("binder-button", address, "Open in", "Binder")
+        buttons += _button("binder-button", address, said(app, "Open in | Binder"))
     else:
-        buttons += _button("binder-button lab-how", f"{chapter}#binder", "Open in", "Binder: how")
-        lines.append("Binder opens only a public repository. Its button leads to what to set for one.")
+        buttons += _button("binder-button lab-how", f"{chapter}#binder", said(app, "Open in | Binder: how"))
+        lines.append(said(app, "Binder opens only a public repository. Its button leads to what to set for one."))
 
-    command = f"make lab LAB={lab}"
+    command = f"make lab LAB={lab}" + ("" if config.language == "en" else f" BOOK_LANGUAGE={config.language}")
     note = f'<p class="note">{" ".join(lines)}</p>\n' if lines else ""
+    head = {
+        "title": said(app, "Work on this lab"),
+        "note": said(app, "In JupyterLab on your machine, from the project's folder:"),
+    }
     row = [
-        nodes.raw("", HEAD, format="html"),
+        nodes.raw("", HEAD.format(**head), format="html"),
         nodes.literal_block(command, command, language="sh"),  # sphinx-copybutton gives it its button
         nodes.raw("", f"{buttons}</div>\n{note}</div>\n", format="html"),
     ]
