@@ -17,7 +17,7 @@ from labkit.grading.translation import translations
 
 NAMES = {"en": "English", "zh_CN": "中文"}
 TERMS = Path(__file__).resolve().parents[1] / "locale" / "terms.md"
-LABEL = re.compile(r"(<(?:text|tspan|title|desc)\b[^>]*>)([^<]*\S[^<]*)</")
+LABEL = re.compile(r"(<(?:text|tspan|title|desc)\b[^>]*>)([^<]*[^<\s][^<]*)</")
 SUMMARY = re.compile(r"<summary>(.*?)</summary>")
 CHINESE = re.compile(r"[\u4e00-\u9fff]{2,}")
 
