@@ -52,7 +52,7 @@ def messages(path: Path) -> list:
 def extra(text: str) -> list[str]:
     """Messages of a page that Sphinx's gettext does not take: alternative texts, and summaries of HTML's details."""
     found = re.findall(r"<summary>(.*?)</summary>", text)
-    found += re.findall(r"^:alt: (.+)$", text, re.MULTILINE)
+    found += [alt.strip('"') for alt in re.findall(r"^:alt: (.+)$", text, re.MULTILINE)]
     for header in re.findall(r"^```\{code-cell\}[^\n]*\n---\n(.*?)^---$", text, re.DOTALL | re.MULTILINE):
         shown = (yaml.safe_load(header) or {}).get("mystnb", {}).get("image", {})
         found += [shown["alt"]] if "alt" in shown else []
@@ -281,18 +281,33 @@ def problems(english: str, translated: str, rows=(), parser=None) -> list[str]:
     return found + wrong_terms(plain, text, rows)
 
 
-def report(language: str) -> int:
-    """Print what is to be done in a language's catalogues, by page; how much that is."""
-    rows, parser, todo = terms(), _parser(), 0
+def wrong(language: str) -> list[tuple[str, str, str]]:
+    """What is wrong in a language's catalogues: page, English message, what."""
+    rows, parser, found = terms(), _parser(), []
     for page, path in catalogues(language).items():
+        checks = set(spoken(REPO / f"{page}.md")) if page.endswith("/lab") else set()
         for message in messages(path):
             if not message.string or message.fuzzy:
-                found = ["to be translated" if not message.string else "the English has changed since"]
+                problem = ["to be translated" if not message.string else "the English has changed since"]
+            elif message.string == message.id:
+                problem = []
+            elif message.id in checks:
+                same = translation.computed(message.id) == translation.computed(message.string)
+                plain = (re.sub(r"\{[^{}]*\}", "`x`", text) for text in (message.id, message.string))
+                problem = [what for what in problems(*plain, rows, parser) if not what.startswith("spaces")]
+                problem += [] if same else ["computes something else"]
             else:
-                found = problems(message.id, message.string, rows, parser)
-            for what in found:
-                print(f"{page}: {what}: {message.id[:70]}")
-            todo += bool(found)
+                problem = problems(message.id, message.string, rows, parser)
+            found += [(page, message.id, what) for what in problem]
+    return found
+
+
+def report(language: str) -> int:
+    """Print what is to be done in a language's catalogues, by page; how much that is."""
+    found = wrong(language)
+    for page, message, what in found:
+        print(f"{page}: {what}: {message[:70]}")
+    todo = len(found)
     print(f"{language}: {todo} messages to work on" if todo else f"{language}: complete")
     return todo
 

@@ -55,7 +55,8 @@ def spoken(source: str) -> list[tuple[int, int, str]]:
         starts.append(starts[-1] + len(line))
 
     def visit(node):
-        text = _text(node)
+        documents = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        text = "" if documents else _text(node)
         if text is None:
             for child in ast.iter_child_nodes(node):
                 visit(child)
