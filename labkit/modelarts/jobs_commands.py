@@ -175,7 +175,7 @@ def fetch_run(bucket, name, out):
     with bar() as progress:
         run = fetch(bucket, name, out, progress, connected(bucket))
     if run is None:
-        warn(f"the job left no Run in {bucket.rstrip('/')}/jobs/{name}/run, where a job stores its Run")
+        warn(f"the job left no Run in {bucket.rstrip('/')}/jobs/{name}/run, where jobs keep it")
     elif run.complete:
         summary = run.summary
         click.echo(f"accuracy {summary['accuracy']:.2%} after {summary['steps']} steps\n{run.path}")

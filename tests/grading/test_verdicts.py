@@ -26,7 +26,7 @@ ANY = "restart the kernel"
         ("error", "raised an error", ANY),
         ("error", "", ANY),
         ("partly right", "1 of 2 values are right", "see which checks"),
-        ("blocked by triangle", "raised NameError; it needs triangle: A schedule", "mend task 2, “A schedule” first"),
+        ("blocked by triangle", "raised NameError; it needs triangle: A schedule", "fix task 2, “A schedule” first"),
     ],
 )
 def test_what_to_do_next_goes_by_the_error(tiny, verdict, detail, said):

@@ -160,6 +160,7 @@ def test_wrong_keys(load, setting, named):
 
 @pytest.mark.parametrize("key", [
     "damping", "update_interval", "trace_rule", "block_size", "factor_ema", "clip_fisher_norm",
+    "trace_threshold",
 ])  # fmt: skip
 def test_keys_of_thor_are_not_momentums(load, key):
     with pytest.raises(RecipeError, match=rf"optimizer\.{key}: unknown key$"):
