@@ -28,7 +28,15 @@ REPO = Path(__file__).resolve().parent.parent
 BUILD = REPO / "_build"
 LOCALE = REPO / "book" / "locale"
 MESSAGES = BUILD / ".doctrees" / "messages"
-HEADERS = ("Project-Id-Version", "Language", "MIME-Version", "Content-Type", "Content-Transfer-Encoding")
+HEAD = r'''msgid ""
+msgstr ""
+"Project-Id-Version: ResNets on MindSpore\n"
+"Language: {}\n"
+"MIME-Version: 1.0\n"
+"Content-Type: text/plain; charset=utf-8\n"
+"Content-Transfer-Encoding: 8bit\n"
+
+'''
 HAN = r"\u3400-\u4dbf\u4e00-\u9fff"
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 LABEL = re.compile(r"<(?:text|tspan|title|desc)\b[^>]*>([^<]*[^<\s][^<]*)</")
@@ -132,14 +140,10 @@ def update(language: str) -> None:
         catalogue = _read(path) if path.exists() else Catalog(locale=language)
         catalogue.update(said)
         catalogue.obsolete.clear()
-        head = Catalog(locale=language, project="ResNets on MindSpore", charset="utf-8", fuzzy=False)
-        head.mime_headers = [(key, value) for key, value in head.mime_headers if key in HEADERS]
-        for message in catalogue:
-            if message.id:
-                head[message.id] = message
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "wb") as file:
-            write_po(file, head, width=0)
+            file.write(HEAD.format(language).encode())
+            write_po(file, catalogue, width=0, omit_header=True, include_lineno=False)
 
 
 def _read(path):
@@ -230,14 +234,15 @@ def terms() -> list[tuple[str, re.Pattern, str, list[str], bool]]:
         wrong = [word.strip() for word in row["wrong"].split("、") if word.strip()]
         for form in row["english"].split(" / "):
             plain = re.sub(r"\s*\([^)]*\)$", "", form)
-            pattern = re.compile(rf"(?<![\w-]){re.escape(plain)}(?:s|es)?(?![\w-])", re.IGNORECASE)
+            case = 0 if plain[0].isupper() else re.IGNORECASE  # "Part 1" is of the book, "part 1" of a file
+            pattern = re.compile(rf"(?<![\w-]){re.escape(plain)}(?:s|es)?(?![\w-]|\.\w)", case)
             found.append((plain, pattern, row["term"], wrong, plain == form))
     return sorted(found, key=lambda row: (-len(row[0]), row[0]))
 
 
 def wrong_terms(english: str, translated: str, rows) -> list[str]:
     """Terms of a message that are missing in its translation, and words that it must not use for them."""
-    left, matched = english, []
+    left, matched = re.sub(r"\blabkit \w+", " ", english), []  # a command is no word
     for _, senses in itertools.groupby(rows, key=lambda row: row[0]):
         senses = list(senses)
         pattern = senses[0][1]
