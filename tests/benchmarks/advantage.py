@@ -54,7 +54,6 @@ def rates(key, *values):
 EVALUATION_STEPS = 6
 LR = "schedule.lr_max"
 WARMUP = "schedule.warmup_epochs"
-BLOCK = "optimizer.block_size"
 CLIP = "optimizer.clip_fisher_norm"
 BOUNDED = {"optimizer.clip_norm": 1.0, WARMUP: 0.0}
 CONTESTS = {
@@ -63,14 +62,13 @@ CONTESTS = {
             "momentum",
             "laptop-momentum",
             tries({}, *rates(LR, 0.5, 1.0, 2.0), {LR: 2.0, **BOUNDED})
-            + tries({"epochs": 5}, *rates(LR, 1.0, 2.0), {LR: 2.0, WARMUP: 0.5}, {LR: 2.0, **BOUNDED}),
+            + tries({"epochs": 5}, *rates(LR, 1.0, 2.0)),
         ),
         Side(
             "thor",
             "laptop",
-            tries({CLIP: 0.4}, *rates(LR, 0.8, 1.2, 1.6), {LR: 1.2, BLOCK: 128})
-            + tries({CLIP: 0.3}, *rates(LR, 1.2, 1.6))
-            + ({CLIP: 0.6, LR: 0.8}, {CLIP: None, LR: 0.4, WARMUP: 0.2}),
+            tries({CLIP: 0.4}, *rates(LR, 0.8, 1.2, 1.6))
+            + ({CLIP: 0.3, LR: 1.2}, {CLIP: 0.6, LR: 0.8}, {CLIP: None, LR: 0.4, WARMUP: 0.2}),
         ),
     ),
     "K-FAC": (
