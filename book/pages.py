@@ -22,7 +22,8 @@ def write(language: str | None) -> int:
     """Write the pages, warnings being errors; Sphinx's exit status."""
     from jupyter_book.sphinx import build_sphinx  # here: it takes seconds to import
 
-    config, suffix = {"external_toc_path": "_toc.yml", "latex_individualpages": False}, f"-{language}" if language else ""
+    config = {"external_toc_path": "_toc.yml", "latex_individualpages": False}
+    suffix = f"-{language}" if language else ""
     if language:
         strings = yaml.safe_load((LOCALE / language / "_config.yml").read_text(encoding="utf-8"))
         config |= {"language": language, "locale_dirs": [str(LOCALE)], **strings}

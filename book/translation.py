@@ -22,7 +22,7 @@ from markdown_it.renderer import RendererHTML
 from myst_parser.config.main import MdParserConfig
 from myst_parser.parsers.mdit import create_md_parser
 
-from labkit.grading import translation
+from labkit.grading import batch, submissions, translation
 
 REPO = Path(__file__).resolve().parent.parent
 BUILD = REPO / "_build"
@@ -114,6 +114,63 @@ def extensions() -> Catalog:
     return found
 
 
+# Modules of which a learner reads all texts but the errors of a lab; of every module, what these calls say.
+TOLD = ("verdicts", "grade", "handed_in", "run_history")
+TELLING = ("Unreadable", "NotThis", "printable")
+NAMES = ("right", "not right", "wrong", "error", "crashed", "blocked", "missing", "network", "epochs", "steps")
+
+
+def feedback() -> Catalog:
+    """What a learner's page says: the texts of its template, and of what grades."""
+    found = Catalog(project="ResNets on MindSpore", charset="utf-8")
+    folder = REPO / "labkit" / "grading"
+
+    def add(path, texts):
+        for text in texts:
+            if translation.FIELD.sub("", text).strip(" :") and "\\" not in text and text == text.strip():
+                found.add(text, locations=[(path.relative_to(REPO).as_posix(), 1)])
+
+    for path in (folder / "templates" / "base.html", folder / "templates" / "feedback.html"):
+        add(path, re.findall(r'say\("([^"]+)"\)', path.read_text(encoding="utf-8")))
+    for path in sorted(folder.glob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in _telling(tree, path.stem):
+            add(path, [text for _, _, text in translation.spoken(ast.unparse(node))])
+    add(folder / "verdicts.py", NAMES)
+    add(folder / "batch.py", [batch.FAILED, submissions.NOT_TAKEN])
+    return found
+
+
+class _WithoutLabErrors(ast.NodeTransformer):
+    def visit_Raise(self, node):
+        return ast.Pass() if "LabError(" in ast.unparse(node) else node
+
+
+def _telling(tree, module):
+    """The nodes of a module that say something to a learner."""
+    if module in TOLD:
+        return [_WithoutLabErrors().visit(tree)]
+    if module == "values":  # how a value differs
+        return [node for node in tree.body if getattr(node, "name", "") in ("difference", "_difference")]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [node for node in calls if getattr(node.func, "id", "") in TELLING]
+
+
+def titles(lab: Path) -> Catalog:
+    """What a lab's grading.yaml says to learners: titles, and what to do next."""
+    found = Catalog(project="ResNets on MindSpore", charset="utf-8")
+
+    def visit(tree):
+        for key, value in tree.items():
+            if isinstance(value, dict):
+                visit(value)
+            elif key in ("title", "next"):
+                found.add(value, locations=[((lab / "grading.yaml").relative_to(REPO).as_posix(), 1)])
+
+    visit(yaml.safe_load((lab / "grading.yaml").read_text(encoding="utf-8")))
+    return found
+
+
 def documents() -> list[str]:
     """The pages that have anything to translate, as the book was last built."""
     found = sorted(path.relative_to(MESSAGES).with_suffix("").as_posix() for path in MESSAGES.rglob("*.json"))
@@ -125,6 +182,8 @@ def templates() -> dict[str, Catalog]:
     return {document: template(document) for document in documents()} | {
         "book/_static/drawings": drawings(),
         "book/_ext/extensions": extensions(),
+        "labkit/grading/feedback": feedback(),
+        **{f"labs/{lab.name}/grading": titles(lab) for lab in sorted((REPO / "labs").iterdir()) if lab.is_dir()},
     }
 
 
@@ -235,7 +294,7 @@ def terms() -> list[tuple[str, re.Pattern, str, list[str], bool]]:
         for form in row["english"].split(" / "):
             plain = re.sub(r"\s*\([^)]*\)$", "", form)
             case = 0 if plain[0].isupper() else re.IGNORECASE  # "Part 1" is of the book, "part 1" of a file
-            pattern = re.compile(rf"(?<![\w-]){re.escape(plain)}(?:s|es)?(?![\w-]|\.\w)", case)
+            pattern = re.compile(rf"(?<![\w.-]){re.escape(plain)}(?:s|es)?(?![\w-]|\.\w)", case)
             found.append((plain, pattern, row["term"], wrong, plain == form))
     return sorted(found, key=lambda row: (-len(row[0]), row[0]))
 
@@ -290,13 +349,14 @@ def wrong(language: str) -> list[tuple[str, str, str]]:
     """What is wrong in a language's catalogues: page, English message, what."""
     rows, parser, found = terms(), _parser(), []
     for page, path in catalogues(language).items():
-        checks = set(spoken(REPO / f"{page}.md")) if page.endswith("/lab") else set()
+        filled = set(spoken(REPO / f"{page}.md")) if page.endswith("/lab") else set()
+        filled |= {message.id for message in messages(path)} if page.startswith("labkit/") else set()
         for message in messages(path):
             if not message.string or message.fuzzy:
                 problem = ["to be translated" if not message.string else "the English has changed since"]
             elif message.string == message.id:
                 problem = []
-            elif message.id in checks:
+            elif message.id in filled:
                 same = translation.computed(message.id) == translation.computed(message.string)
                 plain = (re.sub(r"\{[^{}]*\}", "`x`", text) for text in (message.id, message.string))
                 problem = [what for what in problems(*plain, rows, parser) if not what.startswith("spaces")]

@@ -103,9 +103,10 @@ def _from_json(text):
         notebook = json.loads(text)
     except MemoryError:
         raise Unreadable("takes too much memory; clear its outputs") from None
-    except (ValueError, RecursionError) as error:
-        where = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise Unreadable(f"damaged: not valid JSON{where}") from None
+    except json.JSONDecodeError as error:
+        raise Unreadable(f"damaged, not valid JSON, line {error.lineno}") from None
+    except (ValueError, RecursionError):
+        raise Unreadable("damaged, not valid JSON") from None
     if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
         raise Unreadable("not a notebook of format 4")
     return notebook
@@ -124,7 +125,7 @@ def _from_markdown(text):
         raise
     except Exception as error:  # what strangers wrote may upset a parser in any way
         reason = " ".join(str(error).split())[:100]
-        raise Unreadable(f"damaged: not a notebook in Markdown ({reason})") from None
+        raise Unreadable(f"damaged, not a notebook in Markdown ({reason})") from None
 
 
 def _metadata_blocks(text):

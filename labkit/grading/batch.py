@@ -27,17 +27,19 @@ OURS = {"results", "feedback", SCRATCH, *FILES, *(f"{name}.part" for name in FIL
 
 def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, scheduler: str | None = None,
                 seed: int | None = None, sandboxed: bool = True, progress=None, drop=(), only=(), tasks=(),
-                sources: Path | None = None, tell=lambda line: None) -> tuple[list[dict], dict]:  # fmt: skip
+                sources: Path | None = None, language: str | None = None,
+                tell=lambda line: None) -> tuple[list[dict], dict]:  # fmt: skip
     """Grade all submissions at `place` into the folder `out`: results, and by student why one could not be graded.
 
     progress(all, done), if given, is a context manager that gives a function, called with each student who is done.
     An interrupted call leaves what is done, and the same call continues; whoever was graded into `out` before must be
     among the submissions, or in `drop`: that learner's result and page are removed. `only` these learners, and only
     these `tasks` with those that need them, are graded again, though nothing has changed; what else has a result keeps
-    it. `sources`: a folder for the answers as files, see `_write_sources`. tell(line) is called with what the
-    instructor should know. Raises BatchError, SubmissionsError, LabError.
+    it. `sources`: a folder for the answers as files, see `_write_sources`. `language`: of the learners' pages.
+    tell(line) is called with what the instructor should know. Raises BatchError, SubmissionsError, LabError.
     """
     place, out, seed = Path(place), Path(out), lab.manifest.seed if seed is None else seed
+    report.speaker(lab, language)  # raises before anything is graded
     _require_apart(place, out)
     earlier, by_hand = _earlier(lab, out), records.read(lab, out)
     with _folder(out), _scratch(out) as scratch:
@@ -111,7 +113,7 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, sc
                     keep(student, result)
                     done(student)
         ordered = records.applied(lab, [results[student] for student in sorted(results)], by_hand, tell)
-        report.write(lab, ordered, out, seed)
+        report.write(lab, ordered, out, seed, language)
         if sources:
             _write_sources(lab, {student: answers[student].sources for student in answers}, Path(sources))
     return ordered, failed

@@ -68,8 +68,9 @@ def release(lab, folder, language, no_run, again, no_sandbox):
 @click.option("--sources", metavar="FOLDER", type=click.Path(path_type=Path, file_okay=False), help="Write each "
               "learner's answers to FOLDER/answers/NAME.py and the stubs to FOLDER/boilerplate, for a tool that finds "
               "copies.")  # fmt: skip
+@click.option("--language", metavar="CODE", help="Of the feedback pages, such as zh_CN. Default: English.")
 @click.option("--no-sandbox", is_flag=True, help="Execute what strangers wrote without bubblewrap: see above.")
-def grade(lab, submissions, out, jobs, scheduler, seed, drop, only, tasks, sources, no_sandbox):
+def grade(lab, submissions, out, jobs, scheduler, seed, drop, only, tasks, sources, language, no_sandbox):
     """Grade what learners handed in for LAB, and write grades.csv, grades.json, index.html and feedback pages to DIR.
 
     LAB is one of this project's labs, or a folder with a lab.md. SUBMISSIONS is a folder or a zip with a notebook
@@ -121,7 +122,7 @@ def grade(lab, submissions, out, jobs, scheduler, seed, drop, only, tasks, sourc
             results, failed = batch.grade_batch(
                 loaded, submissions, out, jobs=jobs, scheduler=scheduler, seed=seed, sandboxed=not no_sandbox,
                 progress=_students, drop=drop, only=only, tasks=tasks,
-                sources=sources, tell=lambda line: click.echo(line, err=True),
+                sources=sources, language=language, tell=lambda line: click.echo(line, err=True),
             )  # fmt: skip
     except KeyboardInterrupt:
         click.echo(f"\nstopped; what has been graded is kept. Continue with: {again}", err=True)

@@ -185,8 +185,8 @@ def differences(theirs: Recipe, required: Recipe, asked) -> str:
             found.append(f"{key}: {short(given)}, at most {asked.at_most[key]:g} is allowed")
         if given != wanted and not _within(key, [*asked.may_change, *asked.at_most, *ELSEWHERE]):
             found.append(f"{key}: {short(given)}, the lab's recipe has {short(wanted)}")
-    more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
-    return "; ".join(found[:3]) + more
+    more = [f"and {len(found) - 3} more"] if len(found) > 3 else []
+    return "; ".join(found[:3] + more)
 
 
 def _other_data(summary, sha256):

@@ -62,8 +62,6 @@ def notebook(master: dict, place: str, book_url: str = "", language: str | None 
             cell["source"] = _plain_markdown(text, place, book_url, language)
         elif cell["source"].startswith("# Check"):
             cell["source"] = translation.translated_code(cell["source"], catalogue)
-    if language:
-        found["metadata"]["language"] = language  # of the feedback
     return found
 
 

@@ -15,7 +15,7 @@ import statistics
 from pathlib import Path
 
 import labkit
-from labkit.grading import duplicates, grade, records, verdicts
+from labkit.grading import duplicates, grade, records, translation, verdicts
 from labkit.system import environment
 from labkit.system.files import atomic_write
 
@@ -28,8 +28,11 @@ TEMPLATES = Path(__file__).parent / "templates"
 FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")  # a spreadsheet computes a cell that begins so
 
 
-def write(lab, results: list[dict], folder: Path, seed: int | None = None) -> None:
+def write(lab, results: list[dict], folder: Path, seed: int | None = None, language: str | None = None) -> None:
     """Write all files of a graded class into `folder`; seed: of the probes, the manifest's where not given.
+
+    language: of the learners' pages, English by default; what is for the instructor is English. Raises LabError where
+    the lab has no text in it.
 
     A result: {student, problem, stopped, score, max_score, answers: {task: digest}, tasks: {task: {title, points,
     max_points, verdict, detail, values: {name: {points, max_points, detail}}}}, errors: {task: [[cell, traceback]]}}.
@@ -50,16 +53,24 @@ def write(lab, results: list[dict], folder: Path, seed: int | None = None) -> No
     atomic_write(folder / "grades.json", grades_json(lab, results, found, seed))
     template = _templates()
     common = {"lab": {"name": lab.name, "title": lab.manifest.title, "digest": lab.digest}, "environment": found}
-    learners = [_feedback(lab, result, page_of.get(result["student"])) for result in results]
-    for learner in learners:
-        if learner["page"]:
-            atomic_write(folder / learner["page"], template.get_template("feedback.html").render(**common, **learner))
-    overview = _overview(lab, results, learners)
+    say = speaker(lab, language)
+    for result in results:
+        if result["student"] in page_of:
+            page = _feedback(lab, result, page_of[result["student"]], say)
+            text = template.get_template("feedback.html").render(**common, **page, say=say, language=language or "en")
+            atomic_write(folder / page["page"], text)
+    overview = _overview(lab, results, [_feedback(lab, result, page_of.get(result["student"])) for result in results])
     picture, overview["size"] = _picture(overview)
     atomic_write(folder / "overview.svg", picture)
     atomic_write(
-        folder / "index.html", template.get_template("overview.html").render(**common, **overview, **_script())
+        folder / "index.html",
+        template.get_template("overview.html").render(**common, **overview, **_script(), say=str, language="en"),
     )
+
+
+def speaker(lab, language: str | None):
+    """What says a text of a learner's page in a language, see `translation.speaker`."""
+    return translation.speaker(language, "labkit/grading/feedback", f"labs/{lab.name}/grading")
 
 
 def graded_by() -> dict[str, str]:
@@ -177,34 +188,34 @@ def _last(text):
     return next((line for line in reversed(text.splitlines()) if line.strip()), "")[:200]
 
 
-def _tasks(lab, result):
+def _tasks(lab, result, say):
     """The questions of a result; of one with a problem none was graded, so no verdict about an answer holds."""
     entries = result["tasks"]
     if result["problem"]:
         entries = {name: entry for name, entry in entries.items() if "graded" in entry}
-    return [_task(lab, name, entries.get(name)) for name in questions(lab)]
+    return [_task(lab, name, entries.get(name), say) for name in questions(lab)]
 
 
-def _task(lab, name, entry):
+def _task(lab, name, entry, say):
     """A question of a result, as the pages show it."""
     title, most = questions(lab)[name]
     entry = entry or {"points": 0.0, "verdict": "", "detail": "", "values": {}}
     titles = verdicts.titles(lab, name)
     values = [
-        value | {"title": shown(titles.get(key) or key.replace("_", " ")), "said": _said(value)}
+        value | {"title": shown(say(titles.get(key) or key.replace("_", " "))), "said": say(_said(value))}
         for key, value in entry["values"].items()
     ]
     return {
         "name": name,
-        "title": title,
+        "title": say(title),
         "points": entry["points"],
         "max_points": most,
-        "detail": "" if verdicts.said_already(entry) else shown(entry["detail"]),
+        "detail": "" if verdicts.said_already(entry) else say(shown(entry["detail"])),
         "values": values if _worth_a_table(entry, entry.get("graded", entry)["verdict"]) else [],
         "comment": shown(entry.get("comment", "")),
-        "facts": [(shown(fact), shown(text)) for fact, text in entry.get("facts", [])],
+        "facts": [(say(shown(fact)), say(shown(text))) for fact, text in entry.get("facts", [])],
         "outcome": verdicts.outcome(entry["verdict"], entry["points"], most),
-        **verdicts.in_words(lab, name, entry["verdict"], entry["detail"], _differing(entry)),
+        **verdicts.in_words(lab, name, entry["verdict"], entry["detail"], _differing(entry), say),
     }
 
 
@@ -225,19 +236,20 @@ def _said(value):
     return shown(value["detail"]) or ("right" if value["points"] >= value["max_points"] else "not right")
 
 
-def _feedback(lab, result, page):
+def _feedback(lab, result, page, say=str):
     most = lab.manifest.max_score
     return {
         "student": shown(result["student"]),
         "page": f"feedback/{page}" if page else "",
-        "problem": shown(result["problem"]),
-        "stopped": verdicts.stopped(lab, result["stopped"]),
+        "problem": say(shown(result["problem"])),
+        "stopped": verdicts.stopped(lab, result["stopped"], say),
         "score": result["score"],
         "max_score": most,
         "share": min(1.0, result["score"] / most) if most else 0.0,
         "comment": shown(result.get("comment", "")),
         "late": {key: result.get(key) for key in ("raw_score", "penalty", "handed_in", "due")},
-        "tasks": _tasks(lab, result),
+        "tasks": _tasks(lab, result, say),
+        "by_hand": any(entry["verdict"] == records.BY_HAND for entry in result["tasks"].values()),
     }
 
 

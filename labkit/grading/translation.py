@@ -3,11 +3,13 @@
 import ast
 import functools
 import re
+from collections.abc import Callable
 
 from labkit.grading.lab import LabError
 from labkit.system.environment import REPO
 
 LOCALE = REPO / "book" / "locale"
+FIELD = re.compile(r"\{[^{}]*\}")
 SUMMARY = re.compile(r"<summary>(.*?)</summary>")
 
 
@@ -22,6 +24,48 @@ def translations(language: str, page: str) -> dict[str, str]:
         raise LabError(f"{page}: not translated into {language}; the book is in {there}")
     with open(file, "rb") as opened:
         return {message.id: message.string for message in read_po(opened) if message.id and message.string}
+
+
+def speaker(language: str | None, *pages: str) -> Callable[[str], str]:
+    """A function that gives a text in a language, from the catalogues of these pages; without a language, as it is.
+
+    A text that was filled in is found by what stands around `{...}` in its message, and what was filled in is given in
+    the language as well. Of several, joined by semicolons, each is; before a colon there may be a place. What no
+    catalogue has stays as it is, such as a learner's words. Raises LabError where there is no catalogue.
+    """
+    if not language:
+        return str
+    catalogue = {message: text for page in pages for message, text in translations(language, page).items()}
+    filled = [message for message in catalogue if re.search(r"[A-Za-z]", FIELD.sub("", message)) and "{" in message]
+    filled.sort(key=lambda message: -len(FIELD.sub("", message)))  # the one that says most
+    patterns = [(_pattern(message), FIELD.findall(message), catalogue[message]) for message in filled]
+
+    def say(text):
+        if text in catalogue:
+            return catalogue[text]
+        if "; " in text:
+            return filled_in(text, several=True) or "；".join(map(say, text.split("; ")))
+        place, _, what = text.partition(": ")
+        if what and (said := say(what)) != what:
+            return f"{part(place)}：{said}"
+        return filled_in(text, several=False) or text
+
+    def filled_in(text, several):
+        for pattern, fields, translated in patterns:
+            found = ("; " in pattern.pattern.replace("\\", "")) == several and pattern.fullmatch(text)
+            if found:
+                values = dict(zip(fields, map(part, found.groups()), strict=True))
+                return FIELD.sub(lambda field, given=values: given[field[0]], translated)
+        return ""
+
+    def part(text):
+        return say(text) if " " in text else text  # a word is the name of a key, a task or a file
+
+    return say
+
+
+def _pattern(message):
+    return re.compile("([^;]+?)".join(map(re.escape, FIELD.split(message))), re.DOTALL)
 
 
 def translated(text: str, catalogue: dict[str, str]) -> str:

@@ -102,10 +102,11 @@ STOPPED = {
 }
 
 
-def in_words(lab, name: str, verdict: str, detail: str = "", lost: tuple[str, ...] = ()) -> dict:
+def in_words(lab, name: str, verdict: str, detail: str = "", lost: tuple[str, ...] = (), say=str) -> dict:
     """{number, label, shade, meaning, next} of a verdict about a task.
 
-    detail: the result's, which names an error; lost: the values that differ; the first one says what to do next.
+    detail: the result's, which names an error; lost: the values that differ; the first one says what to do next; say:
+    gives a text in the learner's language.
     """
     run, task = lab.manifest.run, lab.manifest.tasks.get(name)
     is_run = run is not None and name == run.name
@@ -114,19 +115,24 @@ def in_words(lab, name: str, verdict: str, detail: str = "", lost: tuple[str, ..
     shade, meaning, advice = words.get(kind, ("none", "It was not graded.", ""))
     limit = run.time_limit if is_run else (task and task.time_limit) or lab.manifest.time_limit
     if other in lab.manifest.tasks:
-        other = f"{numbered(lab, other).lower()}, “{lab.manifest.tasks[other].title}”"
-    filled = {"seconds": limit, "other": other}
-    after = (not is_run and kind in ("error", "partly right") and _next_after(detail)) or advice.format(**filled)
+        title = say(lab.manifest.tasks[other].title)
+        other = say("{task}, “{title}”").format(task=numbered(lab, other, say).lower(), title=title)
+    after = (not is_run and kind in ("error", "partly right") and _next_after(detail)) or advice
     own = [task.values[value].next for value in lost if task and value in task.values and task.values[value].next]
-    advice = own[0] if own and kind in ("wrong", "partly right") else after
-    label = kind if kind in words else verdict or "not graded"
-    meaning = meaning.format(**filled)
-    return {"number": numbered(lab, name), "label": label, "shade": shade, "meaning": meaning, "next": advice}
+    advice = say(own[0]) if own and kind in ("wrong", "partly right") else _filled(say(after), limit, other)
+    label, meaning = kind if kind in words else verdict or "not graded", _filled(say(meaning), limit, other)
+    return {
+        "number": numbered(lab, name, say), "label": say(label), "shade": shade, "meaning": meaning, "next": advice,
+    }  # fmt: skip
 
 
-def numbered(lab, name: str) -> str:
+def _filled(text, seconds, other):
+    return text.format(seconds=seconds, other=other)
+
+
+def numbered(lab, name: str, say=str) -> str:
     """A task as the notebook calls it, such as Task 2: by the order of its answer cells, the Run last."""
-    return f"Task {[*lab.solutions, name].index(name) + 1}"
+    return say("Task {number}").format(number=[*lab.solutions, name].index(name) + 1)
 
 
 def titles(lab, name: str) -> dict[str, str]:
@@ -152,13 +158,13 @@ def _next_after(detail):
     return NOT_THERE if issubclass(error, (OSError, ModuleNotFoundError)) else ""
 
 
-def stopped(lab, reason: str) -> str:
-    """Why a submission was stopped, in a sentence; "" where it was not."""
+def stopped(lab, reason: str, say=str) -> str:
+    """Why a submission was stopped, in a sentence; "" where it was not. say: as for `in_words`."""
     if not reason:
         return ""
     limits = {"total": lab.manifest.total_time, "memory": lab.manifest.memory,
               "processes": lab.manifest.processes}  # fmt: skip
-    return STOPPED.get(reason, "The reason is: {reason}.").format(reason=reason, **limits)
+    return say(STOPPED.get(reason, "The reason is: {reason}.")).format(reason=reason, **limits)
 
 
 def outcome(verdict: str, points: float, most: float) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from labkit.grading import lab as labs
+from labkit.grading import translation
 from labkit.system import device
 from labkit.system.environment import REPO
 from labkit.training import recipes
@@ -70,10 +71,12 @@ def check(sample_data):
         _run("\n".join(given), names)
         return names
 
-    def check(name, task, answer):
+    def check(name, task, answer, language=None):
         if name not in lessons_of:
             lessons_of[name] = prepare(name)
-        return _run(f"{answer}\n{checks[name, task]}", dict(lessons_of[name]))
+        catalogue = translation.translations(language, f"labs/{name}/lab") if language else {}
+        code = translation.translated_code(checks[name, task], catalogue)
+        return _run(f"{answer}\n{code}", dict(lessons_of[name]))
 
     with device.in_mode(ms.PYNATIVE_MODE):  # the notebooks choose one, and seeds
         yield check
@@ -92,6 +95,14 @@ def test_checks_know_done_from_not_done(name, task, check):
     number = 1 + list(lab.stubs).index(task)
     assert check(name, task, lab.stubs[task]).startswith(f"task {number}: not done yet")
     assert check(name, task, lab.solutions[task]).startswith(f"task {number}: ok")
+
+
+@pytest.mark.parametrize(("name", "task"), ALL)
+def test_checks_in_chinese_know_as_well(name, task, check):
+    lab = labs.load(name)
+    number = 1 + list(lab.stubs).index(task)
+    assert check(name, task, lab.stubs[task], "zh_CN").startswith(f"第 {number} 题：尚未完成（not done yet）")
+    assert check(name, task, lab.solutions[task], "zh_CN").startswith(f"第 {number} 题：通过（ok）")
 
 
 @pytest.mark.parametrize(("name", "mutant"), CASES)
