@@ -64,7 +64,7 @@ links: book ## build the book, check every link and name that needs no network; 
 	@$(BIN)/python book/links.py $(ARGS)
 
 pdf: book ## build the book, print it as one PDF, _build/pdf/resnet50-on-mindspore.pdf (needs Chromium with chromedriver)
-	@$(BIN)/python book/pdf.py
+	@$(BIN)/python book/pdf.py $(BOOK_LANGUAGE)
 
 test: $(SAMPLE_STAMP) ## what to run before a commit: style, code, book, notebooks, pages (ARGS=... for pytest)
 	@$(BIN)/python tests/run.py $(ARGS)

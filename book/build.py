@@ -139,10 +139,11 @@ def build(environment: dict[str, str], language: str | None = None) -> int:
         if not _written(language, time.monotonic()):
             remove(f".doctrees-{language}", f"html-{language}")  # a warning is not repeated for pages that are not read
             return 1
-    built = ["en", *(one for one in sphinx_pages.languages() if (BUILD / f"html-{one}" / "index.html").exists())]
+    built = [one for one in (None, *sphinx_pages.languages()) if (sphinx_pages.html(one) / "index.html").exists()]
+    names = json.dumps([one or "en" for one in built])
     for one in built:
-        there = BUILD / ("html" if one == "en" else f"html-{one}") / "_static" / "languages.js"
-        there.write_text(f"window.LANGUAGES = {json.dumps(built)};\n", encoding="utf-8")
+        there = sphinx_pages.html(one) / "_static" / "languages.js"
+        there.write_text(f"window.LANGUAGES = {names};\n", encoding="utf-8")
     return 0
 
 
@@ -150,7 +151,7 @@ def _written(language, start):
     """Have Sphinx write the pages in a language, and say how that went; True if it did."""
     command = [sys.executable, str(REPO / "book" / "pages.py"), *([language] if language else [])]
     done = subprocess.run(command, cwd=REPO, check=False)
-    seconds, index = time.monotonic() - start, BUILD / (f"html-{language}" if language else "html") / "index.html"
+    seconds, index = time.monotonic() - start, sphinx_pages.html(language) / "index.html"
     if done.returncode:
         print(f"make book: FAILED after {seconds:.0f} s; the warnings and tracebacks above say where", file=sys.stderr)
         return False

@@ -6,6 +6,7 @@ there: strings that Sphinx's configuration holds.
 
 import argparse
 import sys
+from pathlib import Path
 
 import yaml
 from execution import BUILD, REPO
@@ -18,6 +19,11 @@ def languages() -> list[str]:
     return sorted(path.parent.name for path in LOCALE.glob("*/_config.yml"))
 
 
+def html(language: str | None) -> Path:
+    """The folder of the pages in a language."""
+    return BUILD / (f"html-{language}" if language else "html")
+
+
 def write(language: str | None) -> int:
     """Write the pages, warnings being errors; Sphinx's exit status."""
     from jupyter_book.sphinx import build_sphinx  # here: it takes seconds to import
@@ -26,9 +32,9 @@ def write(language: str | None) -> int:
     suffix = f"-{language}" if language else ""
     if language:
         strings = yaml.safe_load((LOCALE / language / "_config.yml").read_text(encoding="utf-8"))
-        config |= {"language": language, "locale_dirs": [str(LOCALE)], **strings}
+        config |= {"language": language, "locale_dirs": [str(LOCALE)], "gettext_compact": False, **strings}
     result = build_sphinx(
-        str(REPO), str(BUILD / f"html{suffix}"), path_config=REPO / "_config.yml", noconfig=True, confoverrides=config,
+        str(REPO), str(html(language)), path_config=REPO / "_config.yml", noconfig=True, confoverrides=config,
         doctreedir=str(BUILD / f".doctrees{suffix}"), warningiserror=True, keep_going=True,
     )  # fmt: skip
     return result if isinstance(result, int) else 1

@@ -1,4 +1,4 @@
-"""Print the book: python book/pdf.py, after book/build.py; writes _build/pdf/resnet50-on-mindspore.pdf
+"""Print the book: python book/pdf.py [LANGUAGE], after book/build.py; writes _build/pdf/resnet50-on-mindspore.pdf
 
 The pages that `make book` wrote, joined to one in the order of _toc.yml, are printed by Chromium with book/print.css.
 So nothing is executed or typeset a second time: formulas are MathJax's, outputs and figures those of the pages. LaTeX
@@ -7,10 +7,13 @@ sections' ids, and links lead to the wrong one. A page is printed twice: CSS in 
 link's target is, so the first print finds the numbers that stand in the table of contents of the second.
 """
 
+import argparse
 import base64
 import io
 import json
 import posixpath
+import re
+import subprocess
 import sys
 import time
 from html import escape
@@ -20,15 +23,17 @@ from urllib.parse import quote, unquote, urlsplit
 import build
 import yaml
 from bs4 import BeautifulSoup, Tag
+from pages import LOCALE, html, languages
 from pypdf import PdfReader
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
 from labkit import doctor
+from labkit.grading.translation import translations
 
 REPO = Path(__file__).resolve().parent.parent
 HTML = REPO / "_build" / "html"
-PDF = REPO / "_build" / "pdf" / "resnet50-on-mindspore.pdf"
+PDF = REPO / "_build" / "pdf"
 # What one can only click; what draws a figure anew, where a still one stands; the titles of folded code.
 NOT_PRINTED = """
     a.headerlink, button, .toctree-wrapper, .lab-button, .work-on-lab .ways ~ .note, p:has(> a.lab-download),
@@ -57,20 +62,25 @@ class Unprintable(Exception):
     """Why there is no PDF, in one line."""
 
 
-def read(document: str) -> BeautifulSoup:
+def said(language: str | None, text: str) -> str:
+    """A text that is printed on no page of the book, in a language."""
+    return translations(language, "book/_ext/extensions").get(text, text) if language else text
+
+
+def read(document: str, pages: Path = HTML) -> BeautifulSoup:
     """A page of the book."""
     try:
-        return BeautifulSoup((HTML / f"{document}.html").read_text(encoding="utf-8"), "html.parser")
+        return BeautifulSoup((pages / f"{document}.html").read_text(encoding="utf-8"), "html.parser")
     except FileNotFoundError as error:
         raise Unprintable(f"{error.filename} is missing: run `make book`") from None
 
 
-def place(document: str, address: str) -> str:
+def place(document: str, address: str, pages: Path = HTML) -> str:
     """Where a file lies that a page refers to."""
-    return (HTML / document).parent.joinpath(unquote(urlsplit(address).path)).resolve().as_uri()
+    return (pages / document).parent.joinpath(unquote(urlsplit(address).path)).resolve().as_uri()
 
 
-def chapter(document: str, article: Tag, printed_too: set[str]) -> tuple[str, str]:
+def chapter(document: str, article: Tag, printed_too: set[str], language: str | None = None) -> tuple[str, str]:
     """Title and text of a page, for paper: unfolded, its ids its own, its links inside the PDF or out to the web."""
     for tag in article.select(NOT_PRINTED):
         tag.decompose()
@@ -85,14 +95,15 @@ def chapter(document: str, article: Tag, printed_too: set[str]) -> tuple[str, st
         elif address.scheme not in ("http", "https", "mailto"):  # a file, with the pages or in an example
             del tag["href"]
     for tag in article.find_all("img", src=lambda address: not address.startswith("data:")):
-        tag["src"] = place(document, tag["src"])
+        tag["src"] = place(document, tag["src"], html(language))
     for tag in article.find_all("details"):
         tag["open"] = ""
     for tag in article.select("tr:first-child:not(:has(td)):not(thead *)"):  # a head that every page repeats
         tag.wrap(Tag(name="thead"))
+    step = said(language, "Step {number}")
     for tag in article.select(".cell_output input[type=radio] + label[for]"):  # a figure's steps, all at once
         picture = article.find(class_=tag["for"])
-        picture.wrap(Tag(name="span", attrs={"class": "frame"})).insert(0, f"Step {tag.get_text()}")
+        picture.wrap(Tag(name="span", attrs={"class": "frame"})).insert(0, step.format(number=tag.get_text()))
     for tag in article.select(".cell > details.above-input"):  # the figure first, then its code
         tag.parent.append(tag)
     for level in (5, 4, 3, 2, 1):  # one down, below the parts
@@ -101,18 +112,24 @@ def chapter(document: str, article: Tag, printed_too: set[str]) -> tuple[str, st
     return article.h2.get_text().strip(), article.decode_contents()
 
 
-def mathjax(document: str, page: BeautifulSoup) -> list[str]:
+def mathjax(document: str, page: BeautifulSoup, pages: Path = HTML) -> list[str]:
     """The scripts that draw the formulas of a page."""
     found = [tag for tag in page.head.find_all("script") if "mathjax" in str(tag).lower()]
     for tag in found:
         if tag.get("src") and not urlsplit(tag["src"]).scheme:
-            tag["src"] = place(document, tag["src"])
+            tag["src"] = place(document, tag["src"], pages)
     return [str(tag) for tag in found]
 
 
-def join(parts: Parts) -> tuple[str, list[str]]:
+def join(parts: Parts, language: str | None = None) -> tuple[str, list[str]]:
     """One page of HTML: title, table of contents, the documents below running heads. And the titles in it."""
-    config = yaml.safe_load((REPO / "_config.yml").read_text(encoding="utf-8"))
+    pages, config = html(language), yaml.safe_load((REPO / "_config.yml").read_text(encoding="utf-8"))
+    book, rights = config["title"], config["copyright"]
+    if language:
+        own = yaml.safe_load((LOCALE / language / "_config.yml").read_text(encoding="utf-8"))
+        book, rights = own["html_title"], own["copyright"]
+        captions = translations(language, "book/index")
+        parts = [(captions.get(caption, caption), documents) for caption, documents in parts]
     everything = {document for _, documents in parts for document in documents}
     scripts, titles, heads, entries, chapters = {}, [], [], [], []
     for caption, documents in parts:
@@ -120,25 +137,27 @@ def join(parts: Parts) -> tuple[str, list[str]]:
         titles += [caption] if caption else []
         entries += [f'<li class="part">{escape(caption)}</li>'] if caption else []
         for document in documents:
-            page, name = read(document), f"chapter-{len(chapters)}"
-            scripts |= dict.fromkeys(mathjax(document, page))
-            title, text = chapter(document, page.article, everything)
+            page, name = read(document, pages), f"chapter-{len(chapters)}"
+            scripts |= dict.fromkeys(mathjax(document, page, pages))
+            title, text = chapter(document, page.article, everything, language)
             chapters.append(f'<section id="{document}" class="chapter" style="page: {name}">{top}{text}</section>')
             titles.append(title)
             entries.append(f'<li><a href="#{quote(document)}"><span>{escape(title)}</span><span></span></a></li>')
             left, right = (json.dumps(head, ensure_ascii=False) for head in (caption, title))
             heads.append(f"@page {name} {{ @top-left {{ content: {left} }} @top-right {{ content: {right} }} }}")
             top = ""
-    styles = (HTML / "_static" / "pygments.css", REPO / "book" / "print.css")
+    contents = said(language, "Contents")
+    heads.append(f"@page contents {{ @top-right {{ content: {json.dumps(contents, ensure_ascii=False)} }} }}")
+    styles = (pages / "_static" / "pygments.css", REPO / "book" / "print.css")
     links = "".join(f'<link rel="stylesheet" href="{style.as_uri()}">' for style in styles)
-    name, _, subtitle = config["title"].partition(": ")
-    html = f"""<!DOCTYPE html><html lang="en" data-theme="light">
-<head><meta charset="utf-8"><title>{config["title"]}</title>
+    name, _, subtitle = re.sub("： ?", ": ", book).partition(": ")
+    joined = f"""<!DOCTYPE html><html lang="{(language or "en").replace("_", "-")}" data-theme="light">
+<head><meta charset="utf-8"><title>{book}</title>
 {links}<style>{"".join(heads)}</style>{"".join(scripts)}</head><body>
 <header><p class="title">{name}</p><p class="subtitle">{subtitle}</p>
-<p>{config["author"]}</p><p>{config["copyright"]}</p></header>
-<nav><h2>Contents</h2><ul>{"".join(entries)}</ul></nav><main>{"".join(chapters)}</main></body></html>"""
-    return html, titles
+<p>{config["author"]}</p><p>{rights}</p></header>
+<nav><h2>{contents}</h2><ul>{"".join(entries)}</ul></nav><main>{"".join(chapters)}</main></body></html>"""
+    return joined, titles
 
 
 def chromium(*flags: str, logs: bool = False) -> webdriver.Chrome:
@@ -194,10 +213,16 @@ def check(reader: PdfReader, titles: list[str]) -> None:
                 raise Unprintable(f"page {number}: a link leads nowhere: {link.get('/Dest', address)}")
 
 
-def write(parts: Parts, file: Path, browser: webdriver.Chrome) -> PdfReader:
+def require_font(language: str | None) -> None:
+    """Raises Unprintable where no font has the language's letters: on paper there is nobody's own to fall back on."""
+    if language and not subprocess.run(["fc-list", f":lang={language[:2]}"], capture_output=True, check=True).stdout:
+        raise Unprintable(f"no font for {language} is installed (Chinese, Debian: fonts-noto-cjk)")
+
+
+def write(parts: Parts, file: Path, browser: webdriver.Chrome, language: str | None = None) -> PdfReader:
     """Print these parts of the book to a file, and check it. Raises Unprintable."""
-    html, titles = join(parts)
-    data = printed(html, file.with_suffix(".html"), browser)
+    page, titles = join(parts, language)
+    data = printed(page, file.with_suffix(".html"), browser)
     reader = PdfReader(io.BytesIO(data))
     check(reader, titles)
     file.write_bytes(data)
@@ -205,15 +230,19 @@ def write(parts: Parts, file: Path, browser: webdriver.Chrome) -> PdfReader:
 
 
 def main() -> int:
-    start = time.monotonic()
+    parser = argparse.ArgumentParser(description="Print the book that was built, to one PDF.")
+    parser.add_argument("language", nargs="?", choices=languages(), help="default: English")
+    start, language = time.monotonic(), parser.parse_args().language
+    file = PDF / f"resnet50-on-mindspore{'-' + language if language else ''}.pdf"
     try:
+        require_font(language)
         with chromium() as browser:
-            reader = write(build.parts(), PDF, browser)
+            reader = write(build.parts(), file, browser, language)
     except Unprintable as error:
         print(f"make pdf: FAILED: {error}", file=sys.stderr)
         return 1
-    pages, megabytes, seconds = len(reader.pages), PDF.stat().st_size / 1e6, time.monotonic() - start
-    print(f"make pdf: done in {seconds:.0f} s: {PDF}, {pages} pages, {megabytes:.1f} MB")
+    pages, megabytes, seconds = len(reader.pages), file.stat().st_size / 1e6, time.monotonic() - start
+    print(f"make pdf: done in {seconds:.0f} s: {file}, {pages} pages, {megabytes:.1f} MB")
     return 0
 
 

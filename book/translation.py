@@ -107,10 +107,12 @@ def drawings() -> Catalog:
 def extensions() -> Catalog:
     """What the book's own extensions write on pages: texts that they give to `languages.said`."""
     found = Catalog(project="ResNets on MindSpore", charset="utf-8")
-    for path in sorted((REPO / "book" / "_ext").glob("*.py")):
+    for path in (*sorted((REPO / "book" / "_ext").glob("*.py")), REPO / "book" / "pdf.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "said":
-                found.add(ast.literal_eval(node.args[1]), locations=[(path.relative_to(REPO).as_posix(), node.lineno)])
+            function = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
+            text = node.args[function == "said"] if function in ("said", "say") else None
+            if isinstance(text, ast.Constant):
+                found.add(text.value, locations=[(path.relative_to(REPO).as_posix(), 1)])
     return found
 
 
@@ -340,6 +342,8 @@ def problems(english: str, translated: str, rows=(), parser=None) -> list[str]:
         found.append("asterisks that are no emphasis")
     if re.search(rf"[{HAN}]\s*[,;:?!](?=\s|$|[{HAN}])", text) or re.search(rf"[{HAN}]\.(?=\s|$|[{HAN}])", text):
         found.append("half-width punctuation")
+    if re.match(r"(\d+\.|[-+*#>]) ", translated):  # which Sphinx would leave out
+        found.append("begins a list or a heading: escape it")
     if spaced(translated) != translated:
         found.append(f"spaces: {spaced(translated)}")
     return found + wrong_terms(plain, text, rows)
@@ -350,7 +354,7 @@ def wrong(language: str) -> list[tuple[str, str, str]]:
     rows, parser, found = terms(), _parser(), []
     for page, path in catalogues(language).items():
         filled = set(spoken(REPO / f"{page}.md")) if page.endswith("/lab") else set()
-        filled |= {message.id for message in messages(path)} if page.startswith("labkit/") else set()
+        filled |= {message.id for message in messages(path)} if page.startswith(("labkit/", "book/_ext/")) else set()
         for message in messages(path):
             if not message.string or message.fuzzy:
                 problem = ["to be translated" if not message.string else "the English has changed since"]

@@ -40,7 +40,8 @@ LONGEST = (
     "tests/modelarts/test_hosts.py", "tests/test_cli.py", "tests/project/test_selection.py", "tests/obs/test_many.py",
     "tests/grading/test_class.py", "tests/grading/test_hostile.py", "tests/grading/test_batch.py",
     "tests/grading/test_execution.py", "tests/grading/test_handed_in.py", "_build/executed/labs/imagenet/lab.ipynb",
-    "_build/executed/labs/thor/lab.ipynb", "tests/book/test_browser.py", "_build/executed/labs/cifar10/lab.ipynb",
+    "_build/executed/labs/thor/lab.ipynb", "tests/book/test_browser.py", "tests/book/test_chinese.py",
+    "_build/executed/labs/cifar10/lab.ipynb",
     "_build/executed/book/1-cifar10/training.ipynb",
 )  # fmt: skip
 

@@ -46,7 +46,7 @@ def stages(everything: bool, arguments: list[str]) -> list[tuple[str, list[str]]
                                  "--ignore=tests/book", "--ignore=tests/grading", *chosen, *arguments)),
         # where memory is used up on purpose: in processes of their own
         ("grading (pytest)", pytest(processes, "tests/grading", *chosen, *arguments)),
-        ("book (warnings are errors)", [sys.executable, "book/build.py"]),
+        ("book (warnings are errors)", [sys.executable, "book/build.py", "--language", "zh_CN"]),
         ("notebooks and pages (nbval, pytest)", pytest(processes, *NBVAL, *chosen, "tests/notebooks", *notebooks,
                                                        "tests/book")),
     ]  # fmt: skip

@@ -10,6 +10,7 @@ The last is kept in `_build/tests`. With `LABKIT_TESTS_REPORT` set, what was not
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -51,7 +52,14 @@ def _chromium():
         return "Chromium or its chromedriver is not installed (Debian: apt install chromium chromium-driver)"
 
 
-NEEDS = {"PyTorch": _pytorch, "bubblewrap": _bubblewrap, "Chromium": _chromium}
+def _chinese_font():
+    if not shutil.which("fc-list"):
+        return "fc-list is not installed (Debian: apt install fontconfig)"
+    found = subprocess.run(["fc-list", ":lang=zh"], capture_output=True, check=True).stdout
+    return "" if found else "no Chinese font is installed (Debian: apt install fonts-noto-cjk)"
+
+
+NEEDS = {"PyTorch": _pytorch, "bubblewrap": _bubblewrap, "Chromium": _chromium, "Chinese font": _chinese_font}
 why_missing = cache(lambda need: NEEDS[need]())
 
 
@@ -113,7 +121,7 @@ def _lines(file):
 def book_state() -> str:
     """A digest of the built book."""
     found = hashlib.sha256()
-    for path in sorted([*REPO.glob("_build/executed/**/*.ipynb"), *REPO.glob("_build/html/**/*.html")]):
+    for path in sorted([*REPO.glob("_build/executed/**/*.ipynb"), *REPO.glob("_build/html*/**/*.html")]):
         found.update(path.read_bytes())
     return found.hexdigest()
 

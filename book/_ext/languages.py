@@ -11,6 +11,8 @@ from html import escape, unescape
 from pathlib import Path
 
 from docutils import nodes
+from sphinx import addnodes
+from sphinx.search.zh import SearchChinese
 from sphinx.util.nodes import extract_messages
 
 from labkit.grading.translation import translations
@@ -20,6 +22,28 @@ TERMS = Path(__file__).resolve().parents[1] / "locale" / "terms.md"
 LABEL = re.compile(r"(<(?:text|tspan|title|desc)\b[^>]*>)([^<]*[^<\s][^<]*)</")
 SUMMARY = re.compile(r"<summary>(.*?)</summary>")
 CHINESE = re.compile(r"[\u4e00-\u9fff]{2,}")
+
+
+class Search(SearchChinese):
+    """Sphinx's, which splits pages by jieba, and here the question as well: into the longest words that it has."""
+
+    js_splitter_code = r"""
+function splitQuery(query) {
+  const words = [], {terms, titleterms} = Search._index;
+  for (const piece of query.match(/[\u4e00-\u9fff]+|[^\s\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]+/g) ?? []) {
+    for (let at = 0, end; at < piece.length; at = end) {
+      end = piece.length;
+      if (!/[\u4e00-\u9fff]/.test(piece)) words.push(piece);
+      else {
+        const known = (word) => Object.hasOwn(terms, word) || Object.hasOwn(titleterms, word);
+        while (end > at + 1 && !known(piece.slice(at, end))) end--;
+        if (end > at + 1) words.push(piece.slice(at, end));
+      }
+    }
+  }
+  return words;
+}
+"""
 
 
 def words() -> list[str]:
@@ -55,6 +79,24 @@ def _keep_messages(app, doctree):
         file = Path(app.doctreedir, "messages", f"{app.env.docname}.json")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(found, ensure_ascii=False), encoding="utf-8")
+
+
+def _translate_captions(app, doctree):
+    """Parts of the table of contents: _toc.yml has them, so they come too late for Sphinx's translation."""
+    if app.config.language != "en":
+        captions = translations(app.config.language, "book/index")
+        for toctree in doctree.findall(addnodes.toctree):
+            toctree["caption"] = captions.get(toctree["caption"], toctree["caption"])
+
+
+def _mark_titles(app, doctree):
+    """A Chinese sentence has the title of a chapter or a section in 《》."""
+    if not app.config.language.startswith("zh"):
+        return
+    for xref in list(doctree.findall(addnodes.pending_xref)):
+        title = xref["refdomain"] == "std" and xref["reftype"] in ("doc", "ref") and not xref["refexplicit"]
+        if title and xref.parent.astext().strip() != xref.astext().strip():
+            xref.replace_self([nodes.Text("《"), xref, nodes.Text("》")])
 
 
 def _forget_messages(app, env, docname):
@@ -100,8 +142,11 @@ def _translate_drawings(app, exception):
 
 
 def setup(app):
+    app.add_search_language(Search)
     app.connect("build-finished", _translate_drawings)
     app.connect("env-purge-doc", _forget_messages)
+    app.connect("doctree-read", _translate_captions, priority=400)  # before Sphinx collects them
+    app.connect("doctree-read", _mark_titles)
     app.connect("doctree-read", _keep_messages, priority=900)  # as the page is kept
     app.connect("doctree-resolved", _translate_rest)
     app.connect("config-inited", _apply, priority=300)

@@ -8,10 +8,12 @@ recorded-benchmarks-steps. book/status.py reads the same list.
 import json
 import re
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 
 from docutils import nodes
 from docutils.statemachine import StringList
+from languages import said
 from sphinx.util.docutils import SphinxDirective
 
 from labkit.training import recipes
@@ -137,52 +139,67 @@ def shown_in(name: str, texts: dict[str, str]) -> list[str]:
     return sorted(document for document, text in texts.items() if wanted.search(text))
 
 
-def _origin_text(name):
+def _origin_text(name, say):
     found = origin(name)
     code = []
     for commit in found["commits"]:
         day = git("show", "-s", "--format=%cs", commit, folder=REPO)  # None in a copy without it
-        code.append(f"`{commit[:10]}`{f' of {day}' if day else ''}")
+        one = f"`{commit[:10]}`"
+        code.append(say("{commit} of {day}").format(commit=one, day=day) if day else one)
+    both = say(" and ")
     parts = [
-        f"recorded on {found['date']}" if found["date"] else "",
-        f"commit{'s' if len(code) > 1 else ''} {' and '.join(code)}" if code else "",
-        f"MindSpore {' and '.join(found['mindspore'])}" if found["mindspore"] else "",
+        say("recorded on {date}").format(date=found["date"]) if found["date"] else "",
+        (say("commits {code}") if len(code) > 1 else say("commit {code}")).format(code=both.join(code)) if code else "",
+        f"MindSpore {both.join(found['mindspore'])}" if found["mindspore"] else "",
         f"PyTorch {found['pytorch']}" if found["pytorch"] else "",
         found["machine"],
-        f"{found['cores']} cores" if found["cores"] else "",
+        say("{number} cores").format(number=found["cores"]) if found["cores"] else "",
     ]
-    text = ", ".join(filter(None, parts))
-    return f"{text[0].upper()}{text[1:]}."
+    text = say(", ").join(filter(None, parts))
+    return say("{sentence}.").format(sentence=f"{text[0].upper()}{text[1:]}")
 
 
-def _run_text(folder):
+def _run_text(folder, say):
     """A Run's recipe and results, a line each."""
     recipe = recipes.read_resolved(folder / "recipe.yaml")
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    rule = f" and the trace rule `{recipe.optimizer.trace_rule}`" if recipe.optimizer.name == "thor" else ""
-    stop = f", stopped after {recipe.max_steps} steps" if recipe.max_steps else ""
+    optimizer, steps = recipe.optimizer.name, recipe.max_steps
+    if optimizer == "thor":
+        optimizer = say("thor and the trace rule `{rule}`").format(rule=recipe.optimizer.trace_rule)
+    epochs = say("{epochs} epochs, stopped after {steps} steps") if steps else say("{epochs} epochs")
     return [
-        f"{recipe.network.name}, trained with {recipe.optimizer.name}{rule}, profile `{recipe.profile}`, "
-        f"{recipe.epochs} epochs{stop}, batches of {recipe.data.batch_size}, "
-        f"rate up to {recipe.schedule.lr_max:g}, seed {recipe.seed}. Data: {summary['provenance']['dataset']['name']}.",
-        f"Accuracy {summary['accuracy']:.2%} after {summary['steps']:,} steps in {summary['train_seconds'] / 60:.0f} "
-        f"minutes, {summary['step_ms']:,.0f} ms a step.",
-    ]
+        say(
+            "{network}, trained with {optimizer}, profile `{profile}`, {epochs}, batches of {batch}, "
+            "rate up to {rate}, seed {seed}. Data: {data}."
+        ).format(
+            network=recipe.network.name, optimizer=optimizer, profile=recipe.profile,
+            epochs=epochs.format(epochs=recipe.epochs, steps=steps), batch=recipe.data.batch_size,
+            rate=f"{recipe.schedule.lr_max:g}", seed=recipe.seed, data=summary["provenance"]["dataset"]["name"],
+        ),
+        say("Accuracy {accuracy} after {steps} steps in {minutes} minutes, {step} ms a step.").format(
+            accuracy=f"{summary['accuracy']:.2%}", steps=f"{summary['steps']:,}",
+            minutes=f"{summary['train_seconds'] / 60:.0f}", step=f"{summary['step_ms']:,.0f}",
+        ),
+    ]  # fmt: skip
 
 
-def entry(name: str, words: list[str], texts: dict[str, str]) -> list[str]:
-    """A record's entry in MyST: its name with its label, what it is, what made it, who shows it, its files."""
+def entry(name: str, words: list[str], texts: dict[str, str], say=str) -> list[str]:
+    """A record's entry in MyST: its name with its label, what it is, what made it, who shows it, its files.
+
+    say: gives a text in the page's language.
+    """
     path = REPO / name
     run = path.is_dir()
     files = ["recipe.yaml", "summary.json", "evaluation.json"] if run else [path.name]
     folder = name if run else str(Path(name).parent)
     links = ", ".join(f"{{download}}`{file} </{folder}/{file}>`" for file in files if (REPO / folder / file).exists())
-    documents = shown_in(name, texts)
+    documents = [f"{{doc}}`/{document}`" for document in shown_in(name, texts)]
+    shown = say("Shown in {chapters}. Files: {files}.") if documents else say("Shown in no chapter. Files: {files}.")
     lines = [
         *([" ".join(words)] if words else []),
-        *(_run_text(path) if run else []),
-        f"Made by `{made_by(name)[0]}`. {_origin_text(name)}",
-        f"Shown in {', '.join(f'{{doc}}`/{document}`' for document in documents) or 'no chapter'}. Files: {links}.",
+        *(_run_text(path, say) if run else []),
+        say("Made by `{command}`. {origin}").format(command=made_by(name)[0], origin=_origin_text(name, say)),
+        shown.format(chapters=say(", ").join(documents), files=links),
     ]
     return [f"[`{name}`]{{#{label(name)}}}", *(f": {line}" for line in lines), ""]
 
@@ -203,7 +220,8 @@ class Recorded(SphinxDirective):
             for document in self.env.found_docs
             if document != self.env.docname
         }
-        lines = [line for name in found for line in entry(name, [*self.content], texts)]
+        say = partial(said, self.env.app)
+        lines = [line for name in found for line in entry(name, [*self.content], texts, say)]
         place = nodes.Element()
         self.state.nested_parse(StringList(lines, self.get_source_info()[0]), 0, place)
         return place.children

@@ -68,7 +68,8 @@ def _add_row(app, doctree, docname):
         lines.append(said(app, "Binder opens only a public repository. Its button leads to what to set for one."))
 
     command = f"make lab LAB={lab}" + ("" if config.language == "en" else f" BOOK_LANGUAGE={config.language}")
-    note = f'<p class="note">{" ".join(lines)}</p>\n' if lines else ""
+    space = "" if config.language.startswith("zh") else " "
+    note = f'<p class="note">{space.join(lines)}</p>\n' if lines else ""
     head = {
         "title": said(app, "Work on this lab"),
         "note": said(app, "In JupyterLab on your machine, from the project's folder:"),

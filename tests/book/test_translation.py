@@ -57,6 +57,8 @@ def test_no_catalogue_without_a_page():
     ("Yes, it is.", "对,是的。", ["half-width punctuation"]),
     ("On a CPU.", "在CPU上。", ["spaces: 在 CPU 上。"]),
     ("30 epochs.", "30 轮次。", ["epoch: 轮次 instead of 轮"]),
+    ("1. Data", "1\\. 数据", []),
+    ("1. Data", "1. 数据", ["begins a list or a heading: escape it"]),
     ("The batch size.", "批大小。", ["batch size: not 批次大小", "batch size: 批大小 instead of 批次大小"]),
 ])  # fmt: skip
 def test_what_is_wrong_is_named(english, chinese, wrong):

@@ -55,16 +55,17 @@ def check(sample_data):
 
     lessons_of, checks = {}, {}
 
-    def prepare(name):
+    def prepare(name, catalogue):
         given, task = [], None
         for cell in labs.load(name).notebook["cells"]:
             text = labs.source(cell).replace("%matplotlib inline", "")
+            text = translation.translated_code(text, catalogue) if text.startswith("# Check") else text
             if cell["cell_type"] != "code" or labs.probe_of(cell):
                 continue
             if labs.answer_of(cell):
                 task = labs.answer_of(cell)
             elif task and text.startswith("# Check"):
-                checks.setdefault((name, task), text)
+                checks.setdefault((name, task, bool(catalogue)), text)
             elif "ungraded" not in cell["metadata"].get("tags", []) or "chosen = recipes.load(recipes" in text:
                 given.append(text)
         names = lessons(name)
@@ -72,11 +73,10 @@ def check(sample_data):
         return names
 
     def check(name, task, answer, language=None):
-        if name not in lessons_of:
-            lessons_of[name] = prepare(name)
-        catalogue = translation.translations(language, f"labs/{name}/lab") if language else {}
-        code = translation.translated_code(checks[name, task], catalogue)
-        return _run(f"{answer}\n{code}", dict(lessons_of[name]))
+        if (name, language) not in lessons_of:
+            catalogue = translation.translations(language, f"labs/{name}/lab") if language else {}
+            lessons_of[name, language] = prepare(name, catalogue)
+        return _run(f"{answer}\n{checks[name, task, bool(language)]}", dict(lessons_of[name, language]))
 
     with device.in_mode(ms.PYNATIVE_MODE):  # the notebooks choose one, and seeds
         yield check
