@@ -54,7 +54,7 @@ torch: $(TORCH_STAMP) ## install PyTorch as well: what part 2 and the tests comp
 
 sample: $(SAMPLE_STAMP) ## make the environment and the small offline data set, data/sample
 
-book: $(SAMPLE_STAMP) ## execute the chapters and build _build/html/index.html (20 minutes the first time, then seconds)
+book: $(SAMPLE_STAMP) ## execute the chapters and build _build/html/index.html: 20 minutes, later seconds (BOOK_LANGUAGE=zh_CN: in Chinese as well)
 	@$(BIN)/python book/build.py $(if $(BOOK_LANGUAGE),--language $(BOOK_LANGUAGE))
 
 translate: book ## take what the pages say into the Chinese catalogues, and list what is to be translated

@@ -135,7 +135,9 @@ def build(environment: dict[str, str], language: str | None = None) -> int:
     export_executed()
     COMPLETE.write_text(json.dumps(began_with, indent=1))
     if language:
-        remove_stale(f"pages-{language}", COMPLETE.read_text(), f".doctrees-{language}", f"html-{language}")
+        said = json.dumps([began_with, shared, contents([f"book/locale/{language}/**/*.po"])])
+        digest = hashlib.sha256(said.encode()).hexdigest()
+        remove_stale(f"pages-{language}", digest, f".doctrees-{language}", f"html-{language}")
         if not _written(language, time.monotonic()):
             remove(f".doctrees-{language}", f"html-{language}")  # a warning is not repeated for pages that are not read
             return 1
