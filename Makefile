@@ -22,6 +22,7 @@ ARGS   ?=
 AGAIN  ?= # of `make test`: run what has passed as well
 export AGAIN
 LAB    ?= cifar10
+BOOK_LANGUAGE ?= # of `make book`, `pdf` and `lab`: zh_CN
 LAB_FILE = work/lab-$(LAB)$(if $(BOOK_LANGUAGE),-$(BOOK_LANGUAGE)).ipynb
 
 # .venv first for everything that runs: msrun, for one, starts `python` from PATH.

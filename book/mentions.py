@@ -125,7 +125,7 @@ def targets(makefile: Path) -> frozenset[str]:
 
 @cache
 def variables(makefile: Path) -> frozenset[str]:
-    return frozenset(re.findall(r"^([A-Z]+) *\?=", makefile.read_text(encoding="utf-8"), re.M)) | {"LABKIT_DATA"}
+    return frozenset(re.findall(r"^([A-Z_]+) *\?=", makefile.read_text(encoding="utf-8"), re.M)) | {"LABKIT_DATA"}
 
 
 def wrong_with_make(words: list[str], makefile: Path) -> str:

@@ -68,7 +68,7 @@ def _add_link(app, pagename, templatename, context, doctree):
         else:
             folder = f"{context['pathto']('', 1)}../html" + ("" if code == "en" else f"-{code}")
         if code != (app.config.language or "en"):
-            found.append((code, name, f"{folder}/{pagename}.html"))
+            found.append((code, name, f"{folder}/{pagename}.html", f"{folder}/_static/languages.js"))
     context["other_languages"] = found
 
 

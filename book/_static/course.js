@@ -18,12 +18,17 @@ window.addEventListener("load", async () => {
 });
 window.addEventListener("resize", markScrollable);
 
-// The same page in another language, where that has been built: _static/languages.js says so. The front page opens in the
-// browser's language, until a reader has chosen one.
+// The same page in another language, where that has been built (_static/languages.js says so) and lies beside this one:
+// its script can be loaded then. The front page opens in the browser's language, until a reader has chosen one.
 for (const link of document.querySelectorAll(".other-language")) {
   if (!(window.LANGUAGES ?? []).includes(link.dataset.language)) continue;
-  link.hidden = false;
-  link.addEventListener("click", () => localStorage.setItem("language", link.dataset.language));
-  const same = (one) => one.slice(0, 2) === link.dataset.language.slice(0, 2);
-  if ("front" in link.dataset && !localStorage.getItem("language") && same(navigator.language)) location.replace(link.href);
+  const there = document.createElement("script");
+  there.src = link.dataset.there;
+  there.onload = () => {
+    link.hidden = false;
+    link.addEventListener("click", () => localStorage.setItem("language", link.dataset.language));
+    const same = (one) => one.slice(0, 2) === link.dataset.language.slice(0, 2);
+    if ("front" in link.dataset && !localStorage.getItem("language") && same(navigator.language)) location.replace(link.href);
+  };
+  document.head.append(there);
 }
