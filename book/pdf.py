@@ -13,7 +13,6 @@ import io
 import json
 import posixpath
 import re
-import subprocess
 import sys
 import time
 from html import escape
@@ -215,8 +214,8 @@ def check(reader: PdfReader, titles: list[str]) -> None:
 
 def require_font(language: str | None) -> None:
     """Raises Unprintable where no font has the language's letters: on paper there is nobody's own to fall back on."""
-    if language and not subprocess.run(["fc-list", f":lang={language[:2]}"], capture_output=True, check=True).stdout:
-        raise Unprintable(f"no font for {language} is installed (Chinese, Debian: fonts-noto-cjk)")
+    if language and (why := doctor.no_font(language[:2])):
+        raise Unprintable(why)
 
 
 def write(parts: Parts, file: Path, browser: webdriver.Chrome, language: str | None = None) -> PdfReader:

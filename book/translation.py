@@ -116,7 +116,7 @@ def extensions() -> Catalog:
     return found
 
 
-# Modules of which a learner reads all texts but the errors of a lab; of every module, what these calls say.
+# A learner may read every text in these modules, except a lab's own errors. In the others, only what these calls get.
 TOLD = ("verdicts", "grade", "handed_in", "run_history")
 TELLING = ("Unreadable", "NotThis", "printable")
 NAMES = ("right", "not right", "wrong", "error", "crashed", "blocked", "missing", "network", "epochs", "steps")

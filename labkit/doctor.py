@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import shutil
+import subprocess
 import sys
 import textwrap
 import time
@@ -52,6 +53,14 @@ def as_dict(findings: list[Finding]) -> dict:
 def browser() -> tuple[str | None, str | None]:
     """Programs of Chromium and its chromedriver on PATH, each None if it is missing."""
     return next(filter(None, map(shutil.which, BROWSERS)), None), shutil.which("chromedriver")
+
+
+def no_font(language: str) -> str:
+    """Why fontconfig has no font with the letters of a language, such as "zh"; "" where it has one."""
+    if not shutil.which("fc-list"):
+        return "fc-list is not installed (Debian: apt install fontconfig)"
+    found = subprocess.run(["fc-list", f":lang={language}"], capture_output=True, check=True).stdout
+    return "" if found else f"no font for {language} is installed (Chinese, Debian: apt install fonts-noto-cjk)"
 
 
 def _platform():

@@ -10,11 +10,10 @@ The last is kept in `_build/tests`. With `LABKIT_TESTS_REPORT` set, what was not
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections import Counter
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -52,14 +51,10 @@ def _chromium():
         return "Chromium or its chromedriver is not installed (Debian: apt install chromium chromium-driver)"
 
 
-def _chinese_font():
-    if not shutil.which("fc-list"):
-        return "fc-list is not installed (Debian: apt install fontconfig)"
-    found = subprocess.run(["fc-list", ":lang=zh"], capture_output=True, check=True).stdout
-    return "" if found else "no Chinese font is installed (Debian: apt install fonts-noto-cjk)"
-
-
-NEEDS = {"PyTorch": _pytorch, "bubblewrap": _bubblewrap, "Chromium": _chromium, "Chinese font": _chinese_font}
+NEEDS = {
+    "PyTorch": _pytorch, "bubblewrap": _bubblewrap, "Chromium": _chromium,
+    "Chinese font": partial(doctor.no_font, "zh"),
+}  # fmt: skip
 why_missing = cache(lambda need: NEEDS[need]())
 
 

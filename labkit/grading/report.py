@@ -53,13 +53,16 @@ def write(lab, results: list[dict], folder: Path, seed: int | None = None, langu
     atomic_write(folder / "grades.json", grades_json(lab, results, found, seed))
     template = _templates()
     common = {"lab": {"name": lab.name, "title": lab.manifest.title, "digest": lab.digest}, "environment": found}
-    say = speaker(lab, language)
-    for result in results:
-        if result["student"] in page_of:
-            page = _feedback(lab, result, page_of[result["student"]], say)
-            text = template.get_template("feedback.html").render(**common, **page, say=say, language=language or "en")
-            atomic_write(folder / page["page"], text)
-    overview = _overview(lab, results, [_feedback(lab, result, page_of.get(result["student"])) for result in results])
+    learners = [_feedback(lab, result, page_of.get(result["student"])) for result in results]
+    say, said = speaker(lab, language), learners
+    if language:
+        said = [_feedback(lab, result, page_of.get(result["student"]), say) for result in results]
+    for learner in said:
+        if learner["page"]:
+            page = template.get_template("feedback.html")
+            text = page.render(**common, **learner, say=say, language=language or "en")
+            atomic_write(folder / learner["page"], text)
+    overview = _overview(lab, results, learners)
     picture, overview["size"] = _picture(overview)
     atomic_write(folder / "overview.svg", picture)
     atomic_write(

@@ -38,7 +38,7 @@ def speaker(language: str | None, *pages: str) -> Callable[[str], str]:
     catalogue = {message: text for page in pages for message, text in translations(language, page).items()}
     filled = [message for message in catalogue if re.search(r"[A-Za-z]", FIELD.sub("", message)) and "{" in message]
     filled.sort(key=lambda message: -len(FIELD.sub("", message)))  # the one that says most
-    patterns = [(_pattern(message), FIELD.findall(message), catalogue[message]) for message in filled]
+    patterns = [(_pattern(message), message) for message in filled]
 
     def say(text):
         if text in catalogue:
@@ -51,11 +51,10 @@ def speaker(language: str | None, *pages: str) -> Callable[[str], str]:
         return filled_in(text, several=False) or text
 
     def filled_in(text, several):
-        for pattern, fields, translated in patterns:
-            found = ("; " in pattern.pattern.replace("\\", "")) == several and pattern.fullmatch(text)
-            if found:
-                values = dict(zip(fields, map(part, found.groups()), strict=True))
-                return FIELD.sub(lambda field, given=values: given[field[0]], translated)
+        for pattern, message in patterns:
+            if ("; " in message) == several and (found := pattern.fullmatch(text)):
+                values = dict(zip(FIELD.findall(message), map(part, found.groups()), strict=True))
+                return FIELD.sub(lambda field, given=values: given[field[0]], catalogue[message])
         return ""
 
     def part(text):

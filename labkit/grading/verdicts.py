@@ -117,17 +117,14 @@ def in_words(lab, name: str, verdict: str, detail: str = "", lost: tuple[str, ..
     if other in lab.manifest.tasks:
         title = say(lab.manifest.tasks[other].title)
         other = say("{task}, “{title}”").format(task=numbered(lab, other, say).lower(), title=title)
+    filled = {"seconds": limit, "other": other}
     after = (not is_run and kind in ("error", "partly right") and _next_after(detail)) or advice
     own = [task.values[value].next for value in lost if task and value in task.values and task.values[value].next]
-    advice = say(own[0]) if own and kind in ("wrong", "partly right") else _filled(say(after), limit, other)
-    label, meaning = kind if kind in words else verdict or "not graded", _filled(say(meaning), limit, other)
+    advice = say(own[0]) if own and kind in ("wrong", "partly right") else say(after).format(**filled)
+    label, meaning = kind if kind in words else verdict or "not graded", say(meaning).format(**filled)
     return {
         "number": numbered(lab, name, say), "label": say(label), "shade": shade, "meaning": meaning, "next": advice,
     }  # fmt: skip
-
-
-def _filled(text, seconds, other):
-    return text.format(seconds=seconds, other=other)
 
 
 def numbered(lab, name: str, say=str) -> str:

@@ -23,7 +23,8 @@ class Project:
 
     def __init__(self, folder):
         self.folder = folder
-        for name in ("book/build.py", "book/execution.py", "book/pages.py", "book/status.py", "Makefile", "labs/cifar10/recipe.yaml",
+        for name in ("book/build.py", "book/execution.py", "book/pages.py",
+                     "book/status.py", "Makefile", "labs/cifar10/recipe.yaml",
                      "constraints.txt", "requirements.txt", "requirements-dev.txt",
                      "requirements-torch.txt"):  # fmt: skip
             self.write(name, (REPO / name).read_text())
