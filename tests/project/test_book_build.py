@@ -63,7 +63,7 @@ class Book:
     def __init__(self, folder):
         self.folder, self.counter = folder, folder.with_name("executions")
         shutil.copytree(REPO / "book" / "_ext", folder / "book" / "_ext", ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("build.py", "execution.py", "recorder.py"):
+        for name in ("build.py", "execution.py", "pages.py", "recorder.py"):
             shutil.copy(REPO / "book" / name, folder / "book")
         self.write("_config.yml", CONFIG)
         self.write("_toc.yml", "format: jb-book\nroot: book/index\nchapters:\n" + "".join(
