@@ -43,7 +43,13 @@ MADE_BY = {
     "labs/thor/runs/momentum-seed?": (RACE, TRAINING),
     "labs/thor/runs/thor-seed?": (RACE, THOR),
     "labs/thor/runs/thor-nt-seed?": (
-        "labkit train thor --profile laptop --set baseline=null --set optimizer.trace_rule=thor_nt --set seed=SEED",
+        "labkit train thor --profile laptop --set baseline=null --set evaluation_steps=6 "
+        "--set optimizer.trace_rule=thor_nt --set seed=SEED",
+        THOR,
+    ),
+    "labs/thor/runs/thor-2percent-seed?": (
+        "labkit train thor --profile laptop --set baseline=null --set evaluation_steps=6 "
+        "--set optimizer.trace_threshold=0.02 --set seed=SEED",
         THOR,
     ),
     "labs/imagenet/parity/resnet50/report.json": ("labkit parity resnet50 --report DIR", PARITY),

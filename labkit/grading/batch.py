@@ -39,6 +39,7 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, sc
     tell(line) is called with what the instructor should know. Raises BatchError, SubmissionsError, LabError.
     """
     place, out, seed = Path(place), Path(out), lab.manifest.seed if seed is None else seed
+    only = {unicodedata.normalize("NFC", name) for name in only}
     report.speaker(lab, language)  # raises before anything is graded
     _require_apart(place, out)
     earlier, by_hand = _earlier(lab, out), records.read(lab, out)
@@ -68,6 +69,8 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, sc
             same = [student for student in before if before[student]["key"] == keys[student]]
         else:
             same = [student for student in before if student not in (only or found)]
+            if other := [one for one in same if before[one]["result"]["tasks"].keys() != report.questions(lab).keys()]:
+                raise BatchError(f"{other[0]} was graded with other tasks than the lab now has: grade all, without --only")
         results, failed = {student: before[student]["result"] for student in same}, {}
         todo = [student for student in found if student not in results]
         executed = [student for student in todo if not answers[student].problem]

@@ -201,12 +201,14 @@ def _end(*_):
 
 
 def _processes(jobs, scratch, threads, memory_mb=None):
-    arguments = (os.getpid(), str(scratch), threads, memory_mb)
-    return futures.ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _prepare, arguments)
+    context = multiprocessing.get_context("spawn")
+    arguments = (os.getpid(), str(scratch), threads, memory_mb, jobs, context.Value("i"))
+    return futures.ProcessPoolExecutor(jobs, context, _prepare, arguments)
 
 
-def _prepare(parent, scratch, threads, memory_mb):
+def _prepare(parent, scratch, threads, memory_mb, jobs, started):
     """In a new process: end with the one that started it, however that ends; leave nothing of a sandbox behind."""
+    _take_cores(jobs, started)
     interrupts.die_with_parent()
     if os.getppid() != parent:
         os._exit(1)
@@ -218,6 +220,16 @@ def _prepare(parent, scratch, threads, memory_mb):
         import resource  # Windows has none
 
         resource.setrlimit(resource.RLIMIT_DATA, (memory_mb * 1_000_000,) * 2)
+
+
+def _take_cores(jobs, started):
+    """Of this process and its sandboxes: cores of their own, where there are enough, so that no answer slows others."""
+    with started.get_lock():
+        number, started.value = started.value, started.value + 1
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        own = cores[number % jobs :: jobs] or [cores[number % len(cores)]]
+        os.sched_setaffinity(0, own)
 
 
 @contextmanager

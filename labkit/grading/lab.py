@@ -27,6 +27,7 @@ from labkit.training.schema import Count, NotNegative, Part, Positive, Share
 
 VALUES = "__import__('labkit.grading.values', fromlist=['values'])"
 BEGIN, END = "# BEGIN SOLUTION", "# END SOLUTION"
+MARKER = re.compile(r"#+\s*(begin|end)\s+solution", re.IGNORECASE)  # and what was meant to be one
 Name = Annotated[str, Field(pattern=f"^{NAME}$")]
 
 
@@ -166,9 +167,9 @@ class Lab:
             if answer:
                 cell["source"] = answers.get(answer, self.stubs[answer])
             elif probe:
-                cell["source"] = f"{VALUES}.probe({probe!r}, {seed}, {text!r}, globals())"
+                cell["source"] = f"{VALUES}.probe({probe!r}, {seed}, {text!r})"
             elif own := sorted(bound(text) - asked):
-                cell["source"] = f"{text}\n{VALUES}.given(globals(), {own})"
+                cell["source"] = f"{text}\n{VALUES}.given({own})"
         return notebook
 
 
@@ -212,6 +213,8 @@ def parted(text: str) -> tuple[list[str], list[str]]:
     parts, inside = ([], []), False
     for line in text.splitlines():
         mark = line.strip()
+        if mark not in (BEGIN, END) and MARKER.match(mark):
+            raise ValueError(f"`{mark}` is none of `{BEGIN}` and `{END}`, and what follows would be handed out")
         if mark not in (BEGIN, END):
             parts[inside].append(line)
         elif inside != (mark == END):

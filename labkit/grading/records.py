@@ -52,6 +52,13 @@ def read(lab, folder: Path) -> Records:
     return Records(learners, overrides)
 
 
+def _read(file, table):
+    try:
+        yield from table
+    except csv.Error as error:
+        raise RecordsError(f"{file}, line {table.line_num}: {error}; is a quotation mark missing?") from None
+
+
 def _rows(file, needed, known):
     """(file and line, {column: text}) of each row that has anything; none where there is no file."""
     if not file.is_file():
@@ -67,7 +74,7 @@ def _rows(file, needed, known):
         raise RecordsError(f"{file}: the column {missing[0]} is missing")
     if strange := sorted(columns - {*needed, *known}):
         raise RecordsError(f"{file}: the column {strange[0]} is none of {', '.join((*needed, *known))}")
-    for row in table:
+    for row in _read(file, table):
         where = f"{file}, line {table.line_num}"
         if None in row or None in row.values():
             raise RecordsError(f"{where}: has another number of columns than the first line")

@@ -18,9 +18,10 @@ from labkit.system.errors import LabkitError
 NOTEBOOKS = (".ipynb", ".md")
 # What every file system takes, and no spreadsheet computes; letters may have marks besides.
 NAME = re.compile(r"\w(?:[\w.@+ ,'’()-]*[\w@+)-])?")
-MOODLE = re.compile(r"(.+_\d+)_assignsubmission_(?:file|onlinetext)(?:_|$)")  # of a download of all submissions
+MOODLE = re.compile(r"(.+?_\d+)_assignsubmission_(?:file|onlinetext)(?:_|$)")  # of a download of all submissions
 NOT_TAKEN = "not a notebook (.ipynb or .md), a folder or a zip; hand in one of these"
 RUN_FILES = ("history.jsonl", "summary.json", "provenance.json", "checkpoints")  # the lab's own recipe.yaml has none
+LONGEST_LINE = 1000
 LONGEST_NAME = 180  # bytes, so that pages and results have room for their endings in the 255 of a file's name
 MOST_FILES = 10_000  # in one folder or zip
 MOST_BYTES = 1_000_000_000  # of a learner's zip, unpacked
@@ -54,7 +55,7 @@ def find(place: Path, scratch: Path, tell=lambda line: None) -> list[Submission]
     origin, by_student, strays, renamed = Path(place), {}, [], []
     folder, left_out = _folder_of(origin, scratch / "all")
     for entry in sorted({*_visible(folder), *(folder / name for name in left_out)}):
-        by_student.setdefault(_name(entry).casefold(), []).append(entry)
+        by_student.setdefault(_name(entry).lower(), []).append(entry)
     if not by_student:
         raise SubmissionsError(f"{origin}: holds no submissions")
     found = {}
@@ -250,5 +251,6 @@ def _require_plain(entry, name):
 
 
 def printable(text) -> str:
-    """One line that any file can hold: no control characters, no halves of letters."""
-    return "".join(letter if letter.isprintable() else "?" for letter in str(text))
+    """One line of LONGEST_LINE that any file can hold: no control characters, no halves of letters."""
+    line = "".join(letter if letter.isprintable() else "?" for letter in str(text))
+    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} ..."

@@ -1,7 +1,7 @@
 """System calls that no lab needs, refused to what runs in the sandbox as if the system did not know them.
 
-A user namespace would bring mounts, and with them memory that nobody counts; so would segments that belong to no
-process. The others are ways into the kernel that a learner's code has no use for.
+A user namespace would bring mounts, and with them memory that nobody counts; so would segments, semaphores
+and queues that belong to no process. What would take another submission's cores is refused as well. The others are ways into the kernel that a learner's code has no use for.
 """
 
 import errno
@@ -11,7 +11,8 @@ import struct
 X86_64 = 0xC000003E  # AUDIT_ARCH_X86_64
 REFUSED = {
     "clone3": 435, "unshare": 272, "setns": 308,  # glibc falls back to clone, whose flags can be looked at
-    "shmget": 29, "memfd_create": 319, "memfd_secret": 447,
+    "shmget": 29, "semget": 64, "msgget": 68, "mq_open": 240, "sched_setaffinity": 203,
+    "memfd_create": 319, "memfd_secret": 447,
     "ptrace": 101, "process_vm_readv": 310, "process_vm_writev": 311,
     "bpf": 321, "perf_event_open": 298, "userfaultfd": 323, "io_uring_setup": 425,
     "add_key": 248, "request_key": 249, "keyctl": 250,

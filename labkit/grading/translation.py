@@ -10,6 +10,7 @@ from labkit.system.environment import REPO
 
 LOCALE = REPO / "book" / "locale"
 FIELD = re.compile(r"\{[^{}]*\}")
+MOST_PLACES = 9  # before a text, each with a colon: what has more is a stranger's, and no message of ours
 SUMMARY = re.compile(r"<summary>(.*?)</summary>")
 
 
@@ -46,7 +47,7 @@ def speaker(language: str | None, *pages: str) -> Callable[[str], str]:
         if "; " in text:
             return filled_in(text, several=True) or "；".join(map(say, text.split("; ")))
         place, _, what = text.partition(": ")
-        if what and (said := say(what)) != what:
+        if what.count(": ") < MOST_PLACES and what and (said := say(what)) != what:
             return f"{part(place)}：{said}"
         return filled_in(text, several=False) or text
 

@@ -2,6 +2,7 @@
 is no larger than it looks."""
 
 import errno
+import re
 import shutil
 import stat
 import subprocess
@@ -34,13 +35,14 @@ def unpack(archive: Path, folder: Path, most_files: int, most_bytes: int) -> Pat
 def unpack_each(archive: Path, folder: Path, most_files: int, most_bytes: int) -> tuple[Path, dict[str, str]]:
     """Unpack a zip of what many have handed in: the folder with an entry for each, and why some are left out, by name.
 
-    The limits hold for each of them. A folder of the zip's own name may hold all the others. Raises as `unpack`.
+    The limits hold for each of them. A folder of the zip's own name may hold all the others, also where a browser
+    has numbered the zip. Raises as `unpack`.
     """
-    left_out, by_name = {}, {}
+    left_out, by_name, own = {}, {}, re.sub(r" ?\(\d+\)$", "", archive.stem)
     with _readable(archive, folder), zipfile.ZipFile(archive) as zipped:
         entries = _entries(zipped)
         shown = [_parts(entry) for entry in entries if not entry.filename.startswith(".")]
-        inner = any(parts[1:] for parts in shown) and all(parts[:1] == (archive.stem,) for parts in shown)
+        inner = any(parts[1:] for parts in shown) and all(parts[:1] == shown[0][:1] and parts[0] in (own, archive.stem) for parts in shown)
         for entry in entries:
             by_name.setdefault("".join(_parts(entry)[inner:][:1]).strip("/") or "_", []).append(entry)
         folder.mkdir(parents=True)
@@ -50,7 +52,7 @@ def unpack_each(archive: Path, folder: Path, most_files: int, most_bytes: int) -
                     _unpack(zipped, its, folder, most_files, most_bytes)
             except Unreadable as error:
                 left_out[name] = str(error)
-    return folder / archive.stem if inner else folder, left_out
+    return folder / shown[0][0] if inner else folder, left_out
 
 
 @contextmanager

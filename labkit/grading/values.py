@@ -6,6 +6,7 @@ Each submission's kernel imports this module, so it imports no other of labkit's
 
 import base64
 import binascii
+import builtins
 import json
 import linecache
 import math
@@ -41,21 +42,23 @@ def emitter(task: str):
     return emit
 
 
-def given(names: dict, own: list[str]) -> None:
+def given(own: list[str]) -> None:
     """At the end of one of the master's cells: keep what it has bound for the probes, as an answer may bind it anew."""
+    names = _kernel()
     _given.update({name: names[name] for name in own if name in names})
 
 
-def probe(task: str, seed: int, source: str, names: dict) -> None:
-    """Execute a probe in a module of its own task, which finds what the kernel's `names` are and binds none of them.
+def probe(task: str, seed: int, source: str) -> None:
+    """Execute a probe in a module of its own task, which finds the kernel's names and binds none of them.
 
-    A learner's helper of any name is still the learner's own, and so is what the master's cells gave to the probe.
+    A learner's helper of any name is still the learner's own, and so is what the master's cells gave to the probe. A
+    learner's `list` or `range` is not the probe's: it means Python's.
     """
     from IPython.core.inputtransformer2 import TransformerManager
 
     module = sys.modules.setdefault(f"{__name__}.{task}", types.ModuleType(f"{__name__}.{task}"))
-    own, space = _bound.setdefault(task, set()), vars(module)
-    for name in names.keys() - own - {"__name__", "__spec__", "__loader__"}:
+    names, own, space = _kernel(), _bound.setdefault(task, set()), vars(module)
+    for name in names.keys() - own - vars(builtins).keys():
         space[name] = names[name]
     space.update({name: found for name, found in _given.items() if name not in own}, emit=emitter(task), seed=seed)
     before = dict(space)
@@ -65,6 +68,13 @@ def probe(task: str, seed: int, source: str, names: dict) -> None:
         exec(compile(text, file, "exec"), space)
     finally:
         own.update(name for name in space if name not in before or space[name] is not before[name])
+
+
+def _kernel():
+    """The names of the kernel; `globals` may be one that the learner has bound."""
+    from IPython import get_ipython
+
+    return get_ipython().user_ns
 
 
 def encoded(value, depth: int = 0):

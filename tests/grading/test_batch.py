@@ -329,6 +329,40 @@ def test_who_is_dropped_is_gone_from_the_grades(tiny, broken, tmp_path):
     assert told == ["--drop Zoë Q: nobody of that name has a result, nothing to remove"]
 
 
+def test_some_are_not_graded_again_where_the_others_were_graded_with_other_tasks(tiny, broken, tmp_path):
+    out, folder = tmp_path / "out", tmp_path / "tiny"
+    grade_batch(tiny, broken, out)
+    before = tree(out)
+    shutil.copytree(TINY, folder)
+    for name, old, new in (("lab.md", ": steps\n", ": count\n"), ("grading.yaml", "steps:\n    title", "count:\n    title")):
+        (folder / name).write_text((folder / name).read_text().replace(old, new))
+    other = load("tiny", folder)
+    with pytest.raises(BatchError, match="bob was graded with other tasks than the lab now has: grade all"):
+        grade_batch(other, broken, out, only=("ann",))
+    assert tree(out) == before
+    assert len(grade_batch(other, broken, out)[0]) == 2
+
+
+def test_a_learner_is_named_in_either_normal_form(tiny, broken, tmp_path):
+    (broken / "zo\u00eb.ipynb").write_text("{")
+    for name in ("zo\u00eb", "zoe\u0308"):
+        assert len(grade_batch(tiny, broken, tmp_path / "out", only=(name,))[0]) == 3
+
+
+def _cores(_):
+    time.sleep(0.1)  # so that one process does not do the other's part
+    return sorted(os.sched_getaffinity(0))
+
+
+def test_each_process_has_cores_of_its_own(tmp_path):
+    """So that no submission takes time from another's."""
+    every = sorted(os.sched_getaffinity(0))
+    with executors.local(2, tmp_path) as pool:
+        taken = [cores for _, cores, _ in pool.results(_cores, {str(number): int for number in range(10)})]
+    halves = [every[0::2], every[1::2] or every[:1]]
+    assert all(cores in halves for cores in taken) and all(half in taken for half in halves)
+
+
 def test_another_seed_is_told(tiny, broken, tmp_path):
     told = []
     for seed in (99, 99, None, None):

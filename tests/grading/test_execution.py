@@ -50,6 +50,14 @@ def test_errors_are_told_in_a_line(tiny, executed):
     assert found["values"] == {}
 
 
+def test_names_of_python_that_a_learner_binds_are_not_those_of_the_probes(tiny, executed):
+    """`int`, `float` and `str` are asked for by the probe of `triangle`, and `globals` by none of the learner's."""
+    own = "int = float = str = globals = None\nsteps = 44"
+    found = executed(tiny, steps=own)
+    assert found["values"]["steps"] == {"steps": 44}
+    assert found["values"]["triangle"] == executed(tiny)["values"]["triangle"]
+
+
 def test_an_error_is_kept_in_full_for_the_instructor_and_is_the_same_again(tiny, sandboxed):
     answers = tiny.solutions | {
         "steps": "def half(x):\n    return x.lower\n\nhalf(object())",

@@ -44,8 +44,8 @@ def test_what_is_executed_is_the_masters(tiny):
     sources = {cell["id"]: cell["source"] for cell in notebook["cells"]}
     assert sources["answer-steps"] == "steps = 7"
     assert sources["answer-total"] == tiny.stubs["total"]
-    assert ".probe('triangle', 11, " in sources["probe-triangle-9"]
-    assert sources["cell-002"].endswith(".given(globals(), ['batch', 'np'])")
+    assert ".probe('triangle', 11, '" in sources["probe-triangle-9"]
+    assert sources["cell-002"].endswith(".given(['batch', 'np'])")
     assert not any("# Check" in text for text in sources.values())
     assert all(set(cell["metadata"]) <= {"answer", "probe"} for cell in notebook["cells"])
 
@@ -88,6 +88,8 @@ def test_the_digest_is_of_what_decides_a_grade(tiny, edited):
         ("lab.md", "answer: steps", "answer: total", "cell answer: total: there are two"),
         ("lab.md", "answer: steps", "answer: Steps", "a name has small letters"),
         ("lab.md", "// batch\n# END SOLUTION", "// batch", "answer: steps: no `# END SOLUTION`"),
+        ("lab.md", "# BEGIN SOLUTION\nsteps", "### BEGIN SOLUTION\nsteps", "`### BEGIN SOLUTION` is none of `# BEGIN"),
+        ("lab.md", "// batch\n# END SOLUTION", "// batch\n# End Solution", "`# End Solution` is none of"),
         ("lab.md", "# BEGIN SOLUTION\nsteps", "steps", "`# END SOLUTION` where the other marker belongs"),
     ],
 )  # fmt: skip

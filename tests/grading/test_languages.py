@@ -59,6 +59,7 @@ def say():
      "epochs：9，最多允许 6；seed：2，实验的配方是 1"),
     ("several Runs: one, two; hand in one", "有好几个 Run：one, two；请只上交一个"),
     ("ann.ipynb: damaged, not valid JSON, line 4", "ann.ipynb：已损坏，不是合法的 JSON，第 4 行"),
+    ("a: " * 400 + "b", "a: " * 400 + "b"),
     ("", ""),
 ])  # fmt: skip
 def test_what_was_filled_in_is_kept(say, english, chinese):

@@ -385,6 +385,13 @@ def test_the_parts_of_a_cell_that_was_split_are_one_answer(read, notebook, tiny)
     assert read(made).sources == tiny.stubs | {"steps": "images = 1437\nsteps = images // batch"}
 
 
+def test_a_copy_that_was_pasted_below_the_original_is_no_part_of_the_answer(read, notebook, tiny):
+    made = notebook({"steps": "steps = 44"})
+    cell = next(cell for cell in made["cells"] if cell["id"] == "answer-steps")
+    made["cells"].append(cell | {"id": "5d1e", "source": "steps = 45  # another try"})
+    assert read(made).sources == tiny.stubs | {"steps": "steps = 44"}
+
+
 def test_a_source_may_be_a_list_of_lines(read, notebook):
     assert read(notebook({"steps": ["a = 1\n", "steps = 44"]})).sources["steps"] == "a = 1\nsteps = 44"
 
