@@ -69,8 +69,9 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, sc
             same = [student for student in before if before[student]["key"] == keys[student]]
         else:
             same = [student for student in before if student not in (only or found)]
-            if other := [one for one in same if before[one]["result"]["tasks"].keys() != report.questions(lab).keys()]:
-                raise BatchError(f"{other[0]} was graded with other tasks than the lab now has: grade all, without --only")
+            now = report.questions(lab).keys()
+            if other := [student for student in same if before[student]["result"]["tasks"].keys() != now]:
+                raise BatchError(f"{other[0]} was graded with other tasks than the lab now has: leave out --only")
         results, failed = {student: before[student]["result"] for student in same}, {}
         todo = [student for student in found if student not in results]
         executed = [student for student in todo if not answers[student].problem]

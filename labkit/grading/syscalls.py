@@ -1,7 +1,8 @@
 """System calls that no lab needs, refused to what runs in the sandbox as if the system did not know them.
 
-A user namespace would bring mounts, and with them memory that nobody counts; so would segments, semaphores
-and queues that belong to no process. What would take another submission's cores is refused as well. The others are ways into the kernel that a learner's code has no use for.
+A user namespace would bring mounts, and with them memory that nobody counts; so would segments, semaphores and queues
+that belong to no process. What would take another submission's cores is refused as well. The others are ways into the
+kernel that a learner's code has no use for.
 """
 
 import errno

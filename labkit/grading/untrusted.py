@@ -42,7 +42,8 @@ def unpack_each(archive: Path, folder: Path, most_files: int, most_bytes: int) -
     with _readable(archive, folder), zipfile.ZipFile(archive) as zipped:
         entries = _entries(zipped)
         shown = [_parts(entry) for entry in entries if not entry.filename.startswith(".")]
-        inner = any(parts[1:] for parts in shown) and all(parts[:1] == shown[0][:1] and parts[0] in (own, archive.stem) for parts in shown)
+        tops = {parts[0] for parts in shown if parts}
+        inner = any(parts[1:] for parts in shown) and (tops == {own} or tops == {archive.stem})
         for entry in entries:
             by_name.setdefault("".join(_parts(entry)[inner:][:1]).strip("/") or "_", []).append(entry)
         folder.mkdir(parents=True)

@@ -48,11 +48,11 @@ def _text(value):
     return str(value) if isinstance(value, bool | int | float) else value
 
 
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$")]
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 NotEmpty = Annotated[str, StringConstraints(min_length=1)]
 Place = Annotated[str, AfterValidator(_place)]  # an obs:// URL, or a path below the bucket's
-Text = Annotated[str, BeforeValidator(_text), StringConstraints(max_length=4096)]
+Text = Annotated[str, BeforeValidator(_text), StringConstraints(max_length=4096, pattern=r"^[^\x00]*$")]
 
 
 class Engine(Part):
@@ -149,7 +149,7 @@ def read_job(path: Path, **given) -> JobSpec:
         tree = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise CloudError(f"{path}: cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         raise CloudError(f"{path}{line}: not valid YAML") from None

@@ -15,7 +15,8 @@ from pathlib import Path
 from labkit.modelarts.node_lock import copy_once_per_node
 from labkit.obs import copying
 from labkit.obs.local_files import own_folder, short
-from labkit.obs.place import CloudError, Remote, parse
+from labkit.obs.place import CloudError, Local, Remote, parse
+from labkit.obs.plan import files_below
 from labkit.system.files import locked
 from labkit.training import runs
 
@@ -119,7 +120,7 @@ def copy_runs(folder, url, summary=True, parts=PARTS) -> dict[str, str]:
     what is no file stays here, by name. Raises CloudError.
     """
     odd, failed = {}, {}
-    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    names = [item.name for item in files_below(Local(folder), None, odd=odd)[0]]
     for later in [("*checkpoints/*", "*summary.json"), ("*summary.json",), ()][: 3 if summary else 2]:
         left_out = parts + later
         if any(not any(fnmatchcase(name, pattern) for pattern in left_out) for name in names):
@@ -149,8 +150,9 @@ def stays_on_failure(what, folder):
     except CloudError as error:
         error.args = (f"{error.args[0]}; {what} stays in {folder}",)
         raise
-    except BaseException:
+    except BaseException as error:
         print(f"{what} stays in {folder}", file=sys.stderr, flush=True)
+        error.told = True  # where it is
         raise
 
 

@@ -62,7 +62,7 @@ def rehearse(submission: Submission, cards: int = 1, printed=None, begun=lambda:
     finally:
         try:
             _upload(submission, results, top)
-        except CloudError as error:
+        except (CloudError, OSError) as error:
             if status == 0:
                 raise
             print(f"Error: {error}", file=sys.stderr, flush=True)  # how the job ended says more
@@ -70,11 +70,18 @@ def rehearse(submission: Submission, cards: int = 1, printed=None, begun=lambda:
 
 def _upload(submission, results, top):
     """Copy what the job wrote to the bucket; only then its folders are removed."""
+    if not top.is_dir():
+        raise CloudError("the job has removed its own folders, and with them what it wrote")
     with stays_on_failure("what the job wrote", top):
+        gone = [folder for folder in results.values() if folder.is_symlink() or not folder.is_dir()]
         for place, folder in results.items():
-            if any(path.is_file() for path in folder.rglob("*")):
+            if folder not in gone:
                 list_odd(copy_runs(folder, submission.place(place), parts=()), f"{folder.relative_to(top)}/")
-    shutil.rmtree(top)
+        if gone:
+            raise CloudError(f"not copied: {gone[0].relative_to(top)}: the job has removed or replaced this folder")
+    shutil.rmtree(top, ignore_errors=True)
+    if top.exists():  # a folder of the job that nobody may write
+        print(f"{top}: cannot be removed", file=sys.stderr, flush=True)
 
 
 def environment(spec, job_dir, log, cards) -> dict[str, str]:

@@ -158,7 +158,7 @@ def _on_ctrl_c(hint):
     try:
         yield
     except KeyboardInterrupt as error:
-        warn(f"\nstopped; {hint}")
+        warn("\nstopped" if getattr(error, "told", False) else f"\nstopped; {hint}")
         sys.exit(128 + getattr(error, "number", signal.SIGINT))
 
 

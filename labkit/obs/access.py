@@ -65,10 +65,12 @@ def obs_url(environment) -> str:
     http:// is taken for any host: an object server of one's own network may have no certificate, and a job asks for
     it by S3_USE_HTTPS=0. Secret keys are never sent, but a token is.
     """
-    url = environment.get("OBS_ENDPOINT")
-    if not url and environment.get("S3_ENDPOINT"):
-        url = environment["S3_ENDPOINT"]
-        if "://" not in url and environment.get("S3_USE_HTTPS", "1") != "1":
+    url = environment.get("OBS_ENDPOINT", "").strip()
+    if not url and (url := environment.get("S3_ENDPOINT", "").strip()):
+        https = environment.get("S3_USE_HTTPS", "").strip() or "1"
+        if https not in ("0", "1"):
+            raise CloudError(f"S3_USE_HTTPS: must be 0 or 1, not {https!r}")
+        if "://" not in url and https == "0":
             url = f"http://{url}"
     if not url:
         raise CloudError("no server: set OBS_ENDPOINT, for example https://obs.cn-north-4.myhuaweicloud.com")
@@ -85,14 +87,14 @@ def region(environment) -> str | None:
 
 
 def _region_of(environment):
-    host = environment.get("OBS_ENDPOINT", "").rpartition("://")[2]
+    host = environment.get("OBS_ENDPOINT", "").strip().lower().rpartition("://")[2]
     known = re.fullmatch(r"obs\.([a-z0-9-]+)\.myhuaweicloud\.com/?", host)
     return known and known[1]
 
 
 def modelarts_url(environment) -> str:
     """URL of ModelArts: MODELARTS_ENDPOINT, or by region (MODELARTS_REGION, or OBS_ENDPOINT's); raises CloudError."""
-    url, region = environment.get("MODELARTS_ENDPOINT"), environment.get("MODELARTS_REGION")
+    url, region = environment.get("MODELARTS_ENDPOINT", "").strip(), environment.get("MODELARTS_REGION")
     if url:
         url = _checked(url, "MODELARTS_ENDPOINT")
         if in_the_clear(url):
@@ -115,7 +117,7 @@ def proxy(url) -> dict:
     They are urllib's, by which ModelArts is asked. A server of this machine needs none.
     """
     wanted, scheme = urlsplit(url), urlsplit(url).scheme
-    text = getproxies().get(scheme)
+    text = getproxies().get(scheme, "").strip()
     if not text or wanted.hostname in HERE or proxy_bypass(wanted.netloc):
         return {}
     try:
@@ -147,6 +149,7 @@ def cleaned(message, keys) -> str:
 
 
 def _checked(url, name):
+    """The URL, with its scheme in small letters, by which it is decided whether a certificate is asked for."""
     url = url if "://" in url else f"https://{url}"
     try:
         found = urlsplit(url)
@@ -156,7 +159,7 @@ def _checked(url, name):
         known = False
     if not known:  # not quoted: there may be a password in it
         raise CloudError(f"{name}: not of the form https://HOST or https://HOST:PORT")
-    return url
+    return found.geturl()
 
 
 def _fit_for_headers(named):
@@ -178,10 +181,11 @@ def _warn_of_readers(path):
 def _file():
     """The section [basic] of the SDKs' file, empty where there is none."""
     file = configparser.ConfigParser(interpolation=None)
-    _warn_of_readers(Path(FILE).expanduser())
     try:
-        file.read_string(Path(FILE).expanduser().read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        path = Path(FILE).expanduser()
+        _warn_of_readers(path)
+        file.read_string(path.read_text(encoding="utf-8-sig"))
+    except (FileNotFoundError, RuntimeError):  # a user without a home
         return {}
     except OSError as error:
         raise CloudError(f"{FILE}: cannot be read ({error.strerror})") from None

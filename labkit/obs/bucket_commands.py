@@ -1,6 +1,7 @@
 """The commands of labkit obs about what is in a bucket: they copy nothing."""
 
 import os
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 
 import click
@@ -182,7 +183,9 @@ ALL = (ls, du, rm, mb, uploads)
 
 def _local(date):
     """A time in this machine's time zone."""
-    return f"{date.astimezone():%Y-%m-%d %H:%M:%S}" if date else ""
+    with suppress(OverflowError):  # of the last day that there is
+        return f"{date.astimezone():%Y-%m-%d %H:%M:%S}" if date else ""
+    return ""
 
 
 def _utc(date):

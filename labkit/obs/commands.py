@@ -216,6 +216,8 @@ def _stream(source, target, include, exclude, jobs, bandwidth, force, deadline, 
     if include or exclude or force or dry_run or (as_json and not up):
         wrong = "--include, --exclude, --force and --dry-run" if up or not as_json else "--json"
         raise click.UsageError(f"-: {wrong} cannot be used with it")
+    if (sys.stdin if up else sys.stdout) is None:
+        raise click.UsageError("-: it is closed")
     limits = {"deadline": deadline, "rate": bandwidth}
     if not up:  # outside of what makes an error of a reader that goes away, as `| head` does
         with _ending_at_once(""), bar(quiet or sys.stdout.isatty()) as progress:
@@ -270,7 +272,8 @@ def _ending_at_once(hint):
         os.write(2, f"\nstopped{hint}\n".encode())
         os._exit(128 + number)
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    heard = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in heard}
     try:
         yield
     finally:

@@ -1,6 +1,7 @@
 """What is in a place, for people: one level with its folders, dates, and how much there is below each folder."""
 
 import os
+from contextlib import suppress
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 
@@ -53,7 +54,10 @@ def modified(item) -> datetime | None:
     """When a file was written; None where its server does not say."""
     if isinstance(item.at, os.PathLike):
         with as_cloud_errors():
-            return datetime.fromtimestamp(item.at.stat().st_mtime, timezone.utc)
+            seconds = item.at.stat().st_mtime
+        with suppress(ValueError, OverflowError, OSError):  # a year that has not four digits
+            return datetime.fromtimestamp(seconds, timezone.utc)
+        return None
     return moment(item.at.modified)
 
 
@@ -63,5 +67,5 @@ def moment(text) -> datetime | None:
         if text and text[:1].isdigit():
             return datetime.fromisoformat(text.partition(".")[0].rstrip("Z")).replace(tzinfo=timezone.utc)
         return parsedate_to_datetime(text).astimezone(timezone.utc)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None

@@ -44,6 +44,8 @@ def as_cloud_errors():
     try:
         yield
     except RuntimeError as error:
+        if isinstance(error, RecursionError):
+            raise CloudError("folders in folders, more than this machine's Python makes") from None
         if "start new thread" not in str(error):
             raise
         raise CloudError("this machine starts no further thread: choose a smaller --jobs") from None

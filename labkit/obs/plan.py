@@ -11,7 +11,7 @@ from labkit.obs.checksums import digest, matches
 from labkit.obs.place import CloudError, Local, Remote, as_cloud_errors, parse, why_no_file, why_outside
 from labkit.obs.server_copies import same_content
 from labkit.obs.store import Entry
-from labkit.obs.transfers import HIDDEN
+from labkit.obs.transfers import UNFINISHED
 from labkit.system.files import require_replaceable
 
 NO_CHECKSUM = "no checksum to compare"
@@ -123,12 +123,18 @@ class Plan:
         if self.single:
             end = self.end(self.items[0])
             found = [self._store.head(bucket, end)]
-            if not (found[0] or self._into_folder) and any(self._store.list(bucket, f"{end}/")):
-                place = f"obs://{bucket}/{end}"
-                raise CloudError(f"{place}: there is a folder of this name; write {place}/ to copy into it")
+            if not (found[0] or self._into_folder):
+                require_no_folder(self._store, bucket, end)
         else:
             found = self._store.list(bucket, self.target.prefix)
         return {entry.key: entry for entry in found if entry}
+
+
+def require_no_folder(store, bucket, key) -> None:
+    """CloudError where a key that is no object is a folder."""
+    if any(store.list(bucket, f"{key}/")):
+        place = f"obs://{bucket}/{key}"
+        raise CloudError(f"{place}: there is a folder of this name; write {place}/ to copy into it")
 
 
 def _impossible(names, folder):
@@ -162,7 +168,7 @@ def files_below(place, store, chosen=Chosen(), odd=None) -> tuple[list[Item], bo
     if isinstance(place, Local):
         if place.path.is_dir():
             with as_cloud_errors():
-                return list(_walk(place.path, place.path, chosen, odd)), False
+                return list(_walk(place.path, chosen, odd)), False
         if not place.path.exists():
             raise CloudError(f"{place}: there is no such file or folder")
         if not place.path.is_file():
@@ -179,21 +185,17 @@ def _marks_a_folder(item):
     return not item.size and (not item.name or item.name.endswith("/"))
 
 
-def _walk(folder, root, chosen, odd):
+def _walk(root, chosen, odd):
     """Items below a folder, by name. What is no file is a CloudError or, where odd is given, an entry there."""
-    try:
-        entries = sorted(os.scandir(folder), key=lambda one: one.name)
-    except PermissionError as error:
-        if odd is None or folder == root:
-            raise
-        odd[folder.relative_to(root).as_posix()], entries = error.strerror, []
-    for found in entries:
+    waiting = _entries(root, root, odd)
+    while waiting:  # by a list, as folders may be deeper than Python's calls
+        found = waiting.pop()
         path = Path(found.path)
         name = path.relative_to(root).as_posix()
         if found.is_dir(follow_symlinks=False):
             if not chosen.none_below(name):
-                yield from _walk(path, root, chosen, odd)
-        elif not chosen(name) or (found.name.startswith(HIDDEN) and found.name.endswith(".part")):
+                waiting += _entries(path, root, odd)
+        elif not chosen(name) or UNFINISHED.fullmatch(found.name):
             continue
         elif not (reason := _why_odd(found, path, root)):
             yield Item(name, found.stat().st_size, path)
@@ -201,6 +203,17 @@ def _walk(folder, root, chosen, odd):
             raise CloudError(f"{path}: {reason}")
         else:
             odd[name] = reason
+
+
+def _entries(folder, root, odd):
+    """What is in a folder, the last name first."""
+    try:
+        return sorted(os.scandir(folder), key=lambda one: one.name, reverse=True)
+    except PermissionError as error:
+        if odd is None or folder == root:
+            raise
+        odd[folder.relative_to(root).as_posix()] = error.strerror
+        return []
 
 
 def _why_odd(found, path, root):

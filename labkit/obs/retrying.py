@@ -5,6 +5,7 @@ its own retries are off, and every request goes through `Retrying.ask`.
 """
 
 import random
+import re
 import socket
 import ssl
 import threading
@@ -143,8 +144,9 @@ class Retrying:
     def _reason(self, result):
         reason = result.errorMessage or result.reason
         if result.status < 400:
-            other = urlsplit(_header(result, "location") or "").netloc or "another server"
-            reason = f"{reason}: {other} has it; is OBS_ENDPOINT of the bucket's region?"
+            other = re.search(r"//([^/?#]+)", _header(result, "location") or "")
+            host = other[1] if other else "another server"
+            reason = f"{reason}: {host} has it; is OBS_ENDPOINT of the bucket's region?"
         return self._clean(reason)
 
     def _clean(self, message):

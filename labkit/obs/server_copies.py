@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from labkit.obs import checksums
 from labkit.obs.checksums import md5_of
 from labkit.obs.place import CloudError
+from labkit.obs.retrying import GivenUp
 from labkit.obs.transfers import MOST_PARTS
 
 WHOLE = 64 << 20  # bytes that are copied in one request; the server should answer soon
@@ -57,12 +58,13 @@ def _whole(store, entry, source, bucket, key):
 
 def _parts(transfers, entry, source, bucket, key, size):
     store, begins = transfers.store, range(0, entry.size, size)
-    upload = store.create_multipart_upload(bucket, key, entry.sha256)
     unchanged = {store.client.ha.copy_source_if_match_header(): entry.etag}
 
     def part(begin):
         if transfers.error:
             raise transfers.error
+        if begin // size + 1 in there:
+            return there[begin // size + 1]
         end, number = min(begin + size, entry.size), begin // size + 1
         done = _ask(store, bucket, key, lambda: store.client.copyPart(
             bucket, key, number, upload, f"/{source}/{entry.key}", f"{begin}-{end - 1}", extensionHeaders=unchanged,
@@ -70,13 +72,32 @@ def _parts(transfers, entry, source, bucket, key, size):
         transfers.count(end - begin)
         return done.body.etag.strip('"')
 
-    try:
-        with ThreadPoolExecutor(PARTS_AT_A_TIME) as threads:
-            etags = list(threads.map(part, begins))
-    except CloudError:
-        store.abort_multipart_upload(bucket, key, upload)
-        raise
-    store.complete_multipart_upload(bucket, key, upload, etags)
+    with transfers.record(bucket, key, source, entry.key) as record:
+        upload, there = _open(transfers, record, entry, bucket, key)
+        transfers.count(sum(min(size, entry.size - (number - 1) * size) for number in there), moved=False)
+        try:
+            with ThreadPoolExecutor(PARTS_AT_A_TIME) as threads:
+                etags = list(threads.map(part, begins))
+        except CloudError as error:
+            if not isinstance(error, GivenUp):  # then the server is not there, and the next copy resumes it
+                store.abort_multipart_upload(bucket, key, upload)
+                record.clear()
+            raise
+        store.complete_multipart_upload(bucket, key, upload, etags)
+        record.clear()
+
+
+def _open(transfers, record, entry, bucket, key):
+    """Id of our open upload of this object, begun if there is none, and the ETags that it has by number."""
+    store = transfers.store
+    there = store.list_parts(bucket, key, record.upload) if record.upload else None
+    if there is not None and transfers.resume and record.sha256 == entry.etag:  # of a source, its ETag says which it is
+        return record.upload, there
+    if there is not None:
+        store.abort_multipart_upload(bucket, key, record.upload)
+    upload = store.create_multipart_upload(bucket, key, entry.sha256)
+    record.write(entry.etag, upload)
+    return upload, {}
 
 
 def _ask(store, bucket, key, request):

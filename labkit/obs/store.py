@@ -57,7 +57,7 @@ class Store(Retrying):
             raise CloudError(f"OBS_SIGNATURE: must be obs, v2 or v4, not {signature!r}")
         client = sdk.client(
             url, *keys[:2], security_token=keys[2], signature=signature, path_style=by_path, max_retry_count=0,
-            region=environment.get("OBS_REGION", "us-east-1"), timeout=30, **access.proxy(url),
+            region=environment.get("OBS_REGION") or "us-east-1", timeout=30, **access.proxy(url),
         )  # fmt: skip
         if notice and keys[2] and access.in_the_clear(url):
             notice(f"{host}: http://, so anybody on the way can read and use your token; begin OBS_ENDPOINT with https://")

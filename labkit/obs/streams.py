@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from labkit.obs import transfers
 from labkit.obs.checksums import etag_of_parts, md5_of
 from labkit.obs.place import CloudError, as_cloud_errors
+from labkit.obs.plan import require_no_folder
 from labkit.obs.retrying import GivenUp
 
 MOST = 8  # parts in memory at a time
@@ -41,6 +42,8 @@ def upload(stream, place, store, jobs=8, progress=lambda done, total: None) -> i
 
     Nothing can be sent again, so what fails is given up. A stream may have as much as an upload in parts of 8 MiB.
     """
+    if not store.head(place.bucket, place.key):
+        require_no_folder(store, place.bucket, place.key)
     sums, content = _Sums(), stream.read(transfers.PART)
     if not content:
         raise CloudError(f"{place}: not written, as there is nothing on standard input")
@@ -52,11 +55,11 @@ def upload(stream, place, store, jobs=8, progress=lambda done, total: None) -> i
         number = store.create_multipart_upload(place.bucket, place.key)
         try:
             etags = _send(stream, [content, following], place, number, store, min(jobs, MOST), sums, progress)
+            store.complete_multipart_upload(place.bucket, place.key, number, etags)
         except BaseException as error:
             if not isinstance(error, GivenUp):  # then the server is not there
                 store.abort_multipart_upload(place.bucket, place.key, number)
             raise
-        store.complete_multipart_upload(place.bucket, place.key, number, etags)
     found = store.head(place.bucket, place.key)
     if found is None or found.size != sums.size or sums.agree(found) is False:
         raise CloudError(

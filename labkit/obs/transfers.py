@@ -9,6 +9,7 @@ checksum is right.
 import errno
 import hashlib
 import os
+import re
 import shutil
 import stat
 import threading
@@ -25,6 +26,7 @@ PART = 8 << 20  # bytes
 MOST_PARTS = 10_000  # of an upload, on OBS and S3
 ROOM = 8 * PART  # bytes of parts and small files that a copy has in memory at a time, whatever its `jobs`
 HIDDEN = ".labkit-"  # how the name of a download that is under way begins
+UNFINISHED = re.compile(r"\.labkit-[0-9a-f]{16}-([0-9a-f]{16}|local)\.part")  # all of it
 
 
 class Transfers:
@@ -61,6 +63,10 @@ class Transfers:
     def _stopped(self):
         return self.error
 
+    def record(self, *place) -> UploadRecord:
+        """Of our open upload to a place."""
+        return UploadRecord(self.store.url, *place, wait=self._deadline, stopped=self._stopped)
+
     # -- Up --------------------------------------------------------------------------------------------
 
     def upload(self, path, bucket, key) -> None:
@@ -87,7 +93,7 @@ class Transfers:
         sha256, md5s = digests(path, part, self._stopped)
         require_unchanged(path, before)
         md5s = dict(zip(numbers, md5s))
-        with UploadRecord(self.store.url, bucket, key, wait=self._deadline, stopped=self._stopped) as record:
+        with self.record(bucket, key) as record:
             upload, etags = self._open(record, md5s, bucket, key, sha256)
             self.count(sum(min(part, size - (number - 1) * part) for number in etags), moved=False)
 
@@ -175,7 +181,7 @@ class Transfers:
                 raise CloudError(f"{place}: came with a wrong checksum, twice")
             os.ftruncate(handle, entry.size)
             os.fsync(handle)
-            os.replace(hidden, path)
+            _replace(path, hidden)
         for other in leftovers - {hidden}:
             with suppress(OSError, CloudError), held(other):  # unless another process resumes it
                 other.unlink()
@@ -188,7 +194,7 @@ class Transfers:
                 os.fsync(handle)
                 if self.verify and digest(hidden, "sha256") != digest(source, "sha256"):
                     raise CloudError(f"{source}: changed while it was copied")
-                os.replace(hidden, path)
+                _replace(path, hidden)
             except BaseException:
                 hidden.unlink(missing_ok=True)
                 raise
@@ -205,8 +211,8 @@ class Transfers:
         path.parent.mkdir(parents=True, exist_ok=True)
         hidden = path.with_name(f"{HIDDEN}{name}.part")
         with held(hidden, self._deadline, self._stopped) as handle:
-            if path.exists():  # what takes its place is no more readable than it was, also while it grows
-                os.chmod(hidden, stat.S_IMODE(path.stat().st_mode))
+            if path.exists():  # what takes its place is no more readable than it was; to grow, it must be writable
+                os.chmod(hidden, stat.S_IMODE(path.stat().st_mode) & 0o777 | 0o600)
             try:
                 yield hidden, handle
             except OSError as error:
@@ -265,6 +271,13 @@ class Transfers:
             for future in futures:
                 future.cancel()
             wait(futures)
+
+
+def _replace(path, hidden):
+    """Make the whole file the target, with its mode."""
+    if path.exists():
+        os.chmod(hidden, stat.S_IMODE(path.stat().st_mode))
+    os.replace(hidden, path)
 
 
 class _Room:

@@ -88,7 +88,7 @@ def _read(path):
         raise RecipeError(f"{path}: no such file") from None
     except OSError as error:
         raise RecipeError(f"{path}: cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, ValueError, KeyError) as error:  # ValueError: not text, or no valid date
+    except (yaml.YAMLError, ValueError, KeyError, RecursionError) as error:  # ValueError: not text, or no valid date
         place = getattr(error, "problem_mark", None)
         line = f", line {place.line + 1}" if place else ""
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
@@ -129,7 +129,7 @@ def _parse_setting(setting):
         raise RecipeError(f"--set {setting}: write it as key=value, such as schedule.lr_max=0.2")
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = text  # a bare word, such as network.name=resnet50
     for name in reversed(key.split(".")):
         value = {name: value}

@@ -131,6 +131,12 @@ def test_of_sockets_those_that_a_kernel_needs_can_be_made(sandboxed):
     assert made <= {"AF_UNIX", "AF_INET", "AF_INET6", "AF_NETLINK", "AF_ROUTE"}
 
 
+@pytest.mark.parametrize("call", ["semget(0, 999, 0o600)", "msgget(0, 0o600)", "sched_setaffinity(0, 1, b'1')"])
+def test_what_is_nobodys_and_the_cores_of_others_cannot_be_had(sandboxed, call):
+    code = f"import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\nprint(libc.{call}, ctypes.get_errno())"
+    assert sandbox.run([sandbox.python(), "-c", code], limits=LIMITS).output == b"-1 38\n"  # ENOSYS
+
+
 def test_output(run):
     assert run("yes").stopped == "output"
 

@@ -101,9 +101,10 @@ def test_files_folders_and_zips_are_found(place, scratch, notebook):
     assert not list(place.glob("dan/*"))  # unpacked elsewhere
 
 
-def test_a_zip_is_as_good_as_a_folder(tmp_path, scratch, notebook):
+@pytest.mark.parametrize("name", ["class.zip", "class (1).zip"])  # as a browser saves it again
+def test_a_zip_is_as_good_as_a_folder(tmp_path, scratch, notebook, name):
     text = json.dumps(notebook())
-    whole = zipped(tmp_path / "class.zip", {"class/ann.ipynb": text, "class/bob/lab.ipynb": text, "__MACOSX/x": "x"})
+    whole = zipped(tmp_path / name, {"class/ann.ipynb": text, "class/bob/lab.ipynb": text, "__MACOSX/x": "x"})
     assert names(find(whole, scratch)) == ["ann", "bob"]
     flat = zipped(tmp_path / "other.zip", {"ann.ipynb": text})
     (scratch / "2").mkdir()

@@ -72,6 +72,7 @@ def test_start_files(read, bucket, code, file, sent):
 
 BAD = [
     ("name", "a b", "name: must match pattern"), ("name", "", "name: "), ("name", "x" * 65, "name: "),
+    ("name", "-x", "name: "), ("parameters", {"a": "b\0"}, "parameters.a: must match pattern"),
     ("name", "é", "name: "), ("name", "a\n", "name: "), ("name", 7, "name: must be a valid string, not 7"),
     ("name", None, "name: "), ("bucket", "my-bucket", "bucket: must be an obs:// URL"),
     ("bucket", "s3://my-bucket", "bucket: must be an obs://"), ("bucket", "obs://My/", "bucket: .*is no bucket's name"),
@@ -135,7 +136,7 @@ def test_missing_keys(read, key):
 
 @pytest.mark.parametrize("text, says", [
     ("a: [", "line 1: not valid YAML"), ("", "holds keys and values"), ("- a", "holds keys"), ("a: 2026-13-45", "YAML"),
-    ("a: !!python/object:os.system x", "not valid YAML"),
+    ("a: !!python/object:os.system x", "not valid YAML"), ("a: " + "[" * 2000, "not valid YAML"),
 ])  # fmt: skip
 def test_no_job(read, text, says):
     with pytest.raises(CloudError, match=says) as caught:

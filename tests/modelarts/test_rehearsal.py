@@ -235,6 +235,24 @@ def test_what_cannot_go_back_stays(doing, tmp_path):
     assert (kept / "outputs" / "train_url_0" / "result.txt").read_text() == "here"
 
 
+@pytest.mark.parametrize("status", [0, 7])
+def test_a_job_that_removes_its_own_folders(doing, submit, tmp_path, status):
+    """The status is the job's own, where that is a failure."""
+    doing(f"import shutil; shutil.rmtree(os.getcwd()); sys.exit({status})")
+    done = submit(tmp_path / "lab", f"file://{tmp_path}/c", "--name", "gone")
+    assert done.returncode == (status or 1), done.stderr
+    assert "the job has removed its own folders, and with them what it wrote" in done.stderr
+    assert ("Failed, exit status 7" in done.stderr) == (status == 7)
+
+
+def test_an_output_that_has_become_a_file_stays(doing):
+    action = "import shutil; out = Path(given['train_url']); shutil.rmtree(out); out.write_text('all of it')"
+    with pytest.raises(submission.CloudError, match="has removed or replaced .*what the job wrote stays in ") as caught:
+        rehearsal.rehearse(doing(action))
+    kept = rehearsal.Path(str(caught.value).rpartition("stays in ")[2])
+    assert (kept / "outputs" / "train_url_0").read_text() == "all of it"
+
+
 def test_mistakes_are_told_before_anything_is_done(submit, small_lab, tmp_path):
     for arguments, says in (
         (("--name", "a b"), "name: "), (("--set", "epohcs=1"), "epohcs"), (("--data", "nowhere"), "nowhere"),

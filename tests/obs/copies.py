@@ -84,8 +84,9 @@ def start_copy(known, part, *ends):
 
 
 def _copy(known, part, *ends):
-    from labkit.obs import copy, retrying, transfers
+    from labkit.obs import copy, retrying, server_copies, transfers
 
     os.environ.update(known)
-    transfers.PART, retrying.LONGEST_WAIT = part, 0.05
+    transfers.PART = server_copies.WHOLE = part
+    retrying.LONGEST_WAIT = 0.05
     copy(*ends, jobs=2)

@@ -85,7 +85,10 @@ def test_project():
     ({"OBS_ENDPOINT": "obs.example"}, "https://obs.example"), ({"OBS_ENDPOINT": "http://h:1"}, "http://h:1"),
     ({"S3_ENDPOINT": "h:1", "S3_USE_HTTPS": "0"}, "http://h:1"),
     ({"S3_ENDPOINT": "h:1", "S3_USE_HTTPS": "1"}, "https://h:1"), ({"S3_ENDPOINT": "h:1"}, "https://h:1"),
-    ({"S3_ENDPOINT": "h:1", "OBS_ENDPOINT": "h:2"}, "https://h:2"),
+    ({"S3_ENDPOINT": "h:1", "OBS_ENDPOINT": "h:2"}, "https://h:2"), ({"OBS_ENDPOINT": "HTTPS://h"}, "https://h"),
+    ({"OBS_ENDPOINT": " https://h:1\n"}, "https://h:1"), ({"OBS_ENDPOINT": " ", "S3_ENDPOINT": "h:1"}, "https://h:1"),
+    ({"S3_ENDPOINT": "h:1", "S3_USE_HTTPS": " 0"}, "http://h:1"),
+    ({"S3_ENDPOINT": "h:1", "S3_USE_HTTPS": ""}, "https://h:1"),
 ])  # fmt: skip
 def test_obs_url(environment, url):
     assert access.obs_url(environment) == url
@@ -125,8 +128,11 @@ def test_no_modelarts(environment, says):
 
 @pytest.mark.parametrize("connect", [access.obs_url, Store.connect])
 def test_no_object_server(connect):
-    with pytest.raises(CloudError, match="^no server: set OBS_ENDPOINT"):
-        connect({})
+    for environment in ({}, {"OBS_ENDPOINT": " "}):
+        with pytest.raises(CloudError, match="^no server: set OBS_ENDPOINT"):
+            connect(environment)
+    with pytest.raises(CloudError, match="^S3_USE_HTTPS: must be 0 or 1, not 'true'"):
+        connect({"S3_ENDPOINT": "h", "S3_USE_HTTPS": "true"})
 
 
 def test_no_such_authority(tmp_path):

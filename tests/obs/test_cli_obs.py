@@ -1,6 +1,7 @@
 """labkit obs against a true object server and folders: what is printed, and exit statuses."""
 
 import calendar
+import os
 import re
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from obs_cli import document, keys, refused, run
 from proxy import ERROR, busy
 
 from labkit.cli import main
-from labkit.obs import access, listing, retrying
+from labkit.obs import access, bucket_commands, listing, retrying
 
 TREE = {"a.txt": b"a", "empty": b"", "deep/b.bin": bytes(range(256)), "ä ö/日本 &<>.txt": b"unicode"}
 TOTAL = sum(map(len, TREE.values()))
@@ -249,6 +250,20 @@ def test_dates_in_summer_and_winter(tmp_path, monkeypatch, zone):
             assert f"{listing.moment(text).astimezone():%H:%M}" == time.strftime("%H:%M", time.localtime(seconds))
         assert listing.moment("Sat, 21 Nov 2026 12:00:00 GMT") == listing.moment("2026-11-21T12:00:00.000Z")
         assert [listing.moment(wrong) for wrong in (None, "", "soon", "2026-13-01T00:00:00Z")] == [None] * 4
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_dates_that_are_none(tmp_path, monkeypatch):
+    """A file of the year 10000 and a listing of the last day."""
+    (tmp_path / "late").write_text("1")
+    os.utime(tmp_path / "late", (253402300800,) * 2)
+    assert "late" in run("ls", tmp_path)[1]
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert bucket_commands._local(listing.moment("9999-12-31T23:59:59.000Z")) == ""
     finally:
         monkeypatch.undo()
         time.tzset()

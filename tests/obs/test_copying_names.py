@@ -3,13 +3,15 @@
 import os
 import shutil
 import stat
+import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
 from copies import contents, make, put
 
-from labkit.obs import CloudError, CopyError, copy, ls, plan, verify
+from labkit.obs import CloudError, CopyError, copy, ls, plan, transfers, verify
+from labkit.obs.place import parse
 from labkit.system.files import atomic_write
 
 pytestmark = pytest.mark.usefixtures("direct")
@@ -199,6 +201,38 @@ def test_a_private_file_stays_private(direct, bucket, tmp_path, size):
         assert stat.S_IMODE(target.stat().st_mode) == 0o600 and target.stat().st_size == size
     copy(f"obs://{bucket}/k", tmp_path / "new")
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o644
+
+
+def test_what_is_being_written_is_writable(tmp_path, monkeypatch):
+    """Whatever the target is: another user than root could not go on otherwise."""
+    source, target = make(tmp_path / "source", {"k": b"1"}) / "k", tmp_path / "target"
+    target.write_text("old")
+    target.chmod(0o444)
+    modes, copyfile = [], transfers.shutil.copyfile
+    monkeypatch.setattr(transfers.shutil, "copyfile", lambda a, b: (modes.append(os.stat(b).st_mode), copyfile(a, b)))
+    copy(source, target)
+    assert target.read_bytes() == b"1" and stat.S_IMODE(target.stat().st_mode) == 0o444
+    assert [stat.S_IMODE(mode) for mode in modes] == [0o644]
+
+
+def test_only_labkits_own_unfinished_files_are_left_out(tmp_path):
+    own = f".labkit-{'0' * 16}-local.part"
+    source = make(tmp_path / "source", {".labkit-notes.part": b"1", own: b"2"})
+    copy(source, tmp_path / "target")
+    assert contents(tmp_path / "target") == {".labkit-notes.part": b"1"}
+
+
+def test_folders_may_be_deeper_than_pythons_calls(tmp_path):
+    top = tmp_path / "deep"
+    os.makedirs(bottom := top / "/".join("d" * 900))
+    for _ in range(300):
+        os.mkdir(bottom := bottom / "d")
+    (bottom / "file").write_text("1")
+    try:
+        items, _ = plan.files_below(parse(str(top)), None)
+        assert [item.name for item in items] == ["d/" * 1200 + "file"]
+    finally:
+        subprocess.run(["rm", "-rf", top], check=True)  # pytest would not come through
 
 
 def test_a_file_beside_a_folder_of_its_name(direct, bucket, tmp_path):

@@ -3,9 +3,11 @@
 import hashlib
 
 import pytest
-from copies import BIG, LARGE, PART, content_of, make, open_uploads, put
+from copies import BIG, LARGE, PART, content_of, make, open_uploads, put, start_copy
 from obs_cli import document, keys, refused, run
 from proxy import ERROR
+from swift import environment
+from waiting import wait_until
 
 from labkit.obs import checksums, server_copies
 
@@ -108,6 +110,22 @@ def test_what_fails_leaves_no_upload(swift, store, source, bucket, proxy, monkey
     told = document("cp", source, f"obs://{other}", status=1)
     assert [one["name"] for one in told["failed"]] == ["deep/ä + &.bin"] and told["copied"] == 2
     assert open_uploads(store, other, "deep/ä + &.bin") == [] and keys(store, other) == ["a", "empty"]
+
+
+def test_an_upload_that_is_killed_goes_on(swift, store, source, bucket, proxy, monkeypatch):
+    name, other = "deep/ä + &.bin", swift.new_bucket()
+    proxy.plant(method="PUT", path="partNumber=2", stall=60)
+    child = start_copy(environment(proxy.url), PART, f"{source}/{name}", f"obs://{other}/k")
+    wait_until(lambda: any(one.status == 200 for one in proxy.requests("PUT", "partNumber=1")))
+    child.kill()
+    child.join()
+    assert len(open_uploads(store, other, "k")) == 1
+    done = {one.path for one in proxy.requests("PUT", "partNumber") if one.status == 200}
+    proxy.clear()
+    monkeypatch.setenv("OBS_ENDPOINT", proxy.url)
+    run("cp", f"{source}/{name}", f"obs://{other}/k")
+    assert not done & {one.path for one in proxy.requests("PUT", "partNumber")}
+    assert content(store, other) == {"k": BIG} and open_uploads(store, other, "k") == []
 
 
 @pytest.mark.parametrize("name", ["from/a", "from/deep/ä + &.bin"])

@@ -85,15 +85,20 @@ def test_an_empty_stream_is_an_error(store, bucket):
     assert keys(store, bucket) == []
 
 
+def test_beside_a_folder_of_that_name(store, bucket):
+    put(store, bucket, "k/x", b"1")
+    status, _, errors = up(f"obs://{bucket}/k", b"2")
+    assert status == 1 and "there is a folder of this name" in errors
+    assert keys(store, bucket) == ["k/x"]
+
+
 @pytest.mark.parametrize("method", ["PUT", "POST"])
 def test_an_upload_that_fails_leaves_nothing(store, bucket, proxy, monkeypatch, method):
     monkeypatch.setenv("OBS_ENDPOINT", proxy.url)
     proxy.plant(method=method, path="partNumber=2|uploadId=", times=10**6, answer=(400, ERROR % b"InvalidArgument", {}))
     status, said, errors = up(f"obs://{bucket}/k", BIG)
     assert (status, said) == (1, "") and "status 400, InvalidArgument" in errors and len(errors.splitlines()) == 1
-    assert keys(store, bucket) == []
-    if method == "PUT":
-        assert open_uploads(store, bucket, "k") == []
+    assert keys(store, bucket) == [] and open_uploads(store, bucket, "k") == []
 
 
 def test_a_damaged_download_is_an_error(store, bucket):
