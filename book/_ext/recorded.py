@@ -47,9 +47,9 @@ MADE_BY = {
         "--set optimizer.trace_rule=thor_nt --set seed=SEED",
         THOR,
     ),
-    "labs/thor/runs/thor-2percent-seed?": (
+    "labs/thor/runs/thor-3percent-seed?": (
         "labkit train thor --profile laptop --set baseline=null --set evaluation_steps=6 "
-        "--set optimizer.trace_threshold=0.02 --set seed=SEED",
+        "--set optimizer.trace_threshold=0.03 --set seed=SEED",
         THOR,
     ),
     "labs/imagenet/parity/resnet50/report.json": ("labkit parity resnet50 --report DIR", PARITY),

@@ -69,11 +69,12 @@ def test_quiet_and_json_remove_with_yes(store, source, bucket, url):
 
 
 def test_down(url, tmp_path):
-    there = make(tmp_path / "there", TREE | MORE | {"only/here": b"here", ".labkit-half.part": b""})
+    half = f".labkit-{'0' * 16}-{'1' * 16}.part"
+    there = make(tmp_path / "there", TREE | MORE | {"only/here": b"here", half: b""})
     (outside := tmp_path / "outside").write_text("outside")
     (there / "link").symlink_to(outside)
     assert run("sync", url, there, "--delete", "--yes")[1].endswith("4 there already; 1 file removed\n")
-    assert contents(there) == TREE | MORE | {".labkit-half.part": b"", "link": b"outside"} and outside.exists()
+    assert contents(there) == TREE | MORE | {half: b"", "link": b"outside"} and outside.exists()
     assert run("sync", url, tmp_path / "new", "--delete")[1].endswith(
         "4 files copied, 6 bytes; 0 there already; 0 files removed\n"
     )
