@@ -83,6 +83,7 @@ MADE_BY = {
     "tests/benchmarks/results/pipeline.json": ("make bench ARGS=pipeline", [*CIFAR10, *SPEED]),
     "tests/benchmarks/results/imagenet.json": ("make bench ARGS=imagenet", ["labkit/data/imagenet.py", *SPEED]),
     "tests/benchmarks/results/thor.json": ("make bench ARGS=thor", [*NETWORK, "labkit/thor", *SPEED]),
+    "tests/benchmarks/results/thor-share.json": ("make bench ARGS=thor-share", [*NETWORK, "labkit/thor", *SPEED]),
     "tests/benchmarks/results/parity.json": ("make bench ARGS=parity", [*PARITY, "tests/benchmarks/parity.py"]),
     "tests/benchmarks/results/copying.json": (
         "make bench ARGS=copying",
