@@ -63,12 +63,13 @@ def _answers_of(lab, file):
     cells = [cell for cell in notebook["cells"] if isinstance(cell, dict) and cell.get("cell_type") == "code"]
     sources = {}
     for task in lab.manifest.tasks:
-        its = [cell for cell in cells if _task(lab, cell) == task]
-        originals = [place for place, cell in enumerate(its) if cell.get("id") == f"answer-{task}"]
-        if originals:  # below it is a copy that was pasted; above it are the parts of one that was split
-            its = its[: originals[-1] + 1]
-        parts = [_source(cell, task) for cell in its]
+        its = [(cell.get("id"), _source(cell, task)) for cell in cells if _task(lab, cell) == task]
         stub = normalised(lab.stubs[task])
+        original = [place for place, (own, text) in enumerate(its)
+                    if own == f"answer-{task}" and normalised(text) not in ("", stub)]  # fmt: skip
+        if original:  # what is below it is a copy, what is above it may be a part of a cell that was split
+            its = its[: original[-1] + 1]
+        parts = [text for _, text in its]
         if parts:  # a copy of what was handed out is no part
             sources[task] = "\n".join([part for part in parts if normalised(part) != stub] or parts[:1])
             if len(sources[task]) > LONGEST_ANSWER:

@@ -71,7 +71,7 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, sc
             same = [student for student in before if student not in (only or found)]
             now = report.questions(lab).keys()
             if other := [student for student in same if before[student]["result"]["tasks"].keys() != now]:
-                raise BatchError(f"{other[0]} was graded with other tasks than the lab now has: leave out --only")
+                raise BatchError(f"the lab's tasks have changed since {other[0]} was graded: leave out --only")
         results, failed = {student: before[student]["result"] for student in same}, {}
         todo = [student for student in found if student not in results]
         executed = [student for student in todo if not answers[student].problem]
@@ -246,7 +246,7 @@ def _dropped(drop, earlier, found, place, tell):
 
 def _chosen(lab, only, tasks, listed):
     """The tasks that are graded again, which are these and those that need them; None where all is as changes say."""
-    for name in only:
+    for name in sorted(only):
         if name not in listed:
             raise BatchError(f"--only {name}: is not among the submissions")
     known = report.questions(lab)

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections import deque
 from concurrent import futures
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from labkit.grading import digests, sandbox
@@ -208,10 +208,10 @@ def _processes(jobs, scratch, threads, memory_mb=None):
 
 def _prepare(parent, scratch, threads, memory_mb, jobs, started):
     """In a new process: end with the one that started it, however that ends; leave nothing of a sandbox behind."""
-    _take_cores(jobs, started)
     interrupts.die_with_parent()
     if os.getppid() != parent:
         os._exit(1)
+    _take_cores(jobs, started)
     signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C reaches all; the first process tells this one
     signal.signal(signal.SIGTERM, _end)
     tempfile.tempdir = scratch
@@ -223,13 +223,12 @@ def _prepare(parent, scratch, threads, memory_mb, jobs, started):
 
 
 def _take_cores(jobs, started):
-    """Of this process and its sandboxes: cores of their own, where there are enough, so that no answer slows others."""
+    """Keep this process and its sandboxes to cores of their own, where each can have one: no answer slows others."""
     with started.get_lock():
         number, started.value = started.value, started.value + 1
-    if hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
-        own = cores[number % jobs :: jobs] or [cores[number % len(cores)]]
-        os.sched_setaffinity(0, own)
+    if hasattr(os, "sched_setaffinity") and len(cores := sorted(os.sched_getaffinity(0))) >= jobs:
+        with suppress(OSError):  # a container may forbid it
+            os.sched_setaffinity(0, cores[number % jobs :: jobs])
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from labkit.training.schema import Count, NotNegative, Part, Positive, Share
 
 VALUES = "__import__('labkit.grading.values', fromlist=['values'])"
 BEGIN, END = "# BEGIN SOLUTION", "# END SOLUTION"
-MARKER = re.compile(r"#+\s*(begin|end)\s+solution", re.IGNORECASE)  # and what was meant to be one
+MARKER = re.compile(r"#+\s*(begin|end)\s+solution\s*$", re.IGNORECASE)  # and what was meant to be one
 Name = Annotated[str, Field(pattern=f"^{NAME}$")]
 
 
@@ -214,7 +214,7 @@ def parted(text: str) -> tuple[list[str], list[str]]:
     for line in text.splitlines():
         mark = line.strip()
         if mark not in (BEGIN, END) and MARKER.match(mark):
-            raise ValueError(f"`{mark}` is none of `{BEGIN}` and `{END}`, and what follows would be handed out")
+            raise ValueError(f"`{mark}` is none of `{BEGIN}` and `{END}`, so a solution would be handed out")
         if mark not in (BEGIN, END):
             parts[inside].append(line)
         elif inside != (mark == END):

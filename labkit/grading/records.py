@@ -52,13 +52,6 @@ def read(lab, folder: Path) -> Records:
     return Records(learners, overrides)
 
 
-def _read(file, table):
-    try:
-        yield from table
-    except csv.Error as error:
-        raise RecordsError(f"{file}, line {table.line_num}: {error}; is a quotation mark missing?") from None
-
-
 def _rows(file, needed, known):
     """(file and line, {column: text}) of each row that has anything; none where there is no file."""
     if not file.is_file():
@@ -69,13 +62,16 @@ def _rows(file, needed, known):
         raise RecordsError(f"{file}: not UTF-8; save it as CSV UTF-8") from None
     head = text.split("\n", 1)[0]
     table = csv.DictReader(io.StringIO(text, newline=""), delimiter=";" if head.count(";") > head.count(",") else ",")
-    columns = set(table.fieldnames or ())
+    try:
+        columns, rows = set(table.fieldnames or ()), [(table.line_num, row) for row in table]
+    except csv.Error as error:
+        raise RecordsError(f"{file}, line {table.line_num}: {error}; is a quotation mark missing?") from None
     if missing := [column for column in needed if column not in columns]:
         raise RecordsError(f"{file}: the column {missing[0]} is missing")
     if strange := sorted(columns - {*needed, *known}):
         raise RecordsError(f"{file}: the column {strange[0]} is none of {', '.join((*needed, *known))}")
-    for row in _read(file, table):
-        where = f"{file}, line {table.line_num}"
+    for line, row in rows:
+        where = f"{file}, line {line}"
         if None in row or None in row.values():
             raise RecordsError(f"{where}: has another number of columns than the first line")
         row = {column: unicodedata.normalize("NFC", cell.strip()) for column, cell in row.items()}

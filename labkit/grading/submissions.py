@@ -104,7 +104,7 @@ def _listed(texts, between):
 
 def _alike(students):
     """["gina, gina.final"]: names of which one is the other with a part more."""
-    known = {student.casefold(): student for student in sorted(students)}
+    known = {student.lower(): student for student in sorted(students)}
     cuts = [(folded, at) for folded in known for at, letter in enumerate(folded) if letter in ". _-("]
     return [f"{known[folded[:at]]}, {known[folded]}" for folded, at in cuts if folded[:at] in known]
 
@@ -251,6 +251,6 @@ def _require_plain(entry, name):
 
 
 def printable(text) -> str:
-    """One line of LONGEST_LINE that any file can hold: no control characters, no halves of letters."""
+    """The text as one line that any file can hold, not too long: no control characters, no halves of letters."""
     line = "".join(letter if letter.isprintable() else "?" for letter in str(text))
     return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} ..."

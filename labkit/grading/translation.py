@@ -10,7 +10,7 @@ from labkit.system.environment import REPO
 
 LOCALE = REPO / "book" / "locale"
 FIELD = re.compile(r"\{[^{}]*\}")
-MOST_PLACES = 9  # before a text, each with a colon: what has more is a stranger's, and no message of ours
+MOST_PLACES = 9  # that stand before a message, each with a colon; a text with more is no message of ours
 SUMMARY = re.compile(r"<summary>(.*?)</summary>")
 
 

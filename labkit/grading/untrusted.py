@@ -53,7 +53,7 @@ def unpack_each(archive: Path, folder: Path, most_files: int, most_bytes: int) -
                     _unpack(zipped, its, folder, most_files, most_bytes)
             except Unreadable as error:
                 left_out[name] = str(error)
-    return folder / shown[0][0] if inner else folder, left_out
+    return folder / tops.pop() if inner else folder, left_out
 
 
 @contextmanager

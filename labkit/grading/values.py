@@ -51,8 +51,8 @@ def given(own: list[str]) -> None:
 def probe(task: str, seed: int, source: str) -> None:
     """Execute a probe in a module of its own task, which finds the kernel's names and binds none of them.
 
-    A learner's helper of any name is still the learner's own, and so is what the master's cells gave to the probe. A
-    learner's `list` or `range` is not the probe's: it means Python's.
+    A learner's helper of any name is still the learner's own, and so is what the master's cells gave to the probe. In
+    a probe, `list` and `range` are Python's own, whatever the learner has bound to these names.
     """
     from IPython.core.inputtransformer2 import TransformerManager
 

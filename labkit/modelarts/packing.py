@@ -29,7 +29,7 @@ def pack(submission, folder: Path) -> list[str]:
         file = submission.lab / BOOT_FILE
         raise CloudError(f"{file}: git does not track it; a job gets what git tracks: `git add` it")
     if taken := [name for name in _tracked(submission.lab) if name.startswith("labkit/") or name == NEEDS_FILE]:
-        raise CloudError(f"{submission.lab / taken[0]}: a job has its own there: rename it")
+        raise CloudError(f"{submission.lab / taken[0]}: the job brings its own file of this name: rename yours")
     for name, source in wanted.items():
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)

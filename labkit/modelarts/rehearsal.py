@@ -60,11 +60,14 @@ def rehearse(submission: Submission, cards: int = 1, printed=None, begun=lambda:
         status = _run(command, environment(spec, code.parent, log, cards), top, log_file, printed)
         return status
     finally:
+        stopped = sys.exc_info()[1]
         try:
             _upload(submission, results, top)
         except (CloudError, OSError) as error:
             if status == 0:
                 raise
+            if stopped:
+                stopped.told = True  # where the output is
             print(f"Error: {error}", file=sys.stderr, flush=True)  # how the job ended says more
 
 
@@ -73,14 +76,15 @@ def _upload(submission, results, top):
     if not top.is_dir():
         raise CloudError("the job has removed its own folders, and with them what it wrote")
     with stays_on_failure("what the job wrote", top):
-        gone = [folder for folder in results.values() if folder.is_symlink() or not folder.is_dir()]
+        replaced = [folder for folder in results.values() if folder.is_symlink() or folder.is_file()]
         for place, folder in results.items():
-            if folder not in gone:
+            if folder.is_dir() and not folder.is_symlink():
                 list_odd(copy_runs(folder, submission.place(place), parts=()), f"{folder.relative_to(top)}/")
-        if gone:
-            raise CloudError(f"not copied: {gone[0].relative_to(top)}: the job has removed or replaced this folder")
-    shutil.rmtree(top, ignore_errors=True)
-    if top.exists():  # a folder of the job that nobody may write
+        if replaced:
+            raise CloudError(f"not copied: {replaced[0].relative_to(top)}: the job has replaced this folder")
+    with suppress(RecursionError):
+        shutil.rmtree(top, ignore_errors=True)
+    if top.exists():  # the job left a folder that nobody may write, or thousands in each other
         print(f"{top}: cannot be removed", file=sys.stderr, flush=True)
 
 

@@ -68,7 +68,7 @@ def obs_url(environment) -> str:
     url = environment.get("OBS_ENDPOINT", "").strip()
     if not url and (url := environment.get("S3_ENDPOINT", "").strip()):
         https = environment.get("S3_USE_HTTPS", "").strip() or "1"
-        if https not in ("0", "1"):
+        if "://" not in url and https not in ("0", "1"):
             raise CloudError(f"S3_USE_HTTPS: must be 0 or 1, not {https!r}")
         if "://" not in url and https == "0":
             url = f"http://{url}"

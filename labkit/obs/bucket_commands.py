@@ -183,7 +183,7 @@ ALL = (ls, du, rm, mb, uploads)
 
 def _local(date):
     """A time in this machine's time zone."""
-    with suppress(OverflowError):  # of the last day that there is
+    with suppress(OverflowError):  # at the end of the year 9999
         return f"{date.astimezone():%Y-%m-%d %H:%M:%S}" if date else ""
     return ""
 

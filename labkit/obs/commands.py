@@ -217,7 +217,7 @@ def _stream(source, target, include, exclude, jobs, bandwidth, force, deadline, 
         wrong = "--include, --exclude, --force and --dry-run" if up or not as_json else "--json"
         raise click.UsageError(f"-: {wrong} cannot be used with it")
     if (sys.stdin if up else sys.stdout) is None:
-        raise click.UsageError("-: it is closed")
+        raise click.UsageError(f"-: standard {'input' if up else 'output'} is closed")
     limits = {"deadline": deadline, "rate": bandwidth}
     if not up:  # outside of what makes an error of a reader that goes away, as `| head` does
         with _ending_at_once(""), bar(quiet or sys.stdout.isatty()) as progress:

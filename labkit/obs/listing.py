@@ -55,7 +55,7 @@ def modified(item) -> datetime | None:
     if isinstance(item.at, os.PathLike):
         with as_cloud_errors():
             seconds = item.at.stat().st_mtime
-        with suppress(ValueError, OverflowError, OSError):  # a year that has not four digits
+        with suppress(ValueError, OverflowError, OSError):  # a year after 9999
             return datetime.fromtimestamp(seconds, timezone.utc)
         return None
     return moment(item.at.modified)

@@ -45,7 +45,7 @@ def as_cloud_errors():
         yield
     except RuntimeError as error:
         if isinstance(error, RecursionError):
-            raise CloudError("folders in folders, more than this machine's Python makes") from None
+            raise CloudError("folders are nested too deeply for Python") from None
         if "start new thread" not in str(error):
             raise
         raise CloudError("this machine starts no further thread: choose a smaller --jobs") from None

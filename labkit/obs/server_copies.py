@@ -73,30 +73,33 @@ def _parts(transfers, entry, source, bucket, key, size):
         return done.body.etag.strip('"')
 
     with transfers.record(bucket, key, source, entry.key) as record:
-        upload, there = _open(transfers, record, entry, bucket, key)
+        upload, there = _open(transfers, record, f"{entry.etag} {size}", entry, bucket, key)
         transfers.count(sum(min(size, entry.size - (number - 1) * size) for number in there), moved=False)
         try:
             with ThreadPoolExecutor(PARTS_AT_A_TIME) as threads:
                 etags = list(threads.map(part, begins))
+            store.complete_multipart_upload(bucket, key, upload, etags)
         except CloudError as error:
             if not isinstance(error, GivenUp):  # then the server is not there, and the next copy resumes it
                 store.abort_multipart_upload(bucket, key, upload)
                 record.clear()
             raise
-        store.complete_multipart_upload(bucket, key, upload, etags)
         record.clear()
 
 
-def _open(transfers, record, entry, bucket, key):
-    """Id of our open upload of this object, begun if there is none, and the ETags that it has by number."""
+def _open(transfers, record, content, entry, bucket, key):
+    """Id of our open upload of this content, begun if there is none, and the ETags that it has by number.
+
+    content: says which it is, and in parts of which size.
+    """
     store = transfers.store
     there = store.list_parts(bucket, key, record.upload) if record.upload else None
-    if there is not None and transfers.resume and record.sha256 == entry.etag:  # of a source, its ETag says which it is
+    if there is not None and transfers.resume and record.content == content:
         return record.upload, there
     if there is not None:
         store.abort_multipart_upload(bucket, key, record.upload)
     upload = store.create_multipart_upload(bucket, key, entry.sha256)
-    record.write(entry.etag, upload)
+    record.write(content, upload)
     return upload, {}
 
 

@@ -26,7 +26,7 @@ PART = 8 << 20  # bytes
 MOST_PARTS = 10_000  # of an upload, on OBS and S3
 ROOM = 8 * PART  # bytes of parts and small files that a copy has in memory at a time, whatever its `jobs`
 HIDDEN = ".labkit-"  # how the name of a download that is under way begins
-UNFINISHED = re.compile(r"\.labkit-[0-9a-f]{16}-([0-9a-f]{16}|local)\.part")  # all of it
+UNFINISHED = re.compile(r"\.labkit-[0-9a-f]{16}-([0-9a-f]{16}|local)\.part")
 
 
 class Transfers:
@@ -64,7 +64,7 @@ class Transfers:
         return self.error
 
     def record(self, *place) -> UploadRecord:
-        """Of our open upload to a place."""
+        """What is known of our open upload to a place."""
         return UploadRecord(self.store.url, *place, wait=self._deadline, stopped=self._stopped)
 
     # -- Up --------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class Transfers:
     def _open(self, record, md5s, bucket, key, sha256):
         """Id of our open upload of this content, begun if there is none, and the ETags that it has by number."""
         parts = self.store.list_parts(bucket, key, record.upload) if record.upload else None
-        if parts is not None and self.resume and record.sha256 == sha256:
+        if parts is not None and self.resume and record.content == sha256:
             return record.upload, {n: etag for n, etag in parts.items() if checksums.md5_of(etag) == md5s.get(n, "")}
         if parts is not None:
             self.store.abort_multipart_upload(bucket, key, record.upload)

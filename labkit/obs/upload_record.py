@@ -12,7 +12,7 @@ from labkit.system import environment
 
 
 class UploadRecord:
-    """Id of our open upload of an object and SHA-256 of its content; held by one process of this machine at a time.
+    """Id of our open upload of an object and what tells its content; held by one process of this machine at a time.
 
     place: what names the object. Where nothing can be written, an upload has no record and is not resumed.
     """
@@ -21,7 +21,7 @@ class UploadRecord:
         folder = records_folder()
         self._path = folder and folder / f"{short(*place)}.json"
         self._held = held(self._path, wait, stopped) if folder else nullcontext()
-        self.sha256 = self.upload = None
+        self.content = self.upload = None
 
     def __enter__(self):
         self._handle = self._held.__enter__()
@@ -29,7 +29,7 @@ class UploadRecord:
         if isinstance(known, dict):  # as earlier versions wrote it
             known = [known.get("sha256"), known.get("upload")]
         if isinstance(known, list) and len(known) == 2:
-            self.sha256, self.upload = known
+            self.content, self.upload = known
         return self
 
     def __exit__(self, *_):
@@ -37,14 +37,14 @@ class UploadRecord:
             self._path.unlink(missing_ok=True)
         self._held.__exit__(None, None, None)
 
-    def write(self, sha256, upload):
-        self.sha256, self.upload = sha256, upload
+    def write(self, content, upload):
+        self.content, self.upload = content, upload
         if self._path:
             with suppress(OSError):  # a full disk: then it is not resumed
-                write_json(self._handle, [sha256, upload])
+                write_json(self._handle, [content, upload])
 
     def clear(self):
-        self.sha256 = self.upload = None
+        self.content = self.upload = None
 
 
 def records_folder() -> Path | None:

@@ -70,6 +70,7 @@ def test_points_and_comments_by_hand_survive_a_regrade(tiny, handed_in, tmp_path
         ("roster.csv", "student_id,email\n,a@b\n", r"line 2: student_id is empty"),
         ("roster.csv", "student_id,due\nann,tomorrow\n", r"line 2: due must be like 2026-12-01 18:00, got tomorrow"),
         ("roster.csv", "student_id,due,handed_in\nann,2026-12-01 18:00,2026-12-01T18:00Z\n", r"line 2: of handed_in"),
+        ("roster.csv", '"student_id' + 200_000 * " ", r"field larger .*quotation"),
         ("roster.csv", 'student_id\n"ann' + 200_000 * " ", r"line \d+: field larger .*quotation"),
         ("roster.csv", b"student_id\n\xff", r"roster\.csv: not UTF-8"),
     ],

@@ -391,6 +391,9 @@ def test_a_copy_that_was_pasted_below_the_original_is_no_part_of_the_answer(read
     cell = next(cell for cell in made["cells"] if cell["id"] == "answer-steps")
     made["cells"].append(cell | {"id": "5d1e", "source": "steps = 45  # another try"})
     assert read(made).sources == tiny.stubs | {"steps": "steps = 44"}
+    for untouched in (tiny.stubs["steps"], ""):  # then the copy is the answer
+        cell["source"] = untouched
+        assert "steps = 45  # another try" in read(made).sources["steps"]
 
 
 def test_a_source_may_be_a_list_of_lines(read, notebook):

@@ -85,7 +85,7 @@ def test_an_empty_stream_is_an_error(store, bucket):
     assert keys(store, bucket) == []
 
 
-def test_beside_a_folder_of_that_name(store, bucket):
+def test_where_a_folder_has_that_name(store, bucket):
     put(store, bucket, "k/x", b"1")
     status, _, errors = up(f"obs://{bucket}/k", b"2")
     assert status == 1 and "there is a folder of this name" in errors
