@@ -11,6 +11,8 @@ from pathlib import Path
 import yaml
 from execution import BUILD, REPO
 
+from labkit.system.environment import cores
+
 LOCALE = REPO / "book" / "locale"
 
 
@@ -36,6 +38,7 @@ def write(language: str | None) -> int:
     result = build_sphinx(
         str(REPO), str(html(language)), path_config=REPO / "_config.yml", noconfig=True, confoverrides=config,
         doctreedir=str(BUILD / f".doctrees{suffix}"), warningiserror=True, keep_going=True,
+        jobs=cores(),
     )  # fmt: skip
     return result if isinstance(result, int) else 1
 

@@ -141,6 +141,12 @@ def _translate_drawings(app, exception):
             path.write_text(drawn(path.read_text(encoding="utf-8"), app.config.language), encoding="utf-8")
 
 
+def _allow_processes(app):
+    """Let Sphinx use several processes; two of Jupyter Book's extensions do not say that it may."""
+    for name in ("sphinx_jupyterbook_latex", "sphinx_multitoc_numbering"):
+        app.extensions[name].parallel_read_safe = True
+
+
 def setup(app):
     app.add_search_language(Search)
     app.connect("build-finished", _translate_drawings)
@@ -150,5 +156,6 @@ def setup(app):
     app.connect("doctree-read", _keep_messages, priority=900)  # as the page is kept
     app.connect("doctree-resolved", _translate_rest)
     app.connect("config-inited", _apply, priority=300)
+    app.connect("builder-inited", _allow_processes)
     app.connect("html-page-context", _add_link)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
