@@ -66,12 +66,11 @@ def obs_url(environment) -> str:
     it by S3_USE_HTTPS=0. Secret keys are never sent, but a token is.
     """
     url = environment.get("OBS_ENDPOINT", "").strip()
-    if not url and (url := environment.get("S3_ENDPOINT", "").strip()):
+    if not url and (url := environment.get("S3_ENDPOINT", "").strip()) and "://" not in url:
         https = environment.get("S3_USE_HTTPS", "").strip() or "1"
-        if "://" not in url and https not in ("0", "1"):
+        if https not in ("0", "1"):
             raise CloudError(f"S3_USE_HTTPS: must be 0 or 1, not {https!r}")
-        if "://" not in url and https == "0":
-            url = f"http://{url}"
+        url = f"{'https' if https == '1' else 'http'}://{url}"
     if not url:
         raise CloudError("no server: set OBS_ENDPOINT, for example https://obs.cn-north-4.myhuaweicloud.com")
     url = _checked(url, "OBS_ENDPOINT (in a job, S3_ENDPOINT)")

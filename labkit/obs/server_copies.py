@@ -63,9 +63,9 @@ def _parts(transfers, entry, source, bucket, key, size):
     def part(begin):
         if transfers.error:
             raise transfers.error
-        if begin // size + 1 in there:
-            return there[begin // size + 1]
         end, number = min(begin + size, entry.size), begin // size + 1
+        if number in there:
+            return there[number]
         done = _ask(store, bucket, key, lambda: store.client.copyPart(
             bucket, key, number, upload, f"/{source}/{entry.key}", f"{begin}-{end - 1}", extensionHeaders=unchanged,
         ))  # fmt: skip
@@ -73,7 +73,7 @@ def _parts(transfers, entry, source, bucket, key, size):
         return done.body.etag.strip('"')
 
     with transfers.record(bucket, key, source, entry.key) as record:
-        upload, there = _open(transfers, record, f"{entry.etag} {size}", entry, bucket, key)
+        upload, there = transfers.open_upload(record, f"{entry.etag} {size}", bucket, key, entry.sha256)
         transfers.count(sum(min(size, entry.size - (number - 1) * size) for number in there), moved=False)
         try:
             with ThreadPoolExecutor(PARTS_AT_A_TIME) as threads:
@@ -85,22 +85,6 @@ def _parts(transfers, entry, source, bucket, key, size):
                 record.clear()
             raise
         record.clear()
-
-
-def _open(transfers, record, content, entry, bucket, key):
-    """Id of our open upload of this content, begun if there is none, and the ETags that it has by number.
-
-    content: says which it is, and in parts of which size.
-    """
-    store = transfers.store
-    there = store.list_parts(bucket, key, record.upload) if record.upload else None
-    if there is not None and transfers.resume and record.content == content:
-        return record.upload, there
-    if there is not None:
-        store.abort_multipart_upload(bucket, key, record.upload)
-    upload = store.create_multipart_upload(bucket, key, entry.sha256)
-    record.write(content, upload)
-    return upload, {}
 
 
 def _ask(store, bucket, key, request):

@@ -26,7 +26,7 @@ PART = 8 << 20  # bytes
 MOST_PARTS = 10_000  # of an upload, on OBS and S3
 ROOM = 8 * PART  # bytes of parts and small files that a copy has in memory at a time, whatever its `jobs`
 HIDDEN = ".labkit-"  # how the name of a download that is under way begins
-UNFINISHED = re.compile(r"\.labkit-[0-9a-f]{16}-([0-9a-f]{16}|local)\.part")
+UNFINISHED = re.compile(re.escape(HIDDEN) + r"[0-9a-f]{16}-([0-9a-f]{16}|local)\.part")
 
 
 class Transfers:
@@ -94,7 +94,8 @@ class Transfers:
         require_unchanged(path, before)
         md5s = dict(zip(numbers, md5s))
         with self.record(bucket, key) as record:
-            upload, etags = self._open(record, md5s, bucket, key, sha256)
+            upload, there = self.open_upload(record, sha256, bucket, key, sha256)
+            etags = {n: etag for n, etag in there.items() if checksums.md5_of(etag) == md5s.get(n, "")}
             self.count(sum(min(part, size - (number - 1) * part) for number in etags), moved=False)
 
             def send(number):
@@ -120,16 +121,19 @@ class Transfers:
             self._verify_upload(bucket, key, size, sha256, checksums.etag_of_parts(md5s.values()))
             record.clear()
 
-    def _open(self, record, md5s, bucket, key, sha256):
-        """Id of our open upload of this content, begun if there is none, and the ETags that it has by number."""
+    def open_upload(self, record, content, bucket, key, sha256) -> tuple[str, dict[int, str]]:
+        """Id of our open upload, begun if there is none, and the ETags of its parts by number.
+
+        content: a text that differs for other content and for parts of another size.
+        """
         parts = self.store.list_parts(bucket, key, record.upload) if record.upload else None
-        if parts is not None and self.resume and record.content == sha256:
-            return record.upload, {n: etag for n, etag in parts.items() if checksums.md5_of(etag) == md5s.get(n, "")}
+        if parts is not None and self.resume and record.content == content:
+            return record.upload, parts
         if parts is not None:
             self.store.abort_multipart_upload(bucket, key, record.upload)
         # If the answer is lost, this upload stays, without parts.
         upload = self.store.create_multipart_upload(bucket, key, sha256)
-        record.write(sha256, upload)
+        record.write(content, upload)
         return upload, {}
 
     def _verify_upload(self, bucket, key, size, sha256, sent):

@@ -44,20 +44,21 @@ def _images(split, title, work, peers):
     )
 
 
+def _thor_steps(title, renewing):
+    peers = {"momentum": "momentum", "THOR, inverses kept": "plain", "THOR, all inverses renewed": renewing}
+    return Case(
+        title,
+        "a training step of 32 images of 3x224x224, float32",
+        32,
+        "momentum",
+        {name: ("thor-step", kind, "resnet50", "32", "224") for name, kind in peers.items()},
+    )
+
+
 GROUPS = {
     "steps": [_steps("resnet20", "ResNet-20", 128), _steps("resnet50", "ResNet-50 (CIFAR stem)", 32)],
     "thor": [
-        Case(
-            "ResNet-50 step with THOR",
-            "a training step of 32 images of 3x224x224, float32",
-            32,
-            "momentum",
-            {
-                "momentum": ("thor-step", "momentum", "resnet50", "32", "224"),
-                "THOR, inverses kept": ("thor-step", "plain", "resnet50", "32", "224"),
-                "THOR, all inverses renewed": ("thor-step", "update", "resnet50", "32", "224"),
-            },
-        ),
+        _thor_steps("ResNet-50 step with THOR", "update"),
         Case(
             "Inverses of ResNet-50's 108 factors",
             "all of them, damped, float32",
@@ -68,17 +69,7 @@ GROUPS = {
     ],
     # a group of its own, as four such processes take more than 24 GB
     "thor-share": [
-        Case(
-            "ResNet-50 step with THOR, factors from an eighth of the images",
-            "a training step of 32 images of 3x224x224, float32",
-            32,
-            "momentum",
-            {
-                "momentum": ("thor-step", "momentum", "resnet50", "32", "224"),
-                "THOR, inverses kept": ("thor-step", "plain", "resnet50", "32", "224"),
-                "THOR, all inverses renewed": ("thor-step", "eighth", "resnet50", "32", "224"),
-            },
-        ),
+        _thor_steps("ResNet-50 step with THOR, factors from an eighth of the images", "eighth"),
     ],
     "pipeline": [
         Case(
