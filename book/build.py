@@ -20,6 +20,7 @@ import execution
 import pages as sphinx_pages
 import yaml
 from execution import BUILD, REPO, kernel_environment
+from filelock import FileLock, Timeout
 
 COMPLETE = BUILD / ".complete"  # exists only after a build without a warning; holds what its pages were written from
 
@@ -63,8 +64,11 @@ def parts() -> list[tuple[str, list[str]]]:
 
 
 def remove(*names: str) -> None:
-    for name in names:
-        shutil.rmtree(BUILD / name, ignore_errors=True)
+    for path in map(BUILD.joinpath, names):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def remove_stale(record: str, value: str, *names: str) -> bool:
@@ -166,10 +170,16 @@ def main() -> int:
     parser.add_argument("--fresh", action="store_true", help="forget every earlier result")
     parser.add_argument("--language", choices=sphinx_pages.languages(), help="write the pages in this language as well")
     chosen = parser.parse_args()
-    if chosen.fresh:
-        shutil.rmtree(BUILD, ignore_errors=True)
     BUILD.mkdir(exist_ok=True)
+    lock = FileLock(BUILD / ".lock")
     try:
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            print("make book: another build is running; this one waits for it", flush=True)
+            lock.acquire()
+        if chosen.fresh:
+            remove(*(path.name for path in BUILD.iterdir() if path.name != ".lock"))
         with tempfile.TemporaryDirectory(prefix="labkit-book-", ignore_cleanup_errors=True) as temporary:
             # chapters leave their Runs there
             return build(kernel_environment() | {"TMPDIR": temporary}, chosen.language)

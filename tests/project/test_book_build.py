@@ -85,15 +85,20 @@ class Book:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
 
-    def build(self):
-        """The chapter's page as text, what the build said, and how often the chapter was executed until now."""
-        done = subprocess.run(
-            [sys.executable, "book/build.py"], cwd=self.folder, capture_output=True, text=True,
-            env={**os.environ, "EXECUTIONS": str(self.counter)},
+    def start(self):
+        """A build that is under way."""
+        return subprocess.Popen(
+            [sys.executable, "book/build.py"], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, env={**os.environ, "EXECUTIONS": str(self.counter)},
         )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
+
+    def build(self, building=None):
+        """The chapter's page as text, what the build said, and how often the chapter was executed until now."""
+        building = building or self.start()
+        said = building.communicate()[0]
+        assert building.returncode == 0, said
         page = BeautifulSoup((self.folder / "_build/html/book/4-cloud/jobs.html").read_text(), "html.parser")
-        return page.find("article").get_text(), done.stdout, len(self.counter.read_text())
+        return page.find("article").get_text(), said, len(self.counter.read_text())
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +144,16 @@ def test_other_code_cells_execute_one_chapter_other_packages_all(book):
     book.write("requirements.txt", "numpy==1.26.4\nPillow\n")
     _, said, _ = book.build()
     assert "2 of 2 chapters to execute; changed: installed" in said
+
+
+def test_of_two_builds_at_once_one_waits(book):
+    book.write("tools/base.py", "BASE = 40\n")
+    before = len(book.counter.read_text())
+    told = [book.build(building) for building in (book.start(), book.start())]
+    assert [executions for _, _, executions in told] == [before + 1, before + 1]
+    assert sorted("another build is running" in said for _, said, _ in told) == [False, True]
+    record = json.loads((book.folder / "_build/.inputs" / CHAPTER).with_suffix(".json").read_text())
+    assert {"tools/base.py", "labs/digits/runs/first/summary.json"} <= record["files"].keys()
 
 
 def test_other_packages_are_another_book(tmp_path, monkeypatch):
