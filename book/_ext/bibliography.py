@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from docutils import nodes
-from pybtex.plugin import register_plugin
+from pybtex.plugin import find_plugin, register_plugin
 from pybtex.style.formatting.unsrt import Style
 from pybtex.style.labels import BaseLabelStyle
 from sphinxcontrib.bibtex.domain import get_docnames
@@ -97,6 +97,8 @@ def _write_again(app, env):
 
 def setup(app):
     register_plugin("pybtex.style.formatting", "references", References)
+    for name in ("plaintext", "docutils"):  # else all that is installed is searched for them, citation by citation
+        register_plugin("pybtex.backends", name, find_plugin("pybtex.backends", name), force=True)
     register_reference_style("sphinxcontrib.bibtex.style.referencing", "in_text", InText)
     app.connect("env-before-read-docs", _note)
     app.connect("env-updated", _write_again)

@@ -5,6 +5,7 @@ of them there are into _static/languages.js of each, and course.js shows the lin
 language's pages are in a folder of book_url that has the language's name.
 """
 
+import functools
 import json
 import re
 from html import escape, unescape
@@ -26,6 +27,12 @@ CHINESE = re.compile(r"[\u4e00-\u9fff]{2,}")
 
 class Search(SearchChinese):
     """Sphinx's, which splits pages by jieba, and here the question as well: into the longest words that it has."""
+
+    @functools.cache  # noqa: B019, one lives as long as the build
+    def stem(self, word: str) -> str:
+        """As Sphinx's, which looks each word up in a list of all Latin words so far."""
+        stemmed = self.stemmer.stemWord(word.lower())
+        return word.lower() if len(stemmed) < 3 <= len(word) and self.latin1_letters.fullmatch(word) else stemmed
 
     js_splitter_code = r"""
 function splitQuery(query) {

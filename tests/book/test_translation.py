@@ -3,9 +3,12 @@
 import sys
 
 import pytest
+from sphinx.search.zh import SearchChinese
 
 sys.path.insert(0, "book")
+sys.path.insert(0, "book/_ext")
 
+import languages
 import translation
 
 from labkit.grading import translation as of_labs
@@ -114,3 +117,13 @@ assert yours == expected["key"], (
 def test_a_language_that_the_book_lacks():
     with pytest.raises(of_labs.LabError, match="^labs/thor/lab: not translated into xx; the book is in zh_CN$"):
         of_labs.translations("xx", "labs/thor/lab")
+
+
+def test_words_are_stemmed_as_by_sphinx():
+    """Of all that the messages say; Sphinx's must have seen a Latin word in the text before."""
+    ours, theirs = languages.Search({}), SearchChinese({})
+    text = " ".join(str(message.id) for template in TEMPLATES.values() for message in template)
+    words = set(theirs.split(text))
+    theirs.latin_terms = set(theirs.latin_terms)
+    assert len(words) > 3000
+    assert {word for word in words if ours.stem(word) != theirs.stem(word)} == set()
