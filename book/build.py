@@ -23,6 +23,7 @@ from execution import BUILD, REPO, kernel_environment
 from filelock import FileLock, Timeout
 
 COMPLETE = BUILD / ".complete"  # exists only after a build without a warning; holds what its pages were written from
+LOCK = BUILD / ".lock"
 
 # What all pages share: a change here writes all of them again, without executing.
 PAGE_INPUTS = [
@@ -65,7 +66,7 @@ def parts() -> list[tuple[str, list[str]]]:
 
 def remove(*names: str) -> None:
     for path in map(BUILD.joinpath, names):
-        if path.is_dir():
+        if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
@@ -165,24 +166,29 @@ def _written(language, start):
     return True
 
 
+def _alone():
+    """The lock of a build, held; where another build has it, this one says so and waits."""
+    lock = FileLock(LOCK)
+    try:
+        return lock.acquire(blocking=False)
+    except Timeout:
+        print("make book: another build is running; this one waits for it", flush=True)
+        return lock.acquire()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Execute the chapters and build _build/html/index.html.")
     parser.add_argument("--fresh", action="store_true", help="forget every earlier result")
     parser.add_argument("--language", choices=sphinx_pages.languages(), help="write the pages in this language as well")
     chosen = parser.parse_args()
     BUILD.mkdir(exist_ok=True)
-    lock = FileLock(BUILD / ".lock")
     try:
-        try:
-            lock.acquire(blocking=False)
-        except Timeout:
-            print("make book: another build is running; this one waits for it", flush=True)
-            lock.acquire()
-        if chosen.fresh:
-            remove(*(path.name for path in BUILD.iterdir() if path.name != ".lock"))
-        with tempfile.TemporaryDirectory(prefix="labkit-book-", ignore_cleanup_errors=True) as temporary:
-            # chapters leave their Runs there
-            return build(kernel_environment() | {"TMPDIR": temporary}, chosen.language)
+        with _alone():
+            if chosen.fresh:
+                remove(*(path.name for path in BUILD.iterdir() if path != LOCK))
+            with tempfile.TemporaryDirectory(prefix="labkit-book-", ignore_cleanup_errors=True) as temporary:
+                # chapters leave their Runs there
+                return build(kernel_environment() | {"TMPDIR": temporary}, chosen.language)
     except KeyboardInterrupt:
         print("\nmake book: stopped; run it again to continue with the remaining chapters", file=sys.stderr)
         return 130
