@@ -14,6 +14,8 @@ from pathlib import Path
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.search.zh import SearchChinese
+from sphinx.transforms import GlossarySorter, SphinxTransform
+from sphinx.transforms.i18n import Locale
 from sphinx.util.nodes import extract_messages
 
 from labkit.grading.translation import translations
@@ -96,6 +98,36 @@ def _translate_captions(app, doctree):
             toctree["caption"] = captions.get(toctree["caption"], toctree["caption"])
 
 
+class Formulas(SphinxTransform):
+    """Translates displayed formulas before Sphinx does, which would write reStructuredText's `::` into MyST."""
+
+    default_priority = Locale.default_priority - 1
+
+    def apply(self):
+        formulas = [] if self.config.language == "en" else list(self.document.findall(nodes.math_block))
+        catalogue = translations(self.config.language, self.env.docname) if formulas else {}
+        for formula in formulas:
+            text = catalogue.get(formula.rawsource or formula.astext())
+            if text:
+                formula.rawsource = text  # which is no message of the catalogue, so Sphinx leaves it alone
+                formula.children = [nodes.Text(text)]
+
+
+class Glossary(SphinxTransform):
+    """Sorts a Chinese glossary by pinyin: Sphinx sorts by code point."""
+
+    default_priority = GlossarySorter.default_priority + 1
+
+    def apply(self):
+        for glossary in self.document.findall(addnodes.glossary) if self.config.language.startswith("zh") else ():
+            glossary[0][:] = sorted(glossary[0], key=lambda item: pinyin(item[0].astext()))
+
+
+def pinyin(text: str) -> bytes:
+    """A key to sort by: Latin first, then the 3,755 common characters, which GB 2312 has in the order of pinyin."""
+    return text.lower().encode("gb18030")
+
+
 def _mark_titles(app, doctree):
     """A Chinese sentence has the title of a chapter or a section in 《》."""
     if not app.config.language.startswith("zh"):
@@ -156,6 +188,8 @@ def _allow_processes(app):
 
 def setup(app):
     app.add_search_language(Search)
+    app.add_transform(Formulas)
+    app.add_transform(Glossary)
     app.connect("build-finished", _translate_drawings)
     app.connect("env-purge-doc", _forget_messages)
     app.connect("doctree-read", _translate_captions, priority=400)  # before Sphinx collects them

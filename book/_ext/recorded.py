@@ -54,10 +54,10 @@ MADE_BY = {
     ),
     "labs/imagenet/parity/resnet50/report.json": ("labkit parity resnet50 --report DIR", PARITY),
     "labs/imagenet/parity/same-padding/report.json": (
-        "labkit.parity.clinic.examine and Report.save",
+        "labkit.parity.clinic.examine, Report.save",
         [*PARITY, "labkit/parity/clinic.py"],
     ),
-    "labs/imagenet/parity/own-pair/report.json": ("labkit.parity.compare_step and Report.save", PARITY),
+    "labs/imagenet/parity/own-pair/report.json": ("labkit.parity.compare_step, Report.save", PARITY),
     "labs/imagenet/parity/clinic.json": ("labkit clinic --report FILE", [*PARITY, "labkit/parity/clinic.py"]),
     "labs/imagenet/parity/operators.json": (
         "python book/2-migration/operator_table.py",
@@ -199,7 +199,9 @@ def entry(name: str, words: list[str], texts: dict[str, str], say=str) -> list[s
     run = path.is_dir()
     files = ["recipe.yaml", "summary.json", "evaluation.json"] if run else [path.name]
     folder = name if run else str(Path(name).parent)
-    links = ", ".join(f"{{download}}`{file} </{folder}/{file}>`" for file in files if (REPO / folder / file).exists())
+    links = say(", ").join(
+        f"{{download}}`{file} </{folder}/{file}>`" for file in files if (REPO / folder / file).exists()
+    )
     documents = [f"{{doc}}`/{document}`" for document in shown_in(name, texts)]
     shown = say("Shown in {chapters}. Files: {files}.") if documents else say("Shown in no chapter. Files: {files}.")
     lines = [

@@ -67,7 +67,8 @@ def compare_pipeline(create, flip=0.5, ranks=2, images=64, epochs=8) -> list[Dif
 
     create(folder, rank, ranks): a data set of (image (3, H, W), label), batched or not, over folder/train/<class>/*.
     "flipped": share of mirrored images, to be `flip` within four standard errors; "seen": how often an epoch has each
-    image over all ranks, to be once; "order": share of places with the same image in two epochs, to be nearly none.
+    image over all ranks, to be once; "order": share of places that have the same image in two consecutive epochs, to be
+    nearly none.
     """
     with tempfile.TemporaryDirectory() as folder:
         probe_folder(folder, images)
@@ -76,8 +77,8 @@ def compare_pipeline(create, flip=0.5, ranks=2, images=64, epochs=8) -> list[Dif
     error = 4 * (0.25 / len(mirrored)) ** 0.5
     first = [label for stream in streams for label, _ in stream[0]]
     seen = np.bincount(first, minlength=images)
-    orders = [[label for label, _ in epoch] for epoch in streams[0]]
-    same = np.mean([a == b for a, b in zip(orders[0], orders[1])])
+    pairs = [pair for stream in streams for epochs in zip(stream, stream[1:]) for pair in zip(*epochs)]
+    same = np.mean([one == other for (one, _), (other, _) in pairs])
     return [
         _absolute("flipped", flip, np.mean(mirrored), error if flip else 0.0),
         difference("seen", np.ones(images), seen, 0.0),

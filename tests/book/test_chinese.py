@@ -76,6 +76,23 @@ def test_no_text_is_left_in_english(html, document):
 
 
 @pytest.mark.parametrize("document", documents())
+def test_formulas_are_the_same_but_for_their_words(html, document):
+    def formulas(folder):
+        page = (folder / f"{document}.html").read_text(encoding="utf-8")
+        found = re.findall('<div class="math[^>]*>(.*?)</div>', page, re.S)
+        return [re.sub(r"\\text\{[^}]*\}", "", formula) for formula in found]
+
+    assert formulas(html) == formulas(REPO / "_build" / "html")
+
+
+def test_the_glossary_is_sorted_by_pinyin(html):
+    page = BeautifulSoup((html / "book/appendix/glossary.html").read_text(encoding="utf-8"), "html.parser")
+    terms = [re.sub("[（#].*", "", term.get_text(strip=True)) for term in page.select("dl.glossary dt")]
+    known = ["MindRecord", "标签平滑", "动量", "检查点", "批归一化", "权重衰减", "数据并行", "学习率", "预演", "阻尼"]
+    assert sorted(known, key=terms.index) == known
+
+
+@pytest.mark.parametrize("document", documents())
 def test_each_page_leads_to_itself_in_the_other_language(html, document):
     english = REPO / "_build" / "html"
     for folder, there, language, name in ((html, english, "en", "English"), (english, html, LANGUAGE, "中文")):

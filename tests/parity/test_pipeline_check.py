@@ -23,11 +23,12 @@ def own(folder, rank, ranks, route="fast"):
     )
 
 
-def seeds(folder, rank, ranks, flip=0.5, shuffle=True, shard=True):
+def seeds(folder, rank, ranks, flip=0.5, shuffle=True, shard=True, buffer=None):
     """The guide's pipeline, with the THOR seed's transforms, in today's MindSpore."""
     ds.config.set_seed(SEED)
     where = {"num_shards": ranks, "shard_id": rank} if shard else {}
     data = ds.ImageFolderDataset(f"{folder}/train", shuffle=shuffle, num_parallel_workers=1, **where)
+    data = data.shuffle(buffer) if buffer else data
     steps = [vision.RandomCropDecodeResize(32), vision.RandomHorizontalFlip(flip), vision.HWC2CHW()]
     return data.map(steps, "image", num_parallel_workers=1).batch(4)
 
@@ -50,6 +51,7 @@ def test_the_seeds_with_what_was_meant():
     [
         ({"flip": 0.0}, ["flipped"]),  # device_id / (device_id + 1) on device 0
         ({"shuffle": False}, ["order"]),
+        ({"shuffle": False, "buffer": 2}, ["order"]),  # a third of the places have the same image as before
         ({"shard": False}, ["seen"]),  # every rank reads all
     ],
 )
