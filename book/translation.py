@@ -28,7 +28,7 @@ REPO = Path(__file__).resolve().parent.parent
 BUILD = REPO / "_build"
 LOCALE = REPO / "book" / "locale"
 MESSAGES = BUILD / ".doctrees" / "messages"
-HEAD = r'''msgid ""
+HEAD = r"""msgid ""
 msgstr ""
 "Project-Id-Version: ResNets on MindSpore\n"
 "Language: {}\n"
@@ -36,10 +36,11 @@ msgstr ""
 "Content-Type: text/plain; charset=utf-8\n"
 "Content-Transfer-Encoding: 8bit\n"
 
-'''
+"""
 HAN = r"\u3400-\u4dbf\u4e00-\u9fff"
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 LABEL = re.compile(r"<(?:text|tspan|title|desc)\b[^>]*>([^<]*[^<\s][^<]*)</")
+WORDS = re.compile(r"\\text\{[^}]*[ (]")  # in a formula: more than a name
 TERM_ROW = re.compile(r"^\| *(?P<english>[^|]+?) *\| *(?P<term>[^|]+?) *\| *(?P<wrong>[^|]*?) *\|", re.MULTILINE)
 
 
@@ -78,12 +79,13 @@ def template(document: str) -> Catalog:
     """What there is to translate on a page as it was last built: a catalogue without translations.
 
     Of what Sphinx took from it (languages.py), only what the page's source has: docstrings, and what a directive
-    makes, stay English. Formulas need no translation.
+    makes, stay English. Formulas without words need no translation.
     """
     source = REPO / f"{document}.md"
     text = source.read_text(encoding="utf-8")
     given = text + ((REPO / "_toc.yml").read_text(encoding="utf-8") if document == "book/index" else "")
-    squashed = " ".join(re.sub(r"^\$\$$.*?^\$\$", "", given, flags=re.DOTALL | re.MULTILINE).split())
+    formulas = re.compile(r"^\$\$$.*?^\$\$", re.DOTALL | re.MULTILINE)
+    squashed = " ".join(formulas.sub(lambda one: one[0] if WORDS.search(one[0]) else "", given).split())
     taken = json.loads((MESSAGES / f"{document}.json").read_text(encoding="utf-8"))
     found = Catalog(project="ResNets on MindSpore", charset="utf-8")
     for message, line in taken:

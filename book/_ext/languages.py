@@ -110,7 +110,7 @@ class Formulas(SphinxTransform):
             text = catalogue.get(formula.rawsource or formula.astext())
             if text:
                 formula.rawsource = text  # which is no message of the catalogue, so Sphinx leaves it alone
-                formula.children = [nodes.Text(text)]
+                formula[:] = [nodes.Text(text)]
 
 
 class Glossary(SphinxTransform):
@@ -125,7 +125,7 @@ class Glossary(SphinxTransform):
 
 def pinyin(text: str) -> bytes:
     """A key to sort by: Latin first, then the 3,755 common characters, which GB 2312 has in the order of pinyin."""
-    return text.lower().encode("gb18030")
+    return text.lower().replace("昇", "升").encode("gb18030")  # 昇, of Ascend's name, is not one of them
 
 
 def _mark_titles(app, doctree):

@@ -59,6 +59,13 @@ def test_defects(defect, stages):
     assert wrong(lambda *where: seeds(*where, **defect)) == stages
 
 
+def test_one_rank_that_does_not_shuffle():
+    def create(folder, rank, ranks):
+        return seeds(folder, rank, ranks, shuffle=False, buffer=64 if rank == 0 else None)
+
+    assert wrong(create) == ["order"]
+
+
 def test_evaluation_images_are_torchvisions(pytorch, tmp_path):
     """The exact route is; the fast one is not, and how far it is off can be recorded."""
     files = photographs()
