@@ -100,6 +100,7 @@ bench: $(BENCH_STAMP) $(SAMPLE_STAMP) ## compare speed with PyTorch's, copying, 
 
 clean: ## remove what the build made (_build, caches)
 	rm -rf _build build .pytest_cache .ruff_cache
+	find book/locale -name '*.mo' -delete
 	find . \( -name .venv -o -name .git -o -path ./data \) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 distclean: clean ## remove .venv and data/sample as well

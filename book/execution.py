@@ -116,7 +116,8 @@ def digest(name: str) -> str | None:
     path = REPO / name
     try:
         if name.endswith("/"):
-            content = "\n".join(sorted({entry.name for entry in path.iterdir()} - NOT_LISTED)).encode()
+            names = {entry.name for entry in path.iterdir() if entry.suffix != ".mo"}  # which Sphinx compiles
+            content = "\n".join(sorted(names - NOT_LISTED)).encode()
         else:
             content = path.read_bytes()
     except OSError:

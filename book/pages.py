@@ -27,9 +27,13 @@ def html(language: str | None) -> Path:
 
 
 def write(language: str | None) -> int:
-    """Write the pages, warnings being errors; Sphinx's exit status."""
+    """Write the pages, warnings being errors; Sphinx's exit status. Where nobody looks on, without its progress."""
     from jupyter_book.sphinx import build_sphinx  # here: it takes seconds to import
+    from sphinx.util.console import nocolor
 
+    seen = sys.stdout.isatty()
+    if not seen:
+        nocolor()
     config = {"external_toc_path": "_toc.yml", "latex_individualpages": False}
     suffix = f"-{language}" if language else ""
     if language:
@@ -38,7 +42,7 @@ def write(language: str | None) -> int:
     result = build_sphinx(
         str(REPO), str(html(language)), path_config=REPO / "_config.yml", noconfig=True, confoverrides=config,
         doctreedir=str(BUILD / f".doctrees{suffix}"), warningiserror=True, keep_going=True,
-        jobs=cores(),
+        jobs=cores(), quiet=not seen,
     )  # fmt: skip
     return result if isinstance(result, int) else 1
 

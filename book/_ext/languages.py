@@ -7,6 +7,7 @@ language's pages are in a folder of book_url that has the language's name.
 
 import functools
 import json
+import logging
 import re
 from html import escape, unescape
 from pathlib import Path
@@ -63,6 +64,7 @@ def words() -> list[str]:
 
 def _apply(app, config):
     if config.language.startswith("zh"):
+        logging.getLogger("jieba").setLevel(logging.WARNING)  # it says when it reads its dictionary
         file = Path(app.doctreedir, "words.txt")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("".join(f"{word} 100000 n\n" for word in words()), encoding="utf-8")

@@ -19,7 +19,7 @@ window.addEventListener("load", async () => {
 window.addEventListener("resize", markScrollable);
 
 // The same page in another language, where that has been built (_static/languages.js says so) and lies beside this one:
-// its script can be loaded then. The front page opens in the browser's language, until a reader has chosen one.
+// its script can be loaded then. The English front page opens in the browser's language, until a reader has chosen one.
 for (const link of document.querySelectorAll(".other-language")) {
   if (!(window.LANGUAGES ?? []).includes(link.dataset.language)) continue;
   const there = document.createElement("script");
@@ -28,7 +28,8 @@ for (const link of document.querySelectorAll(".other-language")) {
     link.hidden = false;
     link.addEventListener("click", () => localStorage.setItem("language", link.dataset.language));
     const same = (one) => one.slice(0, 2) === link.dataset.language.slice(0, 2);
-    if ("front" in link.dataset && !localStorage.getItem("language") && same(navigator.language)) location.replace(link.href);
+    const front = "front" in link.dataset && document.documentElement.lang === "en";
+    if (front && !localStorage.getItem("language") && same(navigator.language)) location.replace(link.href);
   };
   document.head.append(there);
 }
