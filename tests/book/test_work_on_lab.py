@@ -103,7 +103,7 @@ def test_without_addresses_the_buttons_say_how(private, lab):
     assert [way for way in ways.values() if not leads_somewhere(private, lab, way)] == []
     assert ways["Open in ModelArts: how"].endswith("4-cloud/notebooks.html#open-a-lab")
     assert "The button says how to open this one by hand" in found.get_text()
-    assert ("Its button leads to what to set" in found.get_text()) == bool(binder)
+    assert ("Its button leads to the settings" in found.get_text()) == bool(binder)
 
 
 def test_modelarts_is_given_the_published_notebook(public, lab):
