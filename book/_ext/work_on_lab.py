@@ -65,7 +65,7 @@ def _add_row(app, doctree, docname):
         buttons += _button("binder-button", address, said(app, "Open in | Binder"))
     else:
         buttons += _button("binder-button lab-how", f"{chapter}#binder", said(app, "Open in | Binder: how"))
-        lines.append(said(app, "Binder opens only a public repository. Its button leads to the settings that it needs."))
+        lines.append(said(app, "Binder opens only a public repository. Its button leads to the settings it needs."))
 
     command = f"make lab LAB={lab}" + ("" if config.language == "en" else f" BOOK_LANGUAGE={config.language}")
     space = "" if config.language.startswith("zh") else " "
