@@ -28,7 +28,7 @@ REPO = Path(__file__).resolve().parent.parent
 BUILD = REPO / "_build"
 LOCALE = REPO / "book" / "locale"
 MESSAGES = BUILD / ".doctrees" / "messages"
-HEAD = r"""msgid ""
+HEAD = r'''msgid ""
 msgstr ""
 "Project-Id-Version: ResNets on MindSpore\n"
 "Language: {}\n"
@@ -36,7 +36,7 @@ msgstr ""
 "Content-Type: text/plain; charset=utf-8\n"
 "Content-Transfer-Encoding: 8bit\n"
 
-"""
+'''
 HAN = r"\u3400-\u4dbf\u4e00-\u9fff"
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 LABEL = re.compile(r"<(?:text|tspan|title|desc)\b[^>]*>([^<]*[^<\s][^<]*)</")

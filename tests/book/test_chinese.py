@@ -77,13 +77,13 @@ def test_no_text_is_left_in_english(html, document):
 
 @pytest.mark.parametrize("document", documents())
 def test_formulas_are_the_same_but_for_their_words(html, document):
-    def formulas(folder):
-        page = (folder / f"{document}.html").read_text(encoding="utf-8")
+    def formulas(page):
         found = re.findall('<div class="math[^>]*>(.*?)</div>', page, re.S)
         return [re.sub(r"\\text\{[^}]*\}", "", formula) for formula in found]
 
-    assert formulas(html) == formulas(REPO / "_build" / "html")
-    words = re.findall(r"\\text\{([^}]*)\}", (html / f"{document}.html").read_text(encoding="utf-8"))
+    chinese, english = ((at / f"{document}.html").read_text("utf-8") for at in (html, REPO / "_build" / "html"))
+    assert formulas(chinese) == formulas(english)
+    words = re.findall(r"\\text\{([^}]*)\}", chinese)
     assert [word for word in words if re.search("[a-z] |[(][a-z]", word)] == []
 
 
@@ -91,18 +91,8 @@ def test_the_glossary_is_sorted_by_pinyin(html):
     page = BeautifulSoup((html / "book/appendix/glossary.html").read_text(encoding="utf-8"), "html.parser")
     terms = [re.sub("[（#].*", "", term.get_text(strip=True)) for term in page.select("dl.glossary dt")]
     known = [
-        "MindRecord",
-        "标签平滑",
-        "动量",
-        "检查点",
-        "批归一化",
-        "权重衰减",
-        "昇腾",
-        "数据并行",
-        "学习率",
-        "预演",
-        "阻尼",
-    ]
+        "MindRecord", "标签平滑", "动量", "检查点", "批归一化", "权重衰减", "昇腾", "数据并行", "学习率", "预演", "阻尼",
+    ]  # fmt: skip
     assert sorted(known, key=terms.index) == known
 
 
