@@ -91,7 +91,8 @@ def test_the_glossary_is_sorted_by_pinyin(html):
     page = BeautifulSoup((html / "book/appendix/glossary.html").read_text(encoding="utf-8"), "html.parser")
     terms = [re.sub("[（#].*", "", term.get_text(strip=True)) for term in page.select("dl.glossary dt")]
     known = [
-        "MindRecord", "标签平滑", "动量", "检查点", "批归一化", "权重衰减", "昇腾", "数据并行", "学习率", "预演", "阻尼",
+        "MindRecord", "标签平滑", "动量", "检查点", "批归一化", "权重衰减",
+        "昇腾", "数据并行", "学习率", "预演", "阻尼",
     ]  # fmt: skip
     assert sorted(known, key=terms.index) == known
 
