@@ -14,7 +14,7 @@ def lab():
 def test_the_text_says_what_the_run_must_reach(lab):
     asked = lab.manifest.run
     text = next(source for source in map(labs.source, lab.notebook["cells"]) if "A Run of your own" in source)
-    assert f"at least {asked.accuracy:.0%}" in text and f"`epochs` ({asked.at_most['epochs']:g} at most)" in text
+    assert f"at least {asked.accuracy:.0%}" in text and f"Set `epochs` to {asked.at_most['epochs']:g}" in text
     assert all(f"`{key}`" in text for key in asked.may_change)
     (check,) = (source for source in map(labs.source, lab.notebook["cells"]) if "task 8: ok" in source)
     assert f"accuracy >= {asked.accuracy}" in check
