@@ -141,11 +141,13 @@ def build(environment: dict[str, str], language: str | None = None) -> int:
     COMPLETE.write_text(json.dumps(began_with, indent=1))
     if language:
         said = json.dumps([began_with, shared, contents([f"book/locale/{language}/**/*.po"])])
-        digest = hashlib.sha256(said.encode()).hexdigest()
-        remove_stale(f"pages-{language}", digest, f".doctrees-{language}", f"html-{language}")
+        digest, record = hashlib.sha256(said.encode()).hexdigest(), BUILD / f".pages-{language}"
+        if not record.exists() or record.read_text() != digest:
+            remove(f".doctrees-{language}", f"html-{language}")
+        record.unlink(missing_ok=True)  # after a failed or interrupted build, all pages are written again
         if not _written(language, time.monotonic()):
-            remove(f".doctrees-{language}", f"html-{language}")  # a warning is not repeated for pages that are not read
             return 1
+        record.write_text(digest)
     built = [one for one in (None, *sphinx_pages.languages()) if (sphinx_pages.html(one) / "index.html").exists()]
     names = json.dumps([one or "en" for one in built])
     for one in built:

@@ -22,6 +22,7 @@ from importlib.util import source_from_cache
 from pathlib import Path
 
 import yaml
+from filelock import FileLock
 from packaging.requirements import Requirement
 
 from labkit import doctor
@@ -254,7 +255,6 @@ def _before(moment, path):
 
 def _one(chapter):
     """What became of it. A chapter that fails is left to Sphinx, which executes it again and says what fails."""
-    from jupyter_cache import get_cache
     from jupyter_cache.base import CacheBundleIn
     from jupyter_cache.executors.utils import single_nb_execution
 
@@ -275,6 +275,14 @@ def _one(chapter):
     log.unlink(missing_ok=True)
     if all(_before(began, REPO / one) for one in names):  # else: edited meanwhile, so the next build executes it again
         inputs.write_text(json.dumps({"cells": cells_of(chapter)} | state_of(names), indent=1), encoding="utf-8")
-    bundle = CacheBundleIn(notebook, str(chapter), data={"execution_seconds": done.time})
-    get_cache(BUILD / ".jupyter_cache").cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
+    store(CacheBundleIn(notebook, str(chapter), data={"execution_seconds": done.time}))
     return f"executed {name}, {done.time:.0f} s"
+
+
+def store(bundle) -> None:
+    """Put an executed chapter into the cache; one process at a time, because the cache takes a record for old that
+    another process has only begun to write."""
+    from jupyter_cache import get_cache
+
+    with FileLock(BUILD / ".cache.lock"):
+        get_cache(BUILD / ".jupyter_cache").cache_notebook_bundle(bundle, check_validity=False, overwrite=True)

@@ -69,7 +69,7 @@ def update_mask(steps, interval, final_interval=None):
     With final_interval the interval grows geometrically, from the first step to the last. Raises ValueError.
     """
     if interval < 1 or (final_interval is not None and final_interval < interval):
-        raise ValueError(f"interval must be at least 1, and final_interval as long, not {interval}, {final_interval}")
+        raise ValueError(f"interval must be at least 1, final_interval no less, not {interval} and {final_interval}")
     mask, step, growth = np.zeros(steps, bool), 0, (final_interval or interval) / interval
     while step < steps:
         mask[step] = True

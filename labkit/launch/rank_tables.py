@@ -59,9 +59,9 @@ def read_rank_table(path: Path) -> list[Card]:
     if not cards or [card.rank for card in cards] != list(range(len(cards))):
         raise RankTableError(f"{path}: rank_id: must count from 0 without a gap, not {[card.rank for card in cards]}")
     if devices != len(cards):
-        raise RankTableError(f"{path}: device_id: a server has one of them twice")
+        raise RankTableError(f"{path}: device_id: a server lists a device twice")
     if len(set(counts)) > 1:  # HCCL refuses such a table
-        raise RankTableError(f"{path}: device: {' and '.join(map(str, counts))}: must be as many on each server")
+        raise RankTableError(f"{path}: device: must be as many on each server, not {' and '.join(map(str, counts))}")
     return cards
 
 
@@ -141,7 +141,7 @@ def build(servers: list[tuple[str, dict[int, str]]], chosen: tuple[int, ...] = (
         seen.add(server)
         if missing := [number for number in chosen if number not in devices]:
             there = ", ".join(map(str, sorted(devices)))
-            raise RankTableError(f"{server}: it has no device {missing[0]}; it has {there}")
+            raise RankTableError(f"{server}: it has no device {missing[0]}, only {there}")
         entries = []
         for number in sorted(chosen or devices):
             address = devices[number]
@@ -153,7 +153,7 @@ def build(servers: list[tuple[str, dict[int, str]]], chosen: tuple[int, ...] = (
         listed.append({"server_id": server, "device": entries, "host_nic_ip": "reserve"})
     counts = [len(entry["device"]) for entry in listed]
     if len(set(counts)) > 1:  # HCCL refuses such a table
-        raise RankTableError(f"devices: {' and '.join(map(str, counts))}: must be as many on each server")
+        raise RankTableError(f"devices: must be as many on each server, not {' and '.join(map(str, counts))}")
     return {"version": "1.0", "server_count": str(len(listed)), "server_list": listed, "status": "completed"}
 
 

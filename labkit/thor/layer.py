@@ -110,7 +110,7 @@ def convert(net, block_size=128, loss_scale=1.0, statistics_share=1.0):
     # Mixed precision puts the whole network into a `_backbone`, a name that its parameters' names lack.
     found = [(name.removeprefix("_backbone."), cell) for name, cell in net.cells_and_names() if name]
     if any(isinstance(cell, ThorLayer) for _, cell in found):
-        raise ThorError("the network is converted already: make it anew for another Thor")
+        raise ThorError("the network is converted already: build a new one for another Thor")
     others = {id(weight): weight.name for weight in net.trainable_params() if weight.ndim > 1}
     places, layers = _places(net), {}
     for name, child in found:
@@ -127,7 +127,7 @@ def convert(net, block_size=128, loss_scale=1.0, statistics_share=1.0):
         layers[name].layer = child  # only now: set before, it would have got its name a second time
     if others:
         names = ", ".join(others.values())
-        warnings.warn(f"THOR leaves {names} to the first-order optimizer: not of nn.Conv2d or nn.Dense", stacklevel=2)
+        warnings.warn(f"THOR leaves {names} to the first-order optimizer: it needs nn.Conv2d or nn.Dense", stacklevel=2)
     return layers
 
 

@@ -109,8 +109,8 @@ def with_device(**changes):
         (with_device(device_ip="192.168.100"), "device_ip: '192.168.100' is no IP address"),
         (with_device(device_ip=7), "device_ip: 7 is no IP address"),
         (table(ONE, ONE), "server_id: a server is listed twice"),
-        (table(ONE, ("10.0.0.2", [0])), "device: 2 and 1: must be as many on each server"),
-        (table(("10.0.0.2", []), ONE), "device: 0 and 2: must be as many on each server"),
+        (table(ONE, ("10.0.0.2", [0])), "device: must be as many on each server, not 2 and 1"),
+        (table(("10.0.0.2", []), ONE), "device: must be as many on each server, not 0 and 2"),
     ],
 )
 def test_rank_table_that_is_wrong(write, content, named):

@@ -1,14 +1,21 @@
 """The book is executed again when something changed that its chapters read, and only then; a small book is built."""
 
 import json
+import multiprocessing
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+import nbformat
 import pytest
 from bs4 import BeautifulSoup
+from jupyter_cache import get_cache
+from jupyter_cache.base import CacheBundleIn
 
 REPO = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPO / "book"))
@@ -85,11 +92,12 @@ class Book:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
 
-    def start(self):
-        """A build that is under way."""
+    def start(self, *arguments):
+        """A build that is under way, in a process group of its own."""
         return subprocess.Popen(
-            [sys.executable, "book/build.py"], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, env={**os.environ, "EXECUTIONS": str(self.counter)},
+            [sys.executable, "book/build.py", *arguments], cwd=self.folder, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, env={**os.environ, "EXECUTIONS": str(self.counter)},
+            start_new_session=True,
         )  # fmt: skip
 
     def build(self, building=None):
@@ -154,6 +162,34 @@ def test_of_two_builds_at_once_one_waits(book):
     assert sorted("another build is running" in said for _, said, _ in told) == [False, True]
     record = json.loads((book.folder / "_build/.inputs" / CHAPTER).with_suffix(".json").read_text())
     assert {"tools/base.py", "labs/digits/runs/first/summary.json"} <= record["files"].keys()
+
+
+def test_after_a_killed_build_in_another_language_the_next_one_writes_all_pages(book):
+    """What the killed one left half written is no reason for the next to fail."""
+    book.write("book/locale/zh_CN/_config.yml", "{}\n")
+    html = book.folder / "_build" / "html-zh_CN"
+    building = book.start("--language", "zh_CN")
+    while building.poll() is None and not any((html / "book").rglob("*.html")):
+        time.sleep(0.001)
+    os.killpg(building.pid, signal.SIGKILL)
+    building.communicate()
+    assert building.returncode == -signal.SIGKILL and not (html / "searchindex.js").exists()
+    book.build(book.start("--language", "zh_CN"))
+    assert (html / "index.html").exists() and (html / "searchindex.js").exists()
+
+
+def _store(number):
+    code = nbformat.v4.new_code_cell(f"print({number})")
+    execution.store(CacheBundleIn(nbformat.v4.new_notebook(cells=[code]), f"{number}.md", data={}))
+
+
+def test_several_processes_store_what_they_executed_in_one_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(execution, "BUILD", tmp_path)
+    cache = get_cache(tmp_path / ".jupyter_cache")
+    assert cache.list_cache_records() == []  # makes it
+    with ProcessPoolExecutor(4, multiprocessing.get_context("fork")) as pool:
+        list(pool.map(_store, range(100)))
+    assert len(cache.list_cache_records()) == 100
 
 
 def test_other_packages_are_another_book(tmp_path, monkeypatch):
