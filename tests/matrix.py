@@ -97,7 +97,7 @@ def run_cell(name, python) -> tuple[bool, tuple]:
          "-n", "logical", "--maxprocesses", "4", "--dist", "loadfile", "--no-loadscope-reorder"],
         cwd=REPO, env=clean | {"VIRTUAL_ENV": str(venv), "AGAIN": "yes"},
     ).returncode  # fmt: skip
-    times = f"{time.monotonic() - start:.0f} s, environment {start - began:.0f} s"
+    times = f"{time.monotonic() - start:.0f} s, plus {start - began:.0f} s to install"
     if not report.exists():
         return False, ("no result", "", "", times)
     return status == 0, (*(f"{number:,}" for number in counts(report)), times)

@@ -56,7 +56,7 @@ def spread(values, form):
 def table(race):
     """Print what each side needed, and its cost; medians of the seeds, with the lowest and the highest."""
     print(f"target: {race['target']:.2%} of the test images\n")
-    print(f"{'':9}{'there':>6}{'steps':>19}{'seconds':>21}{'% at the end':>22}{'s a step':>10}")
+    print(f"{'':9}{'seeds':>6}{'steps':>19}{'seconds':>21}{'% at the end':>22}{'s a step':>10}")
     for row in race["settings"]:
         ends = [100 * accuracy for accuracy in row["accuracy"]]
         print(

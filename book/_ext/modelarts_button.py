@@ -21,7 +21,7 @@ FIRST = """\
 import importlib.util
 
 if importlib.util.find_spec("labkit") is None:
-    raise ImportError("labkit is not here; how it gets here: {chapter}")
+    raise ImportError("labkit is missing; {chapter} says how to install it")
 print("labkit is here")
 """
 

@@ -32,7 +32,7 @@ class Format:
         return importlib.import_module(self._pipeline)
 
     def require_folder(self) -> None:
-        """Raise DataError for a wrong folder, at once, in any process; a missing one passes. `check` reads the rest."""
+        """Raise DataError for a wrong folder, at once, in any process; a missing folder passes. `check` reads files."""
 
     def check(self, make_sample: bool = False) -> Info:
         """Contents of the folder; make_sample: if it is missing, make the sample there first. Raises DataError."""

@@ -85,8 +85,8 @@ def center_crop(image, size):
 def random_box(width, height, scale, ratio, random):
     """(left, top, width, height) of a random part of an image (torchvision's RandomResizedCrop.get_params).
 
-    Its share of the area is uniform in `scale`, the logarithm of width / height is uniform in that of `ratio`. If none
-    fits in ten tries, it is the largest part in the middle that keeps to `ratio`.
+    Its share of the area is uniform within `scale`, log(width / height) within the logarithms of `ratio`. If none fits
+    in ten tries, it is the largest part in the middle that keeps to `ratio`.
     """
     for _ in range(10):
         area = width * height * random.uniform(*scale)

@@ -31,12 +31,15 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, sc
                 tell=lambda line: None) -> tuple[list[dict], dict]:  # fmt: skip
     """Grade all submissions at `place` into the folder `out`: results, and by student why one could not be graded.
 
-    progress(all, done), if given, is a context manager that gives a function, called with each student who is done.
-    An interrupted call leaves what is done, and the same call continues; whoever was graded into `out` before must be
-    among the submissions, or in `drop`: that learner's result and page are removed. `only` these learners, and only
-    these `tasks` with those that need them, are graded again, though nothing has changed; what else has a result keeps
-    it. `sources`: a folder for the answers as files, see `_write_sources`. `language`: of the learners' pages.
-    tell(line) is called with what the instructor should know. Raises BatchError, SubmissionsError, LabError.
+    An interrupted call keeps what is done, and the same call resumes. Whoever was graded into `out` before must be
+    among the submissions or in `drop`. Raises BatchError, SubmissionsError, LabError.
+    progress: progress(all, done) is a context manager; its value is called with each student graded.
+    drop: learners whose results and pages are removed.
+    only, tasks: grade these learners, and these tasks with those that need them, again even if nothing has changed;
+    other results stay.
+    sources: a folder for the answers as files, see `_write_sources`.
+    language: of the learners' pages.
+    tell: called with each line that the instructor should know.
     """
     place, out, seed = Path(place), Path(out), lab.manifest.seed if seed is None else seed
     only = {unicodedata.normalize("NFC", name) for name in only}

@@ -27,8 +27,8 @@ def release(lab, folder, language, no_run, again, no_sandbox):
     """Write what learners get of LAB into DIR: its notebook, the same as Markdown, and a zip for ModelArts.
 
     Solutions are replaced by stubs; hidden checks, and files that git does not track, are left out. Nothing is written
-    unless the master has full marks, the blank none, and no line of a solution is told. For CIFAR-10 that takes about
-    75 seconds on two cores, and the time to train its Run; a stage that has passed is not executed again until
+    unless the master gets full marks, the blank none, and no line of a solution is revealed. For CIFAR-10 that takes
+    about 75 seconds on two cores, and the time to train its Run; a stage that has passed is not executed again until
     its cells, the lab's files, labkit or a package change.
 
     \b
@@ -61,8 +61,8 @@ def release(lab, folder, language, no_run, again, no_sandbox):
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of the probes' random numbers. Default: the lab's.")
 @click.option("--drop", multiple=True, metavar="NAME", help="Remove the result and the page of this learner, who was "
               "graded before and is no longer among SUBMISSIONS. May be given several times.")  # fmt: skip
-@click.option("--only", multiple=True, metavar="NAME", help="Grade this learner again, though nothing has changed, and "
-              "nobody else who has a result. May be given several times.")  # fmt: skip
+@click.option("--only", multiple=True, metavar="NAME", help="Grade only this learner again, even if nothing "
+              "has changed; other results stay. May be given several times.")  # fmt: skip
 @click.option("--task", "tasks", multiple=True, metavar="TASK", help="Grade this task again, and those that need it; "
               "the others keep their points. May be given several times.")  # fmt: skip
 @click.option("--sources", metavar="FOLDER", type=click.Path(path_type=Path, file_okay=False), help="Write each "
@@ -81,16 +81,16 @@ def grade(lab, submissions, out, jobs, scheduler, seed, drop, only, tasks, sourc
     Answers are executed by bubblewrap, without network, in a read-only system, under the limits of grading.yaml.
     Where it is missing nothing is graded, unless --no-sandbox is given: learners' code then can do all that you can.
 
-    Interrupted, by Ctrl-C or otherwise, the same command continues; what has been graded is graded again only if the
-    lab, the submission, what is installed, the seed, the sandbox or what they import of labkit has changed. All who
-    were graded into DIR must be among SUBMISSIONS again, or be named with --drop: others need another DIR. Workers of
-    Dask need the same labkit and lab. What --only and --task have left as it was is graded again without them, if what
-    it depends on has changed.
+    After an interruption, by Ctrl-C or otherwise, the same command resumes. A graded submission is graded again only
+    if it, the lab, the installed packages, the seed, the sandbox or the labkit modules in use have changed. SUBMISSIONS
+    must include everybody who was graded into DIR before, except those named with --drop; use another DIR for another
+    class. Workers of Dask need the same labkit and lab. Results that --only and --task skipped are renewed by the next
+    call without these options, if what they depend on has changed.
 
-    DIR/roster.csv, if it is there, has each learner's student_id, and where known last_name, first_name, email,
-    handed_in and due, and Canvas's ID columns: there is then a row for each of them, moodle.csv and canvas.csv.
+    An optional DIR/roster.csv has each learner's student_id and, where known, last_name, first_name, email, handed_in,
+    due and Canvas's ID columns. Each of these learners then gets a row, and moodle.csv and canvas.csv are written.
     DIR/overrides.csv has points and comments by hand: student_id, task, points, comment.
-    Exit status: 0; 1 where a submission could not be graded by a fault that is not its own; 130 when interrupted.
+    Exit status: 0; 1 if a submission could not be graded through no fault of its own; 130 if interrupted.
 
     \b
     Example:  labkit grade cifar10 submissions.zip -o graded

@@ -1,7 +1,7 @@
 """What decides a grade, as digests: a result holds for as long as they are the same.
 
-Of labkit that is what grades, and what the lab's cells and a learner's answers can import: imports are followed from
-there, so that a change elsewhere grades nobody again.
+In labkit, these are the grading modules and all that the lab's cells or a learner's answers can import. Imports are
+followed from there, so that a change elsewhere causes no regrading.
 """
 
 import ast
@@ -57,7 +57,8 @@ def of_labkit(lab: Lab, answers: Iterable[str] = ()) -> str:
 def modules(names: Iterable[str], texts: Iterable[str] = (), without: tuple[str, ...] = ()) -> set[Path]:
     """Files of labkit's modules with these names, of those that the texts name, and of all that these import.
 
-    without: names of modules that are not followed. The texts may be anybody's: what looks like a module's name is one.
+    without: names of modules that are not followed.
+    texts: untrusted, so whatever looks like a module's name counts as one.
     """
     parts = ((file, file.relative_to(PACKAGE.parent).with_suffix("").parts) for file in PACKAGE.rglob("*.py"))
     known = {".".join(its).removesuffix(".__init__"): file for file, its in parts}

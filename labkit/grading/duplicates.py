@@ -5,11 +5,11 @@ What is fair to call the same, and what is not:
 - A short answer is no evidence: of `steps = 1437 // batch` there are only so many ways to write it. So a task counts
   only where the instructor's own solution adds at least ENOUGH tokens to the stub, and an answer only where it has as
   many.
-- The stub and the instructor's solution are no evidence: the first is everybody's, and who finds the second, the plain
-  way to do it, finds what others find.
-- One answer in common is no evidence either, where the lab has more that count: at least two must be.
-- All must be equal: who took one answer from a forum, as somebody else did, has the others of their own.
-- A Run is none: the same recipe and seed give the same checkpoint to all who train on the same kind of machine.
+- The stub and the instructor's solution are no evidence: everybody has the stub, and many find the solution, the plain
+  way to do it.
+- One common answer is no evidence if several tasks count: at least two must be equal.
+- All must be equal: two learners who took one answer from the same forum still differ in the others.
+- A Run is no evidence: the same recipe and seed give the same checkpoint to all who train on the same kind of machine.
 """
 
 import hashlib
@@ -56,7 +56,7 @@ def answer_digest(source: str) -> str:
 
 
 def counting(lab) -> dict[str, set[str]]:
-    """Tasks whose answers are evidence, each with the digests that are none: of the stub and of the solution."""
+    """Tasks whose answers are evidence, each with the digests to ignore: of the stub and of the solution."""
     found = {}
     for task, text in lab.solutions.items():
         own = dedent("\n".join(parted(text)[1]))

@@ -25,8 +25,8 @@ def execute(lab: Lab, answers: dict[str, str], seed: int, sandboxed: bool = True
     """Outcome of each cell and the values that counted probes emitted; raises ExecutionError, SandboxError.
 
     {"cells": {id: {"outcome": passed | error | timed out | crashed | not run, "error", "traceback"}},
-    "values": {task: {name: …}}, "attempts": int, "stopped": "" | time | memory | processes | output}. Values are those
-    of probes that have plainly passed, of answers that have.
+    "values": {task: {name: …}}, "attempts": int, "stopped": "" | time | memory | processes | output}. Values are
+    included only if the probe and its answer both passed.
     """
     deadline = time.monotonic() + lab.manifest.total_time
     tasks = {cell["id"]: answer_of(cell) or probe_of(cell) for cell in lab.graded_notebook({}, seed)["cells"]}

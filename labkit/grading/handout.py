@@ -50,8 +50,9 @@ def notebook(master: dict, place: str, book_url: str = "", language: str | None 
     """The learner's notebook of a master (nbformat 4, as JSON) at `place`, such as labs/cifar10.
 
     It stands alone: links and references to chapters lead to the book at `book_url`; without one, a chapter is named by
-    its title. What only the book resolves is plain text. language: of its text, and of what its self-checks print;
-    cells keep their ids, so that any language is graded by the same master. Raises LabError if it has no such text.
+    its title. References that work only in the book become plain text.
+    language: of its text, and of what its self-checks print; cells keep their ids, so that any language is graded by
+    the same master. Raises LabError if it has no such text.
     """
     found = labs.learners(master)
     catalogue = translation.translations(language, f"{place}/lab") if language else {}
@@ -97,7 +98,7 @@ def read_by_grading(folder: Path) -> list[Path]:
 
 
 def by_git(lab: Lab) -> list[str]:
-    """What an instructor should know of the files that git does not track: lines, none where it tracks all."""
+    """Lines for the instructor about files that git does not track; empty if there are none."""
     names = ", ".join(
         folder.name for folder, patterns in _sources(lab)
         if _found(folder, patterns) and not tracked(folder, LabError)
@@ -107,9 +108,9 @@ def by_git(lab: Lab) -> list[str]:
 
 
 def left_out(lab: Lab) -> list[str]:
-    """A line for each folder in which git tracks some files but not all: learners lack the others.
+    """A line for each folder in which git tracks only some files: learners lack the others.
 
-    So does the sandbox where they are the lab's.
+    So does the sandbox, if they belong to the lab.
     """
     said = []
     for folder, patterns in _sources(lab):

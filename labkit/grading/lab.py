@@ -174,7 +174,7 @@ class Lab:
 
 
 def bound(text: str) -> set[str]:
-    """Names that a cell binds at its top level; none where it has more than Python and lines of magic."""
+    """Names that a cell binds at its top level; empty if it is not just Python and lines of magic."""
     try:
         code = compile(re.sub(r"(?m)^[%!].*", "", text), "cell", "exec")  # 3.12's symtable adds comprehensions' names
     except SyntaxError:

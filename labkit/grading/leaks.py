@@ -1,4 +1,4 @@
-"""What no learner may see: the lines of solutions and probes, and where something that is handed out tells them."""
+"""Finds lines of solutions and probes in what is handed out, where no learner may see them."""
 
 import json
 import re
@@ -14,11 +14,11 @@ GIVEN = re.compile(r"#|@|\"\"\"|(def|class|import|from) |super\(\)\.__init__\(|(
 
 
 def require_none(lab: Lab, found: dict[str, bytes]) -> None:
-    """LabError where a file that is handed out tells a solution or a probe; it names the cell, line or file.
+    """LabError if a file that is handed out reveals a solution or a probe; it names the cell, line or file.
 
-    In the lab's text one line of a solution or a probe is too much. Other files are code that learners have anyway:
-    there, all of its lines together are. What a task's stub has itself, and short lines, are no secret; of a solution
-    that has nothing else, the whole is.
+    In the lab's text, a single line of a solution or probe is an error. Other files are code that learners have anyway:
+    there, only all of its lines together are an error. Short lines, and lines of the task's stub, are not secret; a
+    solution made only of these is secret as a whole.
     """
     hidden, blocks = secrets(lab), short_solutions(lab)
     for name, data in found.items():
@@ -60,7 +60,7 @@ def secrets(lab: Lab) -> list[tuple[str, dict[str, str]]]:
 
 
 def short_solutions(lab: Lab) -> list[tuple[str, re.Pattern, str]]:
-    """("the solution of TASK", pattern of the whole, the whole) of each solution without a line that `secrets` has."""
+    """("the solution of TASK", its pattern, its text) for each whole solution of which `secrets` has no line."""
     found, own = [], {what: lines for what, lines in secrets(lab) if lines}
     for task, text in lab.solutions.items():
         what = f"the solution of {task}"
@@ -78,13 +78,13 @@ def _telling(lines):
 
 
 def told(hidden: list, line: str) -> str:
-    """Which of `secrets` stands in this line, and how it reads; "" where none does."""
+    """The first of `secrets` found in this line, with that secret's line; "" if there is none."""
     text = _squeezed(line)
     return next((f"{what}: {own}" for what, wanted in hidden for short, own in wanted.items() if short in text), "")
 
 
 def told_whole(hidden: list, text: str) -> str:
-    """Which of `secrets` stands in this text with all of its lines, and how the first reads; "" where none does."""
+    """The first of `secrets` whose lines are all in this text, with its first line; "" if there is none."""
     lines = {_squeezed(_code(line)) for line in text.splitlines()}
     whole = (f"{what}: {next(iter(wanted.values()))}" for what, wanted in hidden if wanted and lines >= wanted.keys())
     return next(whole, "")

@@ -102,7 +102,7 @@ def _write(pipe, data):
 
 
 def exceeded(pid: int, limits: Limits) -> str:
-    """"memory" or "processes" where a process and all that it started have as much as they may; otherwise ""."""
+    """"memory" or "processes" if a process and all that it started have reached that limit; otherwise ""."""
     most, resident, threads, of_kernel, sockets, found = limits.memory_mb * 1_000_000, 0, 0, 0, set(), []
     with suppress(psutil.NoSuchProcess):
         found = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]

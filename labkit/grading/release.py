@@ -1,4 +1,4 @@
-"""Hand out a lab: write what learners get, once nothing of it tells a solution, and the lab grades as it should."""
+"""Hand out a lab: write the learners' files, once they reveal no solution and the lab grades as it should."""
 
 import copy
 import io
@@ -28,10 +28,12 @@ def release(lab: Lab, folder: Path, *, language: str | None = None, sandboxed: b
             again: bool = False, tell=print) -> list[Path]:  # fmt: skip
     """Write the three files of `handout.files` into `folder` and return them; raises LabError before it writes any.
 
-    A release takes a lab whose output tells no solution, whose learner's notebook runs, with solutions to checks that
-    say "ok", whose master has full marks and whose blank has none. `train`: the instructor's Run is trained and
-    examined as well. `language`: of the text and the self-checks, English by default. `tell` gets each stage; a stage
-    that has passed is executed only `again`, or where something that it depends on has changed.
+    A lab is released only if its files reveal no solution; the learner's notebook runs and, with the solutions, passes
+    all checks; the master gets full marks and the blank none.
+    train: the instructor's Run is trained and examined as well.
+    language: of the text and the self-checks, English by default.
+    again: repeat stages that have passed, even if nothing that they depend on has changed.
+    tell: called with each stage.
     """
     if sandboxed and (why := sandbox.unavailable()):
         raise LabError(f"no sandbox: {why}; for a lab that you trust: --no-sandbox")
@@ -125,9 +127,9 @@ def _require_grades(lab, sandboxed, tell):
 
 
 def require_runs(lab: Lab, found: dict[str, bytes], answers: dict[str, str] | None = None) -> None:
-    """LabError where the learner's notebook fails beside what its zip brings, with the packages of this environment.
+    """LabError if the learner's notebook fails in its unpacked zip, with the packages of this environment.
 
-    answers: by task, all of them right; then each check must say "ok" as well.
+    answers: right answers by task; with them, each check must also say "ok".
     """
     import nbformat
     from jupyter_client.kernelspec import KernelSpecManager

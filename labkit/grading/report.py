@@ -72,12 +72,12 @@ def write(lab, results: list[dict], folder: Path, seed: int | None = None, langu
 
 
 def speaker(lab, language: str | None):
-    """What says a text of a learner's page in a language, see `translation.speaker`."""
+    """A function that translates texts of a learner's page; see `translation.speaker`."""
     return translation.speaker(language, "labkit/grading/feedback", f"labs/{lab.name}/grading")
 
 
 def graded_by() -> dict[str, str]:
-    """What graded: versions and platform; nothing of when."""
+    """What graded: versions and platform, but no date."""
     versions = {name: environment.version_of(name) or "not installed" for name in ("mindspore", "numpy", "nbval")}
     system = f"{platform.system()} {platform.machine()}"
     return {"labkit": labkit.__version__, "python": platform.python_version(), **versions, "platform": system}
@@ -90,7 +90,7 @@ def points(number: float) -> str:
 
 
 def shown(text) -> str:
-    """A text that any file and page can hold: controls, also of direction, and halves of pairs become U+FFFD."""
+    """A text that any file and page can hold: control and direction characters and lone surrogates become U+FFFD."""
     strange = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
     return re.sub(strange, "\ufffd", str(text).replace("\r\n", "\n"))
 
@@ -140,8 +140,8 @@ def grades_json(lab, results, found, seed=None) -> str:
 def feedback_names(students: list[str]) -> list[str]:
     """File names of the learners' pages: the learner's name, changed where a file or an address cannot have it.
 
-    Two names never meet in one file, on a file system that tells no capitals from small letters either; which of
-    them keeps its own does not depend on their order.
+    No two learners share a file, even if the file system ignores case; which of them keeps the plain name does not
+    depend on their order.
     """
     taken, names = set(), {}
     for place, student in sorted(enumerate(students), key=lambda pair: pair[1]):

@@ -57,7 +57,7 @@ def run(command: list[str], *, files: dict[str, bytes] | None = None, stdin: byt
         sandboxed: bool = True, readable: tuple[Path, ...] = ()) -> Ended:  # fmt: skip
     """Run a command with `files` in its working directory; whatever it started has ended on return. SandboxError.
 
-    readable: files and folders that are seen at their own place besides, too large to be copied; no links.
+    readable: more files and folders, visible at their own paths because they are too large to copy; no links.
     """
     files = dict(files or {}) | fonts.font_list()
     if sandboxed:

@@ -36,7 +36,7 @@ class SubmissionsError(LabkitError):
 
 @dataclass(frozen=True)
 class Submission:
-    """What one learner handed in: its entry, once looked into its notebooks and Runs, or what is wrong with it."""
+    """What one learner handed in: its entries; after `look`, also its notebooks and Runs, or its problem."""
 
     student: str
     entries: tuple[Path, ...] = ()
@@ -47,10 +47,10 @@ class Submission:
 
 
 def find(place: Path, scratch: Path, tell=lambda line: None) -> list[Submission]:
-    """Submissions in a folder or a zip, by learner, not looked into yet. Raises SubmissionsError.
+    """Submissions in a folder or a zip, by learner, still unopened. Raises SubmissionsError.
 
-    A zip of all is unpacked into `scratch`, as those of learners will be. tell(line) is called with what the
-    instructor should know: files that are nobody's, and names that look like one learner's.
+    A zip of all is unpacked into `scratch`, as those of learners will be. tell(line) reports what the instructor should
+    know: ignored files, changed names, and names that may belong to one learner.
     """
     origin, by_student, strays, renamed = Path(place), {}, [], []
     folder, left_out = _folder_of(origin, scratch / "all")
@@ -197,13 +197,13 @@ def look(submission: Submission) -> Submission:
 
 
 def clear(submission: Submission) -> None:
-    """Remove what was unpacked of a submission: of a class's zips only those that are looked at take room."""
+    """Remove a submission's unpacked files, so that of a class only open submissions use disk space."""
     if submission.scratch and submission.scratch.exists():
         remove(submission.scratch)
 
 
 def require_own(error: OSError, file: Path) -> None:
-    """SubmissionsError where the machine that grades is the reason: no learner's problem."""
+    """SubmissionsError if the grader's machine caused the error, not the learner."""
     if error.errno in OF_THE_MACHINE:
         raise SubmissionsError(f"{file}: cannot be looked into here: {error.strerror}") from None
 
@@ -251,6 +251,6 @@ def _require_plain(entry, name):
 
 
 def printable(text) -> str:
-    """The text as one line that any file can hold, not too long: no control characters, no halves of letters."""
+    """The text as one line that any file can hold, not too long; control characters and lone surrogates become "?"."""
     line = "".join(letter if letter.isprintable() else "?" for letter in str(text))
     return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} ..."

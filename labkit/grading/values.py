@@ -43,7 +43,7 @@ def emitter(task: str):
 
 
 def given(own: list[str]) -> None:
-    """At the end of one of the master's cells: keep what it has bound for the probes, as an answer may bind it anew."""
+    """At the end of a master's cell: save its names for the probes, because an answer may rebind them."""
     names = _kernel()
     _given.update({name: names[name] for name in own if name in names})
 
@@ -51,8 +51,8 @@ def given(own: list[str]) -> None:
 def probe(task: str, seed: int, source: str) -> None:
     """Execute a probe in a module of its own task, which finds the kernel's names and binds none of them.
 
-    A learner's helper of any name is still the learner's own, and so is what the master's cells gave to the probe. In
-    a probe, `list` and `range` are Python's own, whatever the learner has bound to these names.
+    So a probe changes no helper of the learner's, whatever its name. It sees what the master's cells defined, even if
+    an answer has rebound it, and `list` and `range` are Python's own, whatever the learner has bound to these names.
     """
     from IPython.core.inputtransformer2 import TransformerManager
 

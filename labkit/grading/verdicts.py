@@ -165,7 +165,7 @@ def stopped(lab, reason: str, say=str) -> str:
 
 
 def outcome(verdict: str, points: float, most: float) -> str:
-    """What the class overview counts an answer as: one of OUTCOMES; no verdict is for what could not be graded."""
+    """What the class overview counts an answer as, one of OUTCOMES; an empty verdict means it could not be graded."""
     if not verdict:
         return "could not be graded"
     if verdict == "right" or (points and points >= most):

@@ -1,7 +1,7 @@
 """Launch: the processes of one training on this machine, watched until all have ended or one has failed.
 
-MindSpore's msrun starts them: a scheduler, which only brings them together, and a shield for each process that trains,
-which runs its program (`labkit.launch.shield`). On Ascend the programs may be started for the cards of a rank table
+MindSpore's msrun starts them: a scheduler, which only connects them, and for each training process a shield, a wrapper
+that runs its program (`labkit.launch.shield`). On Ascend the programs may be started for the cards of a rank table
 instead. On Linux they end even if the launch itself is killed.
 MindSpore's builds for macOS and Windows have no msrun that works on a CPU; one process can be launched on macOS.
 """
@@ -68,8 +68,8 @@ def launch(command, count: int, log_dir: Path | None = None, *, device=None, car
     """Run `python COMMAND` in `count` processes that train together; return when all have succeeded.
 
     log_dir: folder for a log of each; by default a temporary folder, which is kept if a process fails.
-    device: "CPU", "GPU" or "Ascend"; cards: from `local_cards`, to start a process for each without msrun;
-    hosts: given if other machines do the same, with as many processes each.
+    device: "CPU", "GPU" or "Ascend"; cards: from `local_cards`, to start a process for each without msrun.
+    hosts: for a training on several machines, each with `count` processes.
     The output of rank 0 (or the first process here) is also shown here. However it ends, no process stays behind.
     Raises LaunchError as soon as a process fails, LabkitError if the system cannot do it.
     """

@@ -130,9 +130,9 @@ def parse_server(text: str) -> tuple[str, dict[int, str]]:
 
 
 def build(servers: list[tuple[str, dict[int, str]]], chosen: tuple[int, ...] = ()) -> dict:
-    """The rank table of servers in this order; ranks count through. chosen: device ids to use on each; default: all.
+    """The rank table of servers, with the ranks in their order.
 
-    Raises RankTableError.
+    chosen: device ids to use on each server; default: all. Raises RankTableError.
     """
     rank, listed, seen, addresses = 0, [], set(), {}
     for server, devices in servers:

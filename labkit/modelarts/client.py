@@ -128,7 +128,7 @@ class Client:
         return self.show(job)
 
     def jobs(self, name: str = "", offset: int = 0) -> list[Job]:
-        """The newest jobs behind the first `offset`, at most 50, whose names hold `name`."""
+        """The newest jobs whose names contain `name`, at most 50, skipping the first `offset`."""
         asked = {"offset": offset, "limit": PAGE, "sort_by": "create_time", "order": "desc"}
         if name:
             asked["filters"] = [{"key": "name", "operator": "like", "value": [name]}]

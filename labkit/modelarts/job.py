@@ -143,7 +143,7 @@ def _url(place, above):
 def read_job(path: Path, **given) -> JobSpec:
     """Read a job's YAML; what is given wins over the file's.
 
-    CloudError: one line that names the key, and the file where it is not given.
+    CloudError: one line that names the key and, unless the key was given, the file.
     """
     try:
         tree = yaml.safe_load(Path(path).read_text(encoding="utf-8"))

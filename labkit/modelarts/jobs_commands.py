@@ -54,7 +54,7 @@ _shows_a_job("stop", "Stop JOB. One that has been stopped already is left alone;
 
 
 @jobs.command("list")
-@click.option("--name", default="", help="Only those whose names hold this.")
+@click.option("--name", default="", help="Only jobs whose names contain this.")
 @with_options(DEADLINE, AS_JSON)
 def listed(name, deadline, as_json):
     """List the newest jobs, 50 at most.
@@ -70,7 +70,7 @@ def listed(name, deadline, as_json):
 @click.option("--kind", type=click.Choice(["CPU", "GPU", "Ascend"]), help="Only these.")
 @with_options(DEADLINE, AS_JSON)
 def flavors(kind, deadline, as_json):
-    """List the machines that jobs can have: what `flavor` of job.yaml may be.
+    """List the machines that jobs can have, the values for `flavor` in job.yaml.
 
     \b
     Example:  labkit jobs flavors --kind Ascend
@@ -87,7 +87,7 @@ def flavors(kind, deadline, as_json):
 @jobs.command()
 @with_options(DEADLINE, AS_JSON)
 def engines(deadline, as_json):
-    """List the preset images: what `engine` of job.yaml may be.
+    """List the preset images, the values for `engine` in job.yaml.
 
     \b
     Example:  labkit jobs engines
@@ -140,7 +140,7 @@ def follow_job(client, job, task="worker-0"):
 def fetch(name, bucket, out):
     """Fetch the Run of the job called NAME. If the job has not ended, fetch what it has left so far.
 
-    The Run names the data as it is called where it was submitted, so that `labkit eval` and `train --resume` find it.
+    The Run's recipe gets the data folder given at submission, so that `labkit eval` and `train --resume` find the data.
 
     \b
     Example:  labkit jobs fetch first --bucket obs://my-bucket/course

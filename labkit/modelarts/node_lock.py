@@ -41,7 +41,7 @@ def copy_once_per_node(src, dst, *, timeout=math.inf, **options) -> Report:
 
 
 def lock_file(src, dst) -> Path:
-    """The file that a process holds which copies from here to there."""
+    """The file that a process locks while it copies src to dst."""
     target = str(dst) if "://" in str(dst) else str(Path(dst).absolute())
     return own_folder(tempfile.gettempdir()) / f"{short(str(src), target)}.lock"
 

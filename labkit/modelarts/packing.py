@@ -18,9 +18,9 @@ NEEDS_FILE = "pip-requirements.txt"
 def pack(submission, folder: Path) -> list[str]:
     """Write a Submission's code into an empty folder; returns the names of its files.
 
-    The lab and labkit are side by side, so that a start file finds labkit. The recipe has the settings that were asked
-    for, and names the data as it is called here: the job is given another folder, and a Run that is fetched is to name
-    this one. Recorded Runs are no code and stay here.
+    The lab and labkit are side by side, so that a start file finds labkit. The recipe has the requested settings and
+    this machine's data folder: the job uses another, but a fetched Run must name this one. Recorded Runs are no code
+    and stay here.
     """
     package = environment.REPO / "labkit"
     wanted = {f"labkit/{name}": package / name for name in _tracked(package)}
@@ -43,7 +43,7 @@ def pack(submission, folder: Path) -> list[str]:
 
 
 def needs() -> list[str]:
-    """What a job installs, in the versions of the project's requirements.txt where that is here."""
+    """What a job installs, in the versions of the project's requirements.txt if it exists."""
     file = environment.REPO / "requirements.txt"
     lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
     pinned = {line.partition("==")[0].strip(): line.strip() for line in lines if "==" in line}

@@ -31,9 +31,11 @@ TIME_TO_SAVE = 60.0  # seconds between "stop" and the end of an interrupted job
 def rehearse(submission: Submission, cards: int = 1, printed=None, begun=lambda: None) -> int:
     """Run a job whose code and data are in the bucket; returns the start file's exit status, negative for a signal.
 
-    cards: of the machine, as a custom image sees it: one start file starts a process for each. A preset image, which
-    starts one for each itself, and v1, with URLs, are not rehearsed. printed: called with each piece of its output.
+    cards: of the machine, as a custom image sees it: one start file starts a process for each.
+    printed: called with each piece of its output.
     begun: called when the start file starts.
+
+    Preset images, which start one start file per card, and API v1, whose arguments are URLs, are not rehearsed.
     Ctrl-C stops it as ModelArts does, with SIGTERM, and its outputs are copied all the same. Raises CloudError.
     """
     spec = submission.spec

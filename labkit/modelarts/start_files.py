@@ -1,4 +1,4 @@
-"""What a job starts: the start files of the labs (labs/*/train.py, eval.py, export.py) with the seeds' arguments."""
+"""What a job starts: the labs' start files (labs/*/train.py, eval.py, export.py), with the original lab's arguments."""
 
 import argparse
 import os
@@ -18,11 +18,15 @@ from labkit.training import recipes, runs
 class JobContext:
     """Where a start file runs.
 
-    job: "local"; "v1", whose arguments are URLs, so it copies; "v2", where ModelArts copies and they are paths.
-    start: who started this process, and what it has to do: "alone"; "card", one of those that a preset engine starts,
-    one for each card; "msrun" and "mpirun", one of theirs; "scheduler", msrun's, which only brings the others together;
-    "image", the only one on a machine with several cards (or of several machines): it starts the others.
-    cards: processes on this machine. hosts: the machines, where there are several and this process is to start msrun.
+    job: "local"; "v1": arguments are URLs, and the start file copies; "v2": arguments are paths, and ModelArts copies.
+    start: who started this process, and what it does.
+    - "alone": it is the only process, and trains
+    - "card": a preset engine started one process for each card; it trains
+    - "msrun", "mpirun": that program started it with others; it trains
+    - "scheduler": msrun started it, only to connect the others
+    - "image": a custom image, with several cards or machines, started one process per machine; it starts one per card
+    cards: processes on this machine.
+    hosts: the machines, if there are several and this process has to start msrun.
     """
 
     job: str = "local"
@@ -33,7 +37,7 @@ class JobContext:
 
     @property
     def leads_host(self) -> bool:
-        """Whether this is the first process of its machine; the start of an image is the only one."""
+        """Whether this is its machine's first process; with start "image", it always is."""
         return self.start == "image" or (self.start != "scheduler" and self.rank % self.cards == 0)
 
     @property
@@ -160,9 +164,9 @@ def _train(recipe_file, arguments, here):
 
 
 def checkpoint(path, recipe_file, arguments) -> tuple[recipes.Recipe, Path]:
-    """Recipe and file of a checkpoint: of a Run, of a file in a Run, or of any file, for which the lab's recipe holds.
+    """Recipe and file of a checkpoint; path: a Run, a file in a Run, or any file (then the lab's recipe is used).
 
-    --data_url goes before the recipe's folder. Raises LabkitError.
+    --data_url overrides the recipe's data folder. Raises LabkitError.
     """
     for place in filter(None, (path, arguments.data_url)):
         if is_url(place):
@@ -182,7 +186,7 @@ def checkpoint(path, recipe_file, arguments) -> tuple[recipes.Recipe, Path]:
 
 
 def evaluate(recipe_file, description) -> None:
-    """Print top-1 and top-5 accuracy of a checkpoint, of which THOR's state and momentum are left out."""
+    """Print top-1 and top-5 accuracy of a checkpoint, ignoring its THOR state and momentum."""
     options = parser(description, data_required=False)
     options.add_argument("--checkpoint_path", required=True, help="a Run, a checkpoint of one, or any checkpoint file")
     options.add_argument(

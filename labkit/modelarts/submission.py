@@ -1,7 +1,8 @@
 """Submission: a lab as a training job. It is copied with its data, started and followed; its Run is fetched.
 
-In the bucket:  jobs/NAME/code, jobs/NAME/run, jobs/NAME/log: of one job, whose claim is in jobs/NAME/claim
-                data/FOLDER: of all
+In the bucket:
+- jobs/NAME/ has one job's code, run and log, and the claim that reserves its name
+- data/FOLDER is shared by all jobs
 """
 
 import datetime
@@ -72,7 +73,7 @@ class Submission:
 
 
 def prepare(lab, profile, bucket=None, data=None, settings=(), name=None, make_sample=True, **given) -> Submission:
-    """The job of a lab: its recipe, its job.yaml, and what is given instead of that. Nothing is copied yet.
+    """The job of a lab, from its recipe and job.yaml; the arguments override them. Nothing is copied yet.
 
     bucket: obs://BUCKET[/FOLDER], or file://DIR for a rehearsal; default: job.yaml's. data: an obs:// URL, or a folder
     of this machine; default: job.yaml's, then the recipe's. make_sample: write the sample data where it is asked for
@@ -159,14 +160,17 @@ def _names(place, store=None):
 
 
 def upload(submission: Submission, code: Path, watched=lambda *part: nullcontext(), store=None) -> None:
-    """Copy data and packed code to the bucket. watched: a context of each part of `copies`: `copy`'s progress."""
+    """Copy data and packed code to the bucket.
+
+    watched: called with (what, source, target) of each copy; returns a context manager with `copy`'s `progress`.
+    """
     for part in copies(submission, code):
         with watched(*part) as progress:
             copying.copy(part[1], part[2], progress=progress, store=store)
 
 
 def copies(submission: Submission, code: Path) -> list[tuple[str, Path, str]]:
-    """What is copied, from where, to where: data in a folder here, which may take long, then the code."""
+    """(what, source, target) of each copy: first local data, which may take long, then the code."""
     data = [("data", submission.data_here, submission.data)] if submission.data_here else []
     return [*data, ("code", code, submission.place(submission.spec.code))]
 
@@ -227,7 +231,7 @@ def _added(shown, log):
 
 
 def fetch(bucket: str, name: str, out: Path, progress=None, store=None) -> runs.Run | None:
-    """Copy the Run of the job `name` to a folder of this machine, where it names the data as it was submitted.
+    """Copy the Run of the job `name` to `out`; its recipe then has the data folder given at submission.
 
     None where the job left no Run. Raises LabkitError, also for a Run that cannot be read. An interrupted fetch leaves
     a hidden folder beside `out`, which the next one resumes.

@@ -22,8 +22,8 @@ LOCAL_BUCKET = "file://runs/bucket"  # of rehearsals, where none is named
 @click.command(epilog=access.HELP)
 @click.argument("lab")
 @click.option("--profile", help="Profile of the lab's recipe. Default: full; with --target local, sample.")
-@click.option("--bucket", metavar="URL", help="obs://BUCKET[/FOLDER]; with --target local also file://DIR, a "
-              "path as any other. Default: job.yaml's; with --target local, file://runs/bucket.")  # fmt: skip
+@click.option("--bucket", metavar="URL", help="obs://BUCKET[/FOLDER]; with --target local also file://DIR, "
+              "absolute or relative. Default: job.yaml's; with --target local, file://runs/bucket.")  # fmt: skip
 @click.option("--data", metavar="URL|FOLDER", help="Data in OBS, or a folder to copy. Default: job.yaml's, else the "
               "recipe's folder, as `labkit train` takes it.")  # fmt: skip
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a key of the recipe; repeatable.")

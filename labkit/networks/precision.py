@@ -12,8 +12,8 @@ def mixed_precision(net, level):
     """`amp.auto_mixed_precision` at "O0" (none) to "O3" (all in float16); use the returned cell.
 
     At O1 MindSpore writes the changed network as a Python file into the working directory and reads it again when it
-    compiles, so it gets a folder that lasts as long as the network. It also adds the folders of its layers to sys.path;
-    left there, they make MindSpore 2.10 import `conv.py` again for the next network: its layers are not nn.Conv2d then.
+    compiles, so it gets a folder that lasts as long as the network. It also adds the layers' folders to sys.path.
+    They are removed: with them, MindSpore 2.10 imports `conv.py` again, and the next network's layers are no nn.Conv2d.
     """
     if level != "O1":
         return amp.auto_mixed_precision(net, level)

@@ -62,8 +62,8 @@ def project(environment) -> str:
 def obs_url(environment) -> str:
     """URL of the object server: OBS_ENDPOINT, or in a job S3_ENDPOINT; raises CloudError.
 
-    http:// is taken for any host: an object server of one's own network may have no certificate, and a job asks for
-    it by S3_USE_HTTPS=0. Secret keys are never sent, but a token is.
+    http:// is accepted for any host: a server in your own network may have no certificate, and a job asks for it by
+    S3_USE_HTTPS=0. Secret keys are never sent, but a token is.
     """
     url = environment.get("OBS_ENDPOINT", "").strip()
     if not url and (url := environment.get("S3_ENDPOINT", "").strip()) and "://" not in url:
@@ -80,7 +80,7 @@ def obs_url(environment) -> str:
 
 
 def region(environment) -> str | None:
-    """The region that a new bucket must name: OBS_ENDPOINT's or OBS_REGION; None where it is the server's own."""
+    """The region for a new bucket: OBS_ENDPOINT's or OBS_REGION; None for the server's default."""
     found = _region_of(environment) or environment.get("OBS_REGION")
     return found if found != "us-east-1" else None  # which S3 wants not to be named
 
@@ -113,7 +113,7 @@ def in_the_clear(url) -> bool:
 def proxy(url) -> dict:
     """The SDK's settings for the proxy that http_proxy, https_proxy and no_proxy name for a URL; raises CloudError.
 
-    They are urllib's, by which ModelArts is asked. A server of this machine needs none.
+    The rules are urllib's, which the ModelArts client uses. A server of this machine needs no proxy.
     """
     wanted, scheme = urlsplit(url), urlsplit(url).scheme
     text = getproxies().get(scheme, "").strip()
@@ -131,7 +131,7 @@ def proxy(url) -> dict:
 
 
 def tls(environment, name) -> ssl.SSLContext:
-    """A context that verifies the chain, by the CA file that the variable `name` may give, and the host's name."""
+    """A context that verifies the host's name and the certificate chain, by the CA file in variable `name` if set."""
     try:
         return ssl.create_default_context(cafile=environment.get(name))
     except OSError as error:

@@ -148,7 +148,7 @@ def mb(url, deadline, quiet, as_json):
 @click.option("--yes", is_flag=True, help="Abort the uploads of a whole bucket.")
 @with_options(DEADLINE, QUIET, AS_JSON)
 def uploads(url, abort, older, yes, deadline, quiet, as_json):
-    """List uploads in parts that are under way or were cut off: of the object URL, and below the folder URL.
+    """List unfinished multipart uploads of the object URL, and below the folder URL.
 
     Their parts are billed, and no other listing shows them. The same `labkit obs cp` on the same machine resumes one;
     abort only what nobody resumes.

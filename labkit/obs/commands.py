@@ -37,8 +37,8 @@ SHOWN = 20  # files that failed, by name
 
 COPYING = (
     *SOURCE_AND_TARGET,
-    click.option("--include", multiple=True, metavar="PATTERN", help="Only files of a folder like this; repeatable."),
-    click.option("--exclude", multiple=True, metavar="PATTERN", help="No files of a folder like this; repeatable."),
+    click.option("--include", multiple=True, metavar="PATTERN", help="In a folder, only matching files; repeatable."),
+    click.option("--exclude", multiple=True, metavar="PATTERN", help="In a folder, no matching files; repeatable."),
     click.option("--jobs", type=click.IntRange(min=1), default=8, show_default=True, help="Requests at a time."),
     click.option("--bandwidth", type=Bandwidth(), metavar="RATE", help="Most bytes a second, for example 5MiB."),
     click.option("--force", is_flag=True, help="Copy what is there already as well."),

@@ -62,19 +62,25 @@ def copy(src, dst, *, jobs=8, resume=True, verify=True, incremental=True, dry_ru
          names: Container[str] | None = None, odd: dict | None = None,
          progress: Callable[[int, int], None] | None = None, each: Callable[[Item, str], None] | None = None,
          deadline=300.0, store=None) -> Report:  # fmt: skip
-    """Copy a file, or what is in a folder, between this machine and buckets of one server; to the same place: nothing.
+    """Copy a file, or what is in a folder, between this machine and buckets of one server.
 
-    A file goes into a folder that is there, or whose name ends with "/"; else dst is its new name.
-    jobs: requests at a time. resume: continue what an earlier copy began. verify: compare checksums after a download or
-    a local copy; after an upload in one request, look at the object where the server's answer proves nothing. What was
-    sent in parts is looked at in any case.
-    incremental: leave what is there already, by size and checksum. dry_run: only report what would be done. include,
-    exclude: patterns of names below a folder (`*.bin`; `*` passes "/"). names: of these, only those. odd: gets the
-    names of links that lead out, FIFOs and the like, with the reason; without it, they refuse the copy. progress:
-    called with bytes done and bytes to do. each: called with a file and what became of it: "copied" or "skipped".
-    deadline: seconds without success after which a request is given up, or a file that another process copies; a
-    `store` that is given has its own. A file that fails does not stop the others, unless the disk is full, or the
-    server is not there or refuses them all.
+    A file goes into a folder that is there, or whose name ends with "/"; else dst is its new name. Copying something
+    onto itself does nothing.
+    jobs: requests at a time.
+    resume: continue what an earlier copy began.
+    verify: compare checksums after a download or local copy. After an upload in one request, check the object if the
+    server's answer gave no proof; after one in parts, it is always checked.
+    incremental: leave what is there already, by size and checksum.
+    dry_run: only report what would be done.
+    include, exclude: patterns of names below a folder (`*.bin`; `*` passes "/").
+    names: of the files that these patterns leave, copy only those with these names.
+    odd: collects links that lead out, FIFOs and the like, by name, with the reason; without it, they are an error.
+    progress: called with bytes done and bytes to do.
+    each: called with a file and what became of it: "copied" or "skipped".
+    deadline: seconds without success before giving up a request, or waiting for another process that copies the same
+    file; a given `store` uses its own deadline.
+
+    A file that fails does not stop the others, unless the disk is full, or the server is not there or refuses them all.
     Raises CloudError, for an empty source as well; CopyError where files failed.
     """
     if jobs < 1:
@@ -142,9 +148,9 @@ def _transfer(transfers, plan, item, end):
 
 
 def copy_parallel(src_url, dst_url, file_list=None, threads=16, is_processing=True) -> Report:
-    """moxing's: copy what is in a folder, or of it the names in file_list only; an empty source is an error here.
+    """Like moxing's: copy what is in a folder, or only the names in file_list; an empty source is an error here.
 
-    threads: requests at a time. is_processing: ignored, as there are no processes to choose in place of threads.
+    threads: requests at a time. is_processing: ignored; threads are always used.
     """
     names = None if file_list is None else {str(PurePosixPath(name)) for name in file_list}
     if names is not None and (missing := names - {item.name for item in ls(src_url)}):
@@ -153,9 +159,9 @@ def copy_parallel(src_url, dst_url, file_list=None, threads=16, is_processing=Tr
 
 
 def verify(src, dst, *, unknown: list | None = None, store=None) -> list[str]:
-    """What of src is missing in dst or is another there, a line for each; empty: all is there, by checksum.
+    """A line for each file of src that is missing or different in dst; empty if all checksums agree.
 
-    unknown: gets the lines of what has the right size and no checksum to compare; without it, these are returned too.
+    unknown: collects the lines for files of the right size without a checksum; without it, they are returned too.
     """
     plan = Plan(src, dst, connected(store, parse(src), parse(dst)))
     differences = []
@@ -242,7 +248,7 @@ def remove(store, place, keys, jobs=8) -> None:
 
 
 def connected(store, *places, deadline=300.0, notice=None) -> Store | None:
-    """The store; where there is none and a place is in a bucket, the server of the environment."""
+    """The given store; without one, the environment's server if a place is in a bucket."""
     if store is None and any(isinstance(place, Remote) for place in places):
         return Store.connect(deadline=deadline, notice=notice)
     return store

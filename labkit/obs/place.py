@@ -40,7 +40,7 @@ def cloud_error(error) -> CloudError:
 
 @contextmanager
 def as_cloud_errors():
-    """Within, errors of the file system are CloudErrors, as is that no thread can be started."""
+    """Inside this context, file system errors and failing to start a thread become CloudErrors."""
     try:
         yield
     except RuntimeError as error:

@@ -15,7 +15,7 @@ class Tolerances:
     outputs: float = 1e-4  # of every layer, including the logits
     loss: float = 1e-5
     cosine: float = 0.9999  # of the gradient of every parameter
-    between: float = 0.999  # cosine of the gradient between two layers, where one such ReLU counts in full
+    between: float = 0.999  # cosine of the gradient between two layers, where one such ReLU matters more
     update: float = 2e-6  # weights after the optimizer on the same gradients: a few roundings
     buffers: float = 1e-4
     trajectory: float = 1e-3

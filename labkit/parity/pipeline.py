@@ -66,9 +66,9 @@ def compare_pipeline(create, flip=0.5, ranks=2, images=64, epochs=8) -> list[Dif
     """Three stages of a MindSpore training pipeline, compared with what training needs.
 
     create(folder, rank, ranks): a data set of (image (3, H, W), label), batched or not, over folder/train/<class>/*.
-    "flipped": share of mirrored images, to be `flip` within four standard errors; "seen": how often an epoch has each
-    image over all ranks, to be once; "order": share of places that have the same image in two consecutive epochs, to be
-    nearly none.
+    - "flipped": share of mirrored images; should be `flip`, within four standard errors
+    - "seen": how often an epoch has each image over all ranks; should be 1
+    - "order": share of places with the same image in two consecutive epochs; should be near 0
     """
     with tempfile.TemporaryDirectory() as folder:
         probe_folder(folder, images)

@@ -1,4 +1,4 @@
-"""Weights between PyTorch's state dicts and MindSpore's parameters: every name accounted for, nothing unpickled."""
+"""Weights between PyTorch's state dicts and MindSpore's parameters: all names accounted for, only tensors unpickled."""
 
 import os
 import pickle

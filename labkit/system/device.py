@@ -12,7 +12,7 @@ DEVICE = "LABKIT_DEVICE"  # set by `labkit launch` for the processes that it sta
 def ranks() -> tuple[int, int]:
     """Number of this process among those of a training, from 0, and how many there are, from the environment.
 
-    RANK_ID and RANK_SIZE come from msrun, from ModelArts and with a rank table; otherwise mpirun's (Open MPI) count.
+    RANK_ID and RANK_SIZE, set by msrun, by ModelArts or for a rank table, are used first, then mpirun's (Open MPI).
     """
     mpi = "OMPI_COMM_WORLD_RANK" in os.environ and "RANK_SIZE" not in os.environ
     names = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE") if mpi else ("RANK_ID", "RANK_SIZE")
@@ -29,7 +29,7 @@ def ranks() -> tuple[int, int]:
 
 
 def require_one_process() -> None:
-    """Raise LabkitError in one of a job's several processes: a command would make a Run, or a launch, in each."""
+    """Raise LabkitError if this is one of several processes: each would make a Run, or a launch, of its own."""
     size = ranks()[1]
     if "MS_ROLE" in os.environ:
         raise LabkitError(
@@ -67,7 +67,7 @@ def setup(seed: int, all_reduce_fusion: list[int] | None = None) -> None:
     """Choose graph mode and seed everything; one of several processes joins the others first.
 
     all_reduce_fusion: numbers of the parameters after which a new AllReduce of gradients begins; default: one for all.
-    Does not return in msrun's scheduler: a process of the same command, which only brings the others together.
+    Does not return in msrun's scheduler, which runs the same command only to bring the others together.
     """
     import mindspore as ms
 

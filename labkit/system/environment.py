@@ -71,7 +71,8 @@ def _cpuinfo(name):
 def onednn_trap() -> bool:
     """Whether this MindSpore's oneDNN would run convolutions on its slow reference kernel.
 
-    MindSpore 2.9 and 2.10 do so on a CPU with AVX-512, about 90 times slower than 2.8.
+    MindSpore 2.9 and 2.10 do so on a CPU with AVX-512, about two hundred times slower than 2.8 (see the chapter
+    Performance tuning).
     """
     version = mindspore_version()
     if version is None or tuple(map(int, version.split(".")[:2])) < (2, 9):

@@ -12,7 +12,7 @@ _stop, _at_steps = threading.Event(), threading.Event()  # a signal asked to sto
 
 @contextmanager
 def stopped_once():
-    """Ctrl-C or SIGTERM raises KeyboardInterrupt once, with its number; a second one does not interrupt a save.
+    """Ctrl-C or SIGTERM raises KeyboardInterrupt once, with the signal's number; a second one interrupts no save.
 
     Inside `stopped_at_steps` it is raised by the next `raise_if_stopped`.
     """
@@ -41,7 +41,8 @@ def stopped_once():
 def stopped_at_steps():
     """Inside this context a stop waits for `raise_if_stopped`, or for the context's end.
 
-    MindSpore reports an exception while it compiles as a defect of the network; Python ignores one in a finalizer.
+    Raised at once, KeyboardInterrupt would look like a defect of the network if MindSpore is compiling, and Python
+    would ignore it in a finalizer.
     """
     _at_steps.set()
     try:

@@ -51,7 +51,10 @@ class ThorLayer(nn.Cell):
         return self.layer(x)
 
     def factors_ema(self, factor_a, factor_g, factor_ema):
-        """The factor EMA with a step's factors; these alone while there are no inverses, hence no older factors."""
+        """The averaged factors (EMA), with a step's factors included.
+
+        While there are no inverses, there are no older factors either: the result is the step's factors alone.
+        """
         share = factor_ema * (self.trace > 0).astype(ms.float32)
         return share * self.factor_a + (1 - share) * factor_a, share * self.factor_g + (1 - share) * factor_g
 
@@ -86,20 +89,21 @@ def _unfit(layer):
     """Why THOR cannot convert a layer; None if it can."""
     if isinstance(layer, nn.Conv2d):
         if layer.group != 1:
-            return f"its {layer.group} groups are as many layers"
+            return f"it has {layer.group} groups"
         if getattr(layer, "data_format", "NCHW") not in ("NCHW", 0):
-            return "its channels come last"
+            return "it has its channels last"
     elif layer.activation is not None:
-        return "its activation is part of it; write it behind the layer"
+        return "its activation is built in; make it a layer of its own"
     return None
 
 
 def convert(net, block_size=128, loss_scale=1.0, statistics_share=1.0):
     """Put the taps around every Conv2d and Dense of a network, in place; returns {name: ThorLayer} in their order.
 
-    Layers that do not fit are left unchanged, with a warning: with groups or an activation inside, used in two places,
-    or of another kind with a matrix. Frozen layers are left without one. A layer that one parent calls twice is not
-    detected, and a network that reads a layer's weight itself finds it at `layer.layer.weight`.
+    Layers that do not fit stay unchanged, with a warning: those with groups, channels last or an activation inside,
+    used in two places, or of another type that has a matrix. Frozen layers stay unchanged without a warning. A layer
+    that one parent calls twice is not detected, and a network that reads a layer's weight itself finds it at
+    `layer.layer.weight`.
     block_size: rows of the diagonal blocks that factors are cut into, None for whole factors; loss_scale: the factor
     that gradients arrive multiplied by; statistics_share: how much of a batch the factors are computed from.
     Raises ThorError, also for a network that is already converted.

@@ -36,7 +36,7 @@ class Thor(nn.Cell):
     factor_ema: share of the old factor that stays in the new one; 0 in THOR.
     statistics_share: how much of a batch, from its first image on, factors are computed from; 1 in THOR.
     clip_fisher_norm: largest Fisher norm of what THOR hands on (see `clip`); None for any, as in THOR.
-    layers: {name: ThorLayer}. Changes the network (see `convert`). Raises ThorError.
+    layers: {name: ThorLayer}. Thor changes the network (see `convert`). Raises ThorError.
     """
 
     def __init__(self, net, damping, update_mask, block_size=128, thresholds=TRACE_RULES["thor"], factor_ema=0.0,
@@ -79,7 +79,8 @@ class Thor(nn.Cell):
         """Scale the layers' preconditioned gradients p, all by one factor, to a Fisher norm of at most the bound.
 
         The norm is sqrt(p^T M p) = sqrt(g^T p), with the damped Fisher M whose inverse is in use. Ba et al. 2017,
-        "Distributed Second-Order Optimization using Kronecker-factored Approximations", bound it times the rate.
+        "Distributed Second-Order Optimization using Kronecker-factored Approximations", bound the norm times the
+        learning rate.
         """
         bound, squares, clipped = self.clip_fisher_norm, (), ()
         for gradient, p, place in zip(gradients, preconditioned, self.places):

@@ -52,7 +52,7 @@ def test_dataset(recipe: Recipe):
 
 
 def with_same_workers(run: Run) -> Recipe:
-    """The Run's recipe, with as many data workers as it began with if its batches depend on their number.
+    """The Run's recipe; if batches depend on the number of data workers, with the number that the Run began with.
 
     Raises RunError if there are too few cores for them: MindData starts no more workers than cores.
     """

@@ -67,7 +67,7 @@ class StepTimer(Callback):
 class PerformanceCallback(StepTimer):
     """Prints an epoch's time, steps, ms per step and samples per second of the cluster, as the original lab does.
 
-    batch_size: samples per step on one device; device_num: devices of the cluster; report: a function of one line.
+    batch_size: samples per step on one device; device_num: devices of the cluster; report: called with each line.
     Steps that compile a graph are reported separately: ms per step and samples per second leave them out.
     In sink mode only whole epochs can be timed: the first is marked, and the second gives the compile time.
     """

@@ -26,7 +26,7 @@ def save_checkpoint(run, train_network, step) -> None:
 
 
 def load_checkpoint(run, network) -> dict:
-    """Load a Run's checkpoint into a network, or a train network; return its place {step, history_bytes}.
+    """Load a Run's checkpoint into a network or train network; return its place in training: {step, history_bytes}.
 
     Raises RunError as `load_weights` does, and if the checkpoint has no place.
     """

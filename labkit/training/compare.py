@@ -62,8 +62,8 @@ def curve(run: Run) -> Curve:
 def settings(runs: list[Run]) -> dict[str, list[Curve]]:
     """Curves by setting, in the order given, each Run once.
 
-    A Run with a seed that its setting already has becomes a setting of its own. A setting has its first Run's name,
-    without a number at the end if there are several. Raises RunError as `curve` does, and for Runs on other data.
+    A second Run with the same seed becomes a setting of its own. A setting is named after its first Run, without the
+    number at the end if it has several Runs. Raises RunError as `curve` does, and for Runs on different data.
     """
     found, once = [], {}
     for run in runs:

@@ -47,7 +47,7 @@ def new_figure(width=5.6, height=3.2, rows=1, columns=1, **options):
 
 
 def colour_of(names):
-    """{name: colour}: from COLOUR_OF, or else COLOURS in turn, none twice as long as there are enough."""
+    """{name: colour}: from COLOUR_OF, or else COLOURS in turn, without repeats while there are enough."""
     left = [colour for colour in COLOURS if colour not in {COLOUR_OF.get(name) for name in names}] or COLOURS
     others = [name for name in names if name not in COLOUR_OF]
     turn = {name: left[number % len(left)] for number, name in enumerate(others)}

@@ -28,7 +28,7 @@ def collect(dataset: dict, processes: int = 1) -> dict:
 
 
 def commit() -> tuple[str | None, bool | None]:
-    """The commit of this labkit and whether files differ from it; in a job those from `labkit submit`; else None."""
+    """This labkit's commit, and whether files differ from it; in a job, as `labkit submit` recorded them; else None."""
     sha, changes = git("rev-parse", "HEAD"), git("status", "--porcelain", "--untracked-files=no")
     if sha and git("rev-parse", "--show-toplevel") == str(environment.REPO):
         return sha, None if changes is None else bool(changes)

@@ -65,7 +65,7 @@ def load(path: Path, profile: str, settings: tuple[str, ...] = ()) -> Recipe:
 def baseline_of(recipe: Recipe, path: Path) -> Recipe:
     """The recipe with the optimizer and schedule of its baseline, a profile of the recipe file; raises RecipeError.
 
-    It also has the baseline's epochs, unless the recipe's differ from its own profile's. All else is equal.
+    It also gets the baseline's epochs, unless the recipe's own were changed, as by `--set`. All else is equal.
     """
     own, baseline = load(path, recipe.profile), load(path, recipe.baseline)
     tree, other = recipe.model_dump(), baseline.model_dump()
@@ -143,7 +143,7 @@ def key_of(setting: str) -> str:
 
 
 def require_same(run_recipe: Recipe, asked: Recipe, path: Path, keys: tuple[str, ...]) -> None:
-    """A resumed Run keeps its recipe: raise RecipeError, naming the first of `keys` that was asked to differ."""
+    """A resumed Run keeps its recipe: RecipeError names the first of `keys` for which `asked` has another value."""
     kept, wanted = flatten(run_recipe.model_dump()), flatten(asked.model_dump())
     for key, value in kept.items():
         other = wanted.get(key)  # None if the data has another format
@@ -152,7 +152,10 @@ def require_same(run_recipe: Recipe, asked: Recipe, path: Path, keys: tuple[str,
 
 
 def require_fit(recipe: Recipe, info, ranks: int = 1) -> int:
-    """Steps per epoch on checked data (`labkit.data.files.Info`). RecipeError for other classes or too few images."""
+    """Steps per epoch on checked data (`labkit.data.files.Info`).
+
+    RecipeError if the number of classes is not the recipe's, or if a process has fewer images than a batch.
+    """
     classes, batch_size = recipe.network.num_classes, recipe.data.batch_size
     if len(info.classes) != classes:
         raise RecipeError(f"network.num_classes: {classes}, but {info.folder} has {len(info.classes)}")

@@ -67,7 +67,7 @@ def export(run, file_format, out, batch_size, image_size):
 @click.argument("run", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False),
-    help="Image file. Default: curves.png, of one RUN in its folder, of several in this one.",
+    help="Image file. Default: curves.png, in the RUN's folder or, for several, in the current one.",
 )  # fmt: skip
 def plot(run, out):
     """Draw loss, learning rate and accuracy of one or more Runs.
