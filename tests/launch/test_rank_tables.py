@@ -101,7 +101,8 @@ def test_a_file_that_is_wrong(hccn, text, says):
     (("10.0.0.1=0:192.168.1.1", "10.0.0.1=1:192.168.1.2"), "10.0.0.1: named twice"),
     (("10.0.0.1=0:192.168.1.1", "10.0.0.2=0:192.168.1.1"), "10.0.0.2: device 0: 192.168.1.1 is the address of"),
     (("10.0.0.1=0:192.168.1.1", "--devices", "3"), "10.0.0.1: it has no device 3, only 0"),
-    (("10.0.0.1=0:192.168.1.1,1:192.168.1.2", "10.0.0.2=0:192.168.1.3"), "devices: 2 and 1: must be as many on each"),
+    (("10.0.0.1=0:192.168.1.1,1:192.168.1.2", "10.0.0.2=0:192.168.1.3"),
+     "devices: must be as many on each server, not 2 and 1"),
     (("--check", "nothing.json"), "nothing.json: cannot be read"),
 ])  # fmt: skip
 def test_mistakes(run, arguments, says):

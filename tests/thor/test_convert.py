@@ -177,7 +177,7 @@ class OneWeight(nn.Cell):
 
 UNFIT = {
     "activation": (with_activation, {"1"}, "its activation", ["2"]),
-    "groups": (with_groups, {"0"}, "its 2 groups", ["2"]),
+    "groups": (with_groups, {"0"}, "it has 2 groups", ["2"]),
     "twice in a sequence": (twice_in_a_sequence, {"0"}, "used in two places", ["3"]),
     "two names": (TwoNames, {"first"}, "used in two places", ["last"]),
     "two parents": (in_two_parents, {"0.0"}, "used in two places", ["1.1"]),

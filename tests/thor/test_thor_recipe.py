@@ -90,7 +90,7 @@ def test_a_growing_interval(steps, first, final):
 
 @pytest.mark.parametrize("interval, final", [(0, None), (-1, None), (5, 4), (5, 0)])
 def test_wrong_intervals(interval, final):
-    with pytest.raises(ValueError, match=f"interval must be at least 1, .*{interval}, {final}"):
+    with pytest.raises(ValueError, match=f"interval must be at least 1, .*{interval} and {final}"):
         update_mask(10, interval, final)
 
 
