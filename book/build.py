@@ -72,15 +72,12 @@ def remove(*names: str) -> None:
             path.unlink(missing_ok=True)
 
 
-def remove_stale(record: str, value: str, *names: str) -> bool:
-    """Remove what was built from other inputs than `value`, then record it; True if there was something to remove."""
+def remove_stale(record: str, value: str, *names: str) -> None:
+    """Remove what was built from other inputs than `value`, then record it."""
     file = BUILD / f".{record}"
-    if file.exists() and file.read_text() == value:
-        return False
-    stale = any((BUILD / name).exists() for name in names)
-    remove(*names)
-    file.write_text(value)  # last: an interrupted build removes again
-    return stale
+    if not file.exists() or file.read_text() != value:
+        remove(*names)
+        file.write_text(value)  # last: an interrupted build removes again
 
 
 def is_notebook(path: Path) -> bool:
@@ -142,9 +139,8 @@ def build(environment: dict[str, str], language: str | None = None) -> int:
     if language:
         said = json.dumps([began_with, shared, contents([f"book/locale/{language}/**/*.po"])])
         digest, record = hashlib.sha256(said.encode()).hexdigest(), BUILD / f".pages-{language}"
-        if not record.exists() or record.read_text() != digest:
-            remove(f".doctrees-{language}", f"html-{language}")
-        record.unlink(missing_ok=True)  # after a failed or interrupted build, all pages are written again
+        remove_stale(f"pages-{language}", digest, f".doctrees-{language}", f"html-{language}")
+        record.unlink()  # until they are complete: a failed or interrupted build writes all pages again
         if not _written(language, time.monotonic()):
             return 1
         record.write_text(digest)

@@ -280,9 +280,9 @@ def _one(chapter):
 
 
 def store(bundle) -> None:
-    """Put an executed chapter into the cache; one process at a time, because the cache takes a record for old that
-    another process has only begun to write."""
+    """Put an executed chapter into the cache, one process at a time."""
     from jupyter_cache import get_cache
 
+    # The cache deletes a record as too old if another process adds it between its two questions to the database.
     with FileLock(BUILD / ".cache.lock"):
         get_cache(BUILD / ".jupyter_cache").cache_notebook_bundle(bundle, check_validity=False, overwrite=True)

@@ -60,7 +60,7 @@ def secrets(lab: Lab) -> list[tuple[str, dict[str, str]]]:
 
 
 def short_solutions(lab: Lab) -> list[tuple[str, re.Pattern, str]]:
-    """("the solution of TASK", its pattern, its text) for each whole solution of which `secrets` has no line."""
+    """("the solution of TASK", its pattern, its text) for each whole solution that has no line in `secrets`."""
     found, own = [], {what: lines for what, lines in secrets(lab) if lines}
     for task, text in lab.solutions.items():
         what = f"the solution of {task}"
