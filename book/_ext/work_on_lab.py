@@ -56,7 +56,7 @@ def _add_row(app, doctree, docname):
     else:
         how = said(app, "Open in | ModelArts: how")
         buttons += _button("modelarts-button lab-how", f"{chapter}#open-a-lab", how)
-        lines.append(said(app, "ModelArts opens only public notebooks. The button says how to open this by hand."))
+        lines.append(said(app, "ModelArts opens only public notebooks. The button says how to open this one by hand."))
     if lab in TOO_LARGE_FOR_BINDER:
         more = said(app, "The lab needs [more memory than Binder gives].")
         lines.append(more.replace("[", f'<a href="{chapter}#binder">').replace("]", "</a>"))
@@ -65,7 +65,7 @@ def _add_row(app, doctree, docname):
         buttons += _button("binder-button", address, said(app, "Open in | Binder"))
     else:
         buttons += _button("binder-button lab-how", f"{chapter}#binder", said(app, "Open in | Binder: how"))
-        lines.append(said(app, "Binder opens only a public repository. Its button leads to the settings for that."))
+        lines.append(said(app, "Binder opens only public repositories. Its button leads to the settings for Binder."))
 
     command = f"make lab LAB={lab}" + ("" if config.language == "en" else f" BOOK_LANGUAGE={config.language}")
     space = "" if config.language.startswith("zh") else " "

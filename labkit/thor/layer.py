@@ -131,7 +131,8 @@ def convert(net, block_size=128, loss_scale=1.0, statistics_share=1.0):
         layers[name].layer = child  # only now: set before, it would have got its name a second time
     if others:
         names = ", ".join(others.values())
-        warnings.warn(f"THOR leaves {names} to the first-order optimizer: it needs nn.Conv2d or nn.Dense", stacklevel=2)
+        fits = "THOR preconditions nn.Conv2d and nn.Dense"
+        warnings.warn(f"{fits}, and leaves {names} to the first-order optimizer", stacklevel=2)
     return layers
 
 

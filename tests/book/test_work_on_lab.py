@@ -102,7 +102,7 @@ def test_without_addresses_the_buttons_say_how(private, lab):
     assert list(ways) == ["Download notebook", "Open in ModelArts: how", *binder]
     assert [way for way in ways.values() if not leads_somewhere(private, lab, way)] == []
     assert ways["Open in ModelArts: how"].endswith("4-cloud/notebooks.html#open-a-lab")
-    assert "The button says how to open this by hand" in found.get_text()
+    assert "The button says how to open this one by hand" in found.get_text()
     assert ("Its button leads to the settings" in found.get_text()) == bool(binder)
 
 

@@ -216,7 +216,7 @@ def test_other_layers_with_a_matrix():
     with pytest.warns(UserWarning) as seen:
         layers = convert(net)
     assert [str(w.message) for w in seen] == [
-        "THOR leaves 0.weight, 1.weight to the first-order optimizer: it needs nn.Conv2d or nn.Dense"
+        "THOR preconditions nn.Conv2d and nn.Dense, and leaves 0.weight, 1.weight to the first-order optimizer"
     ]
     assert list(layers) == ["3"]
 
