@@ -80,6 +80,8 @@ def milliseconds(run, batch, times=5):
     for _ in range(times + 1):
         start = time.perf_counter()
         result = run(*batch)
-        (result if isinstance(result, Tensor) else result[-1]).asnumpy()  # waits until it is computed
+        while not isinstance(result, Tensor):
+            result = result[-1]
+        result.asnumpy()  # waits until it is computed
         taken.append(time.perf_counter() - start)
     return 1000 * min(taken[1:])

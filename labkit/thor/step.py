@@ -1,4 +1,4 @@
-"""One training step of THOR, for `mindspore.train.Model`: a compiled step without statistics, and one with them."""
+"""One training step of THOR, for `mindspore.train.Model`: gradients, with statistics or without, and their use."""
 
 import mindspore as ms
 from mindspore import Tensor, nn, ops
@@ -7,7 +7,7 @@ from labkit.thor.factors import block_trace
 from labkit.thor.layer import ThorError
 
 
-class _Step(nn.Cell):
+class Gradients(nn.Cell):
     """A network's loss and the gradients of `weights`; in data-parallel training averaged over the processes."""
 
     def __init__(self, net, loss, thor, weights):
@@ -19,20 +19,12 @@ class _Step(nn.Cell):
     def scaled_loss(self, images, labels):
         return self.loss(self.net(images), labels) * self.loss_scale
 
-
-class Step(_Step):
-    """A step that reuses the stored inverses: loss and gradients, which are preconditioned and applied."""
-
-    def __init__(self, net, loss, optimizer, thor):
-        super().__init__(net, loss, thor, thor.weights)
-        self.apply_gradients = ApplyGradients(optimizer, thor)
-
     def construct(self, images, labels):
         loss, gradients = self.loss_and_gradients(images, labels)
-        return ops.depend(loss / self.loss_scale, self.apply_gradients(*self.average(gradients)))
+        return loss / self.loss_scale, self.average(gradients)
 
 
-class Statistics(_Step):
+class Statistics(Gradients):
     """Loss and gradients, and every layer's factors with their traces, in one backward pass."""
 
     def __init__(self, net, loss, thor):
@@ -51,29 +43,31 @@ class Statistics(_Step):
                 layer.statistics = False
 
     def construct(self, images, labels, factor_ema):
-        loss, gradients = self.loss_and_gradients(images, labels)
-        gradients = self.average(gradients)
+        loss, gradients = super().construct(images, labels)
         of_weights, of_taps = gradients[: self.count], gradients[self.count :]
         factors, traces = (), ()
         for n in range(len(self.layers)):
             factor_a, factor_g = self.layers[n].factors_ema(of_taps[2 * n], of_taps[2 * n + 1], factor_ema)
             factors += ((factor_a, factor_g),)
             traces += (block_trace(factor_a), block_trace(factor_g))
-        return loss / self.loss_scale, of_weights, factors, ops.stack(traces).reshape(-1, 2)
+        return loss, of_weights, factors, ops.stack(traces).reshape(-1, 2)
 
 
 class ApplyGradients(nn.Cell):
-    """Unscale, precondition, then the first-order optimizer, which adds weight decay: the original tutorial's order."""
+    """Unscale, precondition, then the first-order optimizer, which adds weight decay: the original tutorial's order.
+
+    Hands the loss through, so that whoever waits for it waits for the new weights.
+    """
 
     def __init__(self, optimizer, thor):
         super().__init__(auto_prefix=False)
         self.optimizer, self.thor, self.loss_scale = optimizer, thor, thor.loss_scale
 
-    def construct(self, *gradients):  # not as one tuple, which graph mode would take for a constant
+    def construct(self, loss, *gradients):  # not as one tuple, which graph mode would take for a constant
         unscaled = ()
         for gradient in gradients:
             unscaled += (gradient.astype(ms.float32) / self.loss_scale,)
-        return self.optimizer(self.thor(unscaled))
+        return ops.depend(loss, self.optimizer(self.thor(unscaled)))
 
 
 class ThorStep(nn.Cell):
@@ -92,18 +86,18 @@ class ThorStep(nn.Cell):
         if getattr(optimizer, "loss_scale", 1.0) != 1.0:
             raise ThorError(f"optimizer: its loss_scale must be 1, not {optimizer.loss_scale}: Thor unscales gradients")
         self.thor, self.optimizer = thor, optimizer
-        self.step = Step(net, loss, optimizer, thor)
+        self.gradients = Gradients(net, loss, thor, thor.weights)
         self.statistics = Statistics(net, loss, thor)
-        self.apply_gradients = self.step.apply_gradients
+        self.apply_gradients = ApplyGradients(optimizer, thor)
         self.last_update = None
 
     def __call__(self, images, labels):
-        """Not `construct`: this chooses which of the compiled steps runs, and computes inverses in between."""
+        """Not `construct`: this chooses which of the compiled graphs runs, and computes inverses in between."""
         step = int(self.optimizer.global_step.asnumpy().item())
-        if not self.thor.computes_factors(step):
-            self.last_update = None
-            return self.step(images, labels)
-        loss, gradients, factors, traces = self.statistics(images, labels)
-        self.last_update = self.thor.update_inverses(step, factors, traces)
-        self.apply_gradients(*gradients)
-        return loss
+        self.last_update = None
+        if self.thor.computes_factors(step):
+            loss, gradients, factors, traces = self.statistics(images, labels)
+            self.last_update = self.thor.update_inverses(step, factors, traces)
+        else:
+            loss, gradients = self.gradients(images, labels)
+        return self.apply_gradients(loss, *gradients)

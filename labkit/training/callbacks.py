@@ -27,7 +27,7 @@ def loss_of(run_context) -> float:
 
 
 def has_statistics(run_context) -> bool:
-    """Whether the step just done computed THOR's statistics, and so ran the second of its two graphs."""
+    """Whether the step just done computed THOR's statistics, with a graph of their own."""
     return bool(getattr(run_context.original_args().get("train_network"), "last_update", None))
 
 

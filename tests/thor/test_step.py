@@ -90,7 +90,7 @@ def test_updates_are_told(rng):
     def taps(*_):
         return {layer.statistics for layer in step.thor.layers.values()}
 
-    step.step.net.register_forward_pre_hook(lambda *_: taps_on.append(taps()))
+    step.gradients.net.register_forward_pre_hook(lambda *_: taps_on.append(taps()))
     for images, labels in batches(rng):
         step(images, labels)
         told.append(step.last_update)
