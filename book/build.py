@@ -72,12 +72,11 @@ def remove(*names: str) -> None:
             path.unlink(missing_ok=True)
 
 
-def remove_stale(record: str, value: str, *names: str) -> None:
-    """Remove what was built from other inputs than `value`, then record it."""
-    file = BUILD / f".{record}"
-    if not file.exists() or file.read_text() != value:
-        remove(*names)
-        file.write_text(value)  # last: an interrupted build removes again
+def begin(record: Path, value: str, *names: str) -> None:
+    """Remove what was not completed from these inputs. The caller writes the record again when everything is there."""
+    if not record.exists() or record.read_text() != value:
+        remove(*names)  # not only the pages: Sphinx repeats no warning of a page that it need not read again
+    record.unlink(missing_ok=True)
 
 
 def is_notebook(path: Path) -> bool:
@@ -117,10 +116,9 @@ def reason(todo: dict[Path, list[str] | None]) -> str:
 def build(environment: dict[str, str], language: str | None = None) -> int:
     """Execute what has changed, write the pages, then those in another language; the process's exit status."""
     began_with = pages()
-    shared = json.dumps([execution.installed(), contents(PAGE_INPUTS)])
-    remove_stale("pages", hashlib.sha256(shared.encode()).hexdigest(), ".doctrees", "jupyter_execute", "html")
-    if not COMPLETE.exists():  # Sphinx repeats no warning of a page that it need not read again
-        remove(".doctrees")
+    shared, record = json.dumps([execution.installed(), contents(PAGE_INPUTS)]), BUILD / ".pages"
+    digest = hashlib.sha256(shared.encode()).hexdigest()
+    begin(record, digest, ".doctrees", "jupyter_execute", "html")
     COMPLETE.unlink(missing_ok=True)
 
     start = time.monotonic()
@@ -135,12 +133,12 @@ def build(environment: dict[str, str], language: str | None = None) -> int:
     if not _written(None, start):
         return 1
     export_executed()
+    record.write_text(digest)
     COMPLETE.write_text(json.dumps(began_with, indent=1))
     if language:
         said = json.dumps([began_with, shared, contents([f"book/locale/{language}/**/*.po"])])
         digest, record = hashlib.sha256(said.encode()).hexdigest(), BUILD / f".pages-{language}"
-        remove_stale(f"pages-{language}", digest, f".doctrees-{language}", f"html-{language}")
-        record.unlink()  # until they are complete: a failed or interrupted build writes all pages again
+        begin(record, digest, f".doctrees-{language}", f"html-{language}")
         if not _written(language, time.monotonic()):
             return 1
         record.write_text(digest)

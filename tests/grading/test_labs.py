@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from labkit.grading.lab import load, names
+from labkit.grading.lab import load, names, source
 from labkit.system.environment import REPO
 
 sys.path.insert(0, str(REPO))  # for the package tests.grading.mutants
@@ -21,3 +21,13 @@ def test_master_blank_and_wrong_answers(name, sandboxed):
     rows = check_lab.check(lab, mutants, harm=True)
     assert [row for row in rows if not row.right] == []
     assert {row.name for row in rows} >= {"master", "blank", *HARM}
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_lab_says_what_its_run_must_reach(name):
+    lab = load(name)
+    asked, code = lab.manifest.run, [source(cell) for cell in lab.notebook["cells"] if cell["cell_type"] == "code"]
+    text = "\n".join(source(cell) for cell in lab.notebook["cells"] if cell["cell_type"] == "markdown")
+    assert f"{asked.accuracy:.0%}" in text
+    assert any(f"{asked.accuracy:g}" in one and f"expected at least {asked.accuracy:.0%}" in one for one in code)
+    assert all(key.split(".")[-1] in text for key in asked.at_most)
