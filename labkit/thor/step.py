@@ -17,6 +17,7 @@ class Gradients(nn.Cell):
         self.average = nn.DistributedGradReducer(weights, mean=True) if thor.parallel else nn.Identity()
 
     def scaled_loss(self, images, labels):
+        """(images, labels) -> the batch's mean loss, times the loss scale."""
         return self.loss(self.net(images), labels) * self.loss_scale
 
     def construct(self, images, labels):
