@@ -2,7 +2,15 @@
 
 from labkit.networks.convolution import use_fast_gradients
 from labkit.networks.precision import mixed_precision
-from labkit.networks.resnet import NAMES, BasicBlock, Bottleneck, ResNet, create_resnet, initialise_as_guide
+from labkit.networks.resnet import (
+    NAMES,
+    BasicBlock,
+    Bottleneck,
+    ResNet,
+    create_resnet,
+    initialise_as_guide,
+    zero_residual_branches,
+)
 
 __all__ = [
     "NAMES",
@@ -13,4 +21,5 @@ __all__ = [
     "initialise_as_guide",
     "mixed_precision",
     "use_fast_gradients",
+    "zero_residual_branches",
 ]

@@ -175,5 +175,15 @@ def initialise_as_guide(net):
             _draw(cell.bias, "zeros")
 
 
+def zero_residual_branches(net):
+    """Set the last batch norm's weight of every block to zero: at first a block passes on its shortcut alone.
+
+    Goyal et al. 2017, section 5.1.
+    """
+    for _, cell in net.cells_and_names():
+        if isinstance(cell, BasicBlock | Bottleneck):
+            _draw((cell.bn3 if isinstance(cell, Bottleneck) else cell.bn2).gamma, "zeros")
+
+
 def _draw(parameter, init):
     parameter.set_data(initializer(init, parameter.shape, parameter.dtype))

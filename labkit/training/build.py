@@ -9,7 +9,13 @@ from mindspore.train import Accuracy, Model, Top5CategoricalAccuracy
 from labkit.data.files import Info
 from labkit.data.formats import format_of
 from labkit.losses import CrossEntropySmooth
-from labkit.networks import create_resnet, initialise_as_guide, mixed_precision, use_fast_gradients
+from labkit.networks import (
+    create_resnet,
+    initialise_as_guide,
+    mixed_precision,
+    use_fast_gradients,
+    zero_residual_branches,
+)
 from labkit.optimizers import momentum
 from labkit.schedules import SCHEDULES, damping, update_mask
 from labkit.system import device, environment
@@ -35,6 +41,8 @@ def create_network(recipe: Recipe):
         raise RecipeError(f"all_reduce_fusion: {last}, but {recipe.network.name} has {count} parameters, from 0 on")
     if recipe.network.init == "guide":
         initialise_as_guide(net)
+    elif recipe.network.init == "zero_residual":
+        zero_residual_branches(net)
     # labkit's gradient is for float32 on a CPU; elsewhere MindSpore's own gives the same values.
     if recipe.network.fast_gradient and ms.get_context("device_target") == "CPU" and recipe.amp_level == "O0":
         use_fast_gradients(net)

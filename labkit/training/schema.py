@@ -66,7 +66,7 @@ class Network(Part):
     ]  # fmt: skip
     stem: Literal["cifar", "imagenet"] = "cifar"
     num_classes: Annotated[int, Field(ge=2)] = 10  # must be the data's; CIFAR-10's layout has ten
-    init: Literal["torchvision", "guide"] = "torchvision"  # first weights; see labkit.networks.initialise_as_guide
+    init: Literal["torchvision", "guide", "zero_residual"] = "torchvision"  # first weights; see labkit.networks.resnet
     fast_gradient: bool = False  # labkit's own gradient of 3x3 convolutions, for a CPU
 
 

@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 from mindspore import nn
 
-from labkit.networks import NAMES, BasicBlock, Bottleneck, ResNet, create_resnet, initialise_as_guide, resnet
+from labkit.networks import (
+    NAMES,
+    BasicBlock,
+    Bottleneck,
+    ResNet,
+    create_resnet,
+    initialise_as_guide,
+    resnet,
+    zero_residual_branches,
+)
 from labkit.training.schema import Network
 
 # torchvision's models, 1000 classes: trainable parameters.
@@ -276,6 +285,20 @@ def test_initial_weights_as_the_guide_draws_them():
             assert (value == (1 if parameter.name.endswith("gamma") else 0)).all(), parameter.name
     kernels = [p.asnumpy() for p in net.trainable_params() if p.shape == (512, 512, 3, 3)]
     assert len(kernels) == 3 and not np.array_equal(kernels[0], kernels[1])
+
+
+@pytest.mark.parametrize(("name", "block"), [("resnet20", BasicBlock), ("resnet50", Bottleneck)])
+def test_with_residual_branches_at_zero_a_block_passes_on_its_shortcut(name, block):
+    net = create_resnet(name)
+    before = {p.name: p.asnumpy().copy() for p in net.get_parameters()}
+    zero_residual_branches(net)
+    changed = [p.name for p in net.get_parameters() if not np.array_equal(before[p.name], p.asnumpy())]
+    blocks = [cell for _, cell in net.cells_and_names() if isinstance(cell, block)]
+    last = "bn3" if block is Bottleneck else "bn2"
+    assert len(changed) == len(blocks) and all(name.endswith(f"{last}.gamma") for name in changed)
+    plain = next(cell for cell in blocks if cell.downsample is None)
+    x = ms.Tensor(np.random.default_rng(0).normal(size=(2, plain.conv1.in_channels, 8, 8)).astype(np.float32))
+    np.testing.assert_array_equal(plain.set_train()(x).asnumpy(), np.maximum(x.asnumpy(), 0))
 
 
 def test_the_seed_decides_the_initial_weights():
