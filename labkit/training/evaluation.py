@@ -11,6 +11,8 @@ from labkit.training import build, checkpoint, runs
 from labkit.training.recipes import Recipe
 from labkit.training.runs import Run
 
+WORST = 8  # so many of the worst mistakes are kept
+
 
 def predict(net, dataset) -> tuple[np.ndarray, np.ndarray]:
     """Logits (N, K) and labels (N,) of a data set, in its order, with the network in evaluation mode."""
@@ -59,13 +61,20 @@ def checkpoint_logits(recipe: Recipe, file: Path) -> tuple[np.ndarray, np.ndarra
 
 
 def score(logits, labels, names) -> dict:
-    """Top-1 and top-5 accuracy (0 to 1) of logits (N, K) for labels (N,) and the K classes' names.
+    """Accuracy of logits (N, K) for labels (N,) and the K classes' names, and what the network got wrong.
 
     {accuracy, correct, images, top_5_accuracy (more than five classes), classes: [name, accuracy, correct, images],
-    confusion: K x K counts, true class by row}.
+    confusion: K x K counts, true class by row, worst: [image, class, answer, probability]}. Accuracies and
+    probabilities are from 0 to 1. The worst mistakes are the `WORST` whose true class got the lowest probability;
+    `probability` is the answer's, `image` the number of the image in the test set, from 0.
     """
+    answers = logits.argmax(axis=1)
     confusion = np.zeros((len(names), len(names)), int)
-    np.add.at(confusion, (labels, logits.argmax(axis=1)), 1)
+    np.add.at(confusion, (labels, answers), 1)
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probabilities = powers / powers.sum(axis=1, keepdims=True)
+    every = np.arange(len(labels))
+    worst = [i for i in probabilities[every, labels].argsort(kind="stable") if answers[i] != labels[i]][:WORST]
 
     def share(correct, images):
         return {"accuracy": float(correct / images) if images else None, "correct": int(correct), "images": int(images)}
@@ -76,4 +85,13 @@ def score(logits, labels, names) -> dict:
         **({"top_5_accuracy": float(in_top_5.mean())} if len(names) > 5 else {}),
         "classes": [{"name": n, **share(row[i], row.sum())} for i, (n, row) in enumerate(zip(names, confusion))],
         "confusion": confusion.tolist(),
+        "worst": [
+            {
+                "image": int(i),
+                "class": names[labels[i]],
+                "answer": names[answers[i]],
+                "probability": round(float(probabilities[i, answers[i]]), 4),
+            }
+            for i in worst
+        ],
     }
