@@ -1,0 +1,101 @@
+"""What a JPEG compression of CIFAR-10 costs in accuracy: python -m tests.benchmarks.jpeg OUT
+
+The recorded Runs use a copy of CIFAR-10 whose images were JPEG files. This compresses them once more, as strongly, and
+trains ResNet-20 on both sets (labs/cifar10, profile laptop, a shorter schedule), with several seeds. Each network is
+tested on both. OUT gets the second set and the Runs; a second call resumes. The result is results/jpeg.json.
+"""
+
+import json
+import subprocess
+import sys
+from io import BytesIO
+from pathlib import Path
+
+import click
+import numpy as np
+from PIL import Image
+
+from labkit.data import cifar10_files, files
+from labkit.system import environment
+from labkit.system.files import atomic_write
+from labkit.training import evaluation, provenance, runs
+
+RESULT = Path(__file__).with_name("results") / "jpeg.json"
+QUALITY = 75  # the copy's, by the tables in its files; Pillow halves the resolution of colour at it, as the copy does
+MARGIN = 4  # half a block: on the first compression's grid a second one would change little
+
+
+def compressed(image):
+    """An image (32, 32, 3), uint8, after a JPEG compression whose blocks begin in the middle of the first one's."""
+    framed = np.pad(image, ((MARGIN, MARGIN), (MARGIN, MARGIN), (0, 0)), "reflect")
+    file = BytesIO()
+    Image.fromarray(framed).save(file, "JPEG", quality=QUALITY)
+    return np.asarray(Image.open(file))[MARGIN:-MARGIN, MARGIN:-MARGIN]
+
+
+def write_compressed(source, folder):
+    """Write the data set at `source` to `folder`, its images compressed once more."""
+    with files.staging(folder) as staged:
+        for name in (*cifar10_files.TRAIN_FILES, cifar10_files.TEST_FILE):
+            records = np.fromfile(source / name, np.uint8).reshape(-1, cifar10_files.RECORD_BYTES)
+            for record in records:
+                image = record[1:].reshape(3, 32, 32).transpose(1, 2, 0)
+                record[1:] = compressed(image).transpose(2, 0, 1).reshape(-1)
+            records.tofile(staged / name)
+        (staged / cifar10_files.META_FILE).write_bytes((source / cifar10_files.META_FILE).read_bytes())
+        files.write_source(staged, f"{files.source_of(source, cifar10_files.UNKNOWN_SOURCE)}, compressed once more")
+        files.publish(staged, folder, cifar10_files.check, False)
+
+
+def train(data, out, seed, epochs):
+    """The finished Run at `out`, trained or resumed if need be."""
+    if not (out / "recipe.yaml").exists():
+        settings = {"data.folder": str(data), "seed": seed, "epochs": epochs}
+        options = ["--profile", "laptop"]
+        options += [part for key, value in settings.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+    elif not (out / "summary.json").exists():
+        options = ["--resume"]
+    else:
+        return runs.open_run(out)
+    subprocess.run([sys.executable, "-m", "labkit", "train", "cifar10", *options, "--out", str(out)], check=True)
+    return runs.open_run(out)
+
+
+@click.command()
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--epochs", default=5, show_default=True, type=click.IntRange(2))
+@click.option("--seeds", default=2, show_default=True, type=click.IntRange(1))
+def main(out, epochs, seeds):
+    """Make the second set, train what is missing under OUT, and write results/jpeg.json."""
+    out = out.absolute()
+    sets = {"copy": environment.data_root() / cifar10_files.FOLDER, "compressed again": out / "again"}
+    if not sets["compressed again"].exists():
+        write_compressed(sets["copy"], sets["compressed again"])
+    made_by = provenance.collect(cifar10_files.check(sets["copy"]).dataset)
+    pixels = [cifar10_files.read(folder, "test")[0].astype(float) for folder in sets.values()]
+    accuracies = {trained: {tested: [] for tested in sets} for trained in sets}
+    for seed in range(1, seeds + 1):
+        for trained, folder in sets.items():
+            run = train(folder, out / f"{trained.replace(' ', '-')}-seed{seed}", seed, epochs)
+            for tested, other in sets.items():
+                data = run.recipe.data.model_copy(update={"folder": str(other)})
+                logits, labels = evaluation.checkpoint_logits(
+                    run.recipe.model_copy(update={"data": data}), run.checkpoint
+                )
+                accuracies[trained][tested].append(float((logits.argmax(axis=1) == labels).mean()))
+                click.echo(
+                    f"seed {seed}: trained on {trained}, tested on {tested}: {accuracies[trained][tested][-1]:.2%}"
+                )
+    result = {
+        "network": run.recipe.network.name,
+        "quality": QUALITY,
+        "epochs": epochs,
+        "pixel_rms": float(np.sqrt(np.mean((pixels[0] - pixels[1]) ** 2))),  # of 0 to 255
+        "accuracies": accuracies,
+        "provenance": made_by,
+    }
+    atomic_write(RESULT, json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
