@@ -117,8 +117,9 @@ class Thor(nn.Cell):
         stopped = np.array([layer.stopped.asnumpy().item() > 0 for layer in layers])
         values = np.array([layer.damped_trace(*pair, damping) for layer, pair in zip(layers, traces)])
         chosen, stops = trace_rule(values, previous, stopped, self.thresholds)
-        chosen &= finite & used  # nor does such a layer stop: its change is infinite, or NaN, which is not below w2
-        for n in np.flatnonzero(finite & used & ~stopped):
+        valid = finite & used
+        chosen, stops = chosen & valid, stops & valid | stopped
+        for n in np.flatnonzero(valid & ~stopped):
             layers[n].factor_a.set_data(factors[n][0])
             layers[n].factor_g.set_data(factors[n][1])
         for n in np.flatnonzero(stops & ~stopped):

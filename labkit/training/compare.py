@@ -9,7 +9,7 @@ import statistics
 from dataclasses import dataclass
 
 from labkit.data.files import same_data
-from labkit.training.runs import Run, RunError
+from labkit.training.runs import Run, RunError, is_evaluation
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,11 @@ def curve(run: Run) -> Curve:
     typical = statistics.median([seconds for seconds, slow in zip(taken, compiled) if not slow] or taken)
     warm = [min(seconds, typical) if slow else seconds for seconds, slow in zip(taken, compiled)]
     total = list(itertools.accumulate(warm))
-    last = {record["epoch"]: record["step"] for record in records}
-    # An evaluation within an epoch has a fraction: 1.25 after a quarter of the second epoch.
-    steps = [last.get(evaluation["epoch"]) or round(evaluation["epoch"] * last[1]) for evaluation in evaluations]
+    steps, last = [], 0
+    for record in run.history():  # an evaluation comes right after its step
+        last = record.get("step", last)
+        if is_evaluation(record):
+            steps.append(last)
     return Curve(
         steps, [total[step - 1] for step in steps], [evaluation["accuracy"] for evaluation in evaluations],
         sum(taken) - sum(warm), 1000 * statistics.mean(warm),

@@ -25,13 +25,13 @@ OPTIONS = {
 }  # fmt: skip
 
 
-def train(rank, ranks):
+def train(rank, ranks, **changed):
     """All state of the step after the last step; of each step loss, traces and which layers were inverted."""
     ms.set_seed(1)
     net = nn.SequentialCell(
         nn.Conv2d(3, 4, 3, stride=2, has_bias=True), nn.Tanh(), nn.Flatten(), nn.Dense(4 * 4 * 4, 10)
     )
-    step = step_of(net, cross_entropy(), **OPTIONS)
+    step = step_of(net, cross_entropy(), **{**OPTIONS, **changed})
     rng, found = np.random.default_rng(0), {"loss": [], "trace": [], "inverted": []}
     for _ in UPDATE_MASK:
         images, labels = rng.normal(size=(8, 3, 8, 8)), np.arange(8)

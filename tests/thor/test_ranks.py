@@ -17,6 +17,7 @@ from labkit.training import build, evaluation, recipes, runs
 
 SETTINGS = (
     "data.batch_size=20", "data.flip=0.5", "epochs=2", "max_steps=4", "optimizer.update_interval=3", "baseline=null",
+    "optimizer.factor_ema=0.5", "optimizer.statistics_share=0.5", "optimizer.clip_fisher_norm=0.8",
 )  # fmt: skip
 EPOCH_STEPS = 5  # 200 images, 2 x 20 at a time
 
@@ -50,6 +51,14 @@ def test_two_with_batch_4_are_one_with_batch_8(results):
     for name in one.keys() - {"loss"}:
         largest = np.abs(one[name]).max()
         np.testing.assert_allclose(first[name], one[name], rtol=1e-3, atol=1e-4 * largest, err_msg=name)
+
+
+def test_the_bound_acts_in_some_steps(results):
+    """Not in the first, but before the last: without a bound the losses part there."""
+    with in_mode(ms.GRAPH_MODE):
+        free = ranks.train(0, 1, clip_fisher_norm=None)["loss"]
+    bounded = results[0]["loss"]
+    assert free[:2] == bounded[:2] and free[-1] != bounded[-1]
 
 
 def test_ranks_agree_bit_by_bit(results):

@@ -33,7 +33,7 @@ def batches(rng, count=6):
 def training_step(net, **options):
     chosen = {
         "lr": 0.05, "momentum": 0.9, "weight_decay": 0.01, "update_mask": UPDATE_MASK, "damping": DAMPING,
-        "block_size": 16, "clip_fisher_norm": 0.4,
+        "block_size": 16, "clip_fisher_norm": 0.4, "factor_ema": 0.5, "statistics_share": 0.5,
     }  # fmt: skip
     return step_of(net.set_train(), CrossEntropySmooth(4, 0.1), **{**chosen, **options})
 
@@ -83,9 +83,9 @@ def test_steps_are_those_of_numpy(loss_scale, block_size, clip, rng):
     assert min(norms) < 1.0 < max(norms)
 
 
-def test_updates_are_told(rng):
+def test_last_update(rng):
     """Steps with statistics, what was found in them, and no statistics in others."""
-    step, told, taps_on = training_step(small_net()), [], []
+    step, found, taps_on = training_step(small_net()), [], []
 
     def taps(*_):
         return {layer.statistics for layer in step.thor.layers.values()}
@@ -93,10 +93,10 @@ def test_updates_are_told(rng):
     step.gradients.net.register_forward_pre_hook(lambda *_: taps_on.append(taps()))
     for images, labels in batches(rng):
         step(images, labels)
-        told.append(step.last_update)
+        found.append(step.last_update)
         assert taps_on.pop() == {step.last_update is not None} and taps() == {False}
-    assert [found is not None for found in told] == UPDATE_MASK
-    assert told[0]["inverted"].all() and told[0]["trace"].shape == (2,) and (told[0]["trace"] > 0).all()
+    assert [update is not None for update in found] == UPDATE_MASK
+    assert found[0]["inverted"].all() and found[0]["trace"].shape == (2,) and (found[0]["trace"] > 0).all()
 
 
 def test_inverses_that_are_kept(rng):
@@ -201,15 +201,17 @@ def test_mixed_precision(level, reference):
         np.testing.assert_allclose(ours, theirs, rtol=0.05, atol=0.01 * np.abs(theirs).max())
 
 
-def test_small_gradients_in_half_precision(mode, rng):
-    """Derivatives near 1e-6, whose squares float16 has not: with a loss scale factor_g is that of float32."""
-    images, labels = rng.normal(size=(8, 6)), 1e-6 * rng.normal(size=(8, 4))
+@pytest.mark.parametrize("share, count", [(1.0, 8), (0.375, 3)])
+@pytest.mark.parametrize("images_size, labels_size, loss_scale", [(1, 1e-6, 2.0**14), (1000, 100, 64.0)])
+def test_squares_beyond_half_precision(images_size, labels_size, loss_scale, share, count, mode, rng):
+    """Squares that float16 takes for zero or for infinity: the factors are those of float32."""
+    images, labels = images_size * rng.normal(size=(8, 6)), labels_size * rng.normal(size=(8, 4))
     net = mixed_precision(nn.SequentialCell(nn.Dense(6, 4)), "O3")
-    step = step_of(net, KnownGradient(), loss_scale=2.0**14, damping=[1.0])
+    step = step_of(net, KnownGradient(), loss_scale=loss_scale, damping=[images_size**4], statistics_share=share)
     step(tensor(images), tensor(labels))
-    _, factor = factors(step.thor, "0")
-    expected = gram(labels[:, None])
-    np.testing.assert_allclose(factor, expected, rtol=0.02, atol=0.01 * expected.max())
+    for factor, rows in zip(factors(step.thor, "0"), (images, labels), strict=True):
+        expected = gram(rows[:count, None])
+        np.testing.assert_allclose(factor, expected, rtol=0.02, atol=0.01 * expected.max())
 
 
 # -- Resuming, Model ------------------------------------------------------------------------------------

@@ -107,12 +107,13 @@ def test_full_profiles_are_the_seeds_settings(load, profile, seed):
     assert (optimizer.name, optimizer.momentum, optimizer.weight_decay) == ("thor", 0.9, 5e-4)
     assert (optimizer.update_interval, optimizer.final_interval, optimizer.trace_rule) == (834, None, "thor_nt")
     assert (optimizer.block_size, optimizer.factor_ema) == (128, 0.0)
+    assert (optimizer.statistics_share, optimizer.clip_fisher_norm) == (1.0, None)
     assert (full.network.name, full.network.num_classes, full.data.batch_size) == ("resnet50", 1000, 32)
     assert (full.loss_scale, full.loss.smoothing, full.amp_level, full.baseline) == (128, 0.1, "O2", None)
 
 
 @pytest.mark.parametrize("profile", ["sample", "laptop"])
-def test_profiles_differ_from_their_baselines_by_optimizer_and_rate_alone(load, profile):
+def test_profiles_differ_from_their_baselines_by_optimizer_and_schedule_alone(load, profile):
     """So that a comparison compares optimizers; momentum may train for longer than THOR."""
     thor = load(profile=profile)
     baseline = load(profile=thor.baseline)
@@ -141,6 +142,9 @@ def test_profiles_differ_from_their_baselines_by_optimizer_and_rate_alone(load, 
     ("optimizer.block_size=0", "optimizer.block_size: must be greater than or equal to 1, not 0"),
     ("optimizer.factor_ema=1", "optimizer.factor_ema: must be less than 1"),
     ("optimizer.clip_fisher_norm=0", "optimizer.clip_fisher_norm: must be greater than 0"),
+    ("optimizer.statistics_share=0", "optimizer.statistics_share: must be greater than 0, not 0"),
+    ("optimizer.statistics_share=1.5", "optimizer.statistics_share: must be less than or equal to 1, not 1.5"),
+    ("optimizer.statistics_share=NaN", "optimizer.statistics_share: must be a finite number"),
     ("optimizer.momentum=1", "optimizer.momentum: must be less than 1"),
     ("dataset_sink_mode=true", "dataset_sink_mode: must be false"),
     ("schedule.power=2", "schedule.power: for the polynomial schedule, not linear"),
@@ -160,7 +164,7 @@ def test_wrong_keys(load, setting, named):
 
 @pytest.mark.parametrize("key", [
     "damping", "update_interval", "trace_rule", "block_size", "factor_ema", "clip_fisher_norm",
-    "trace_threshold",
+    "trace_threshold", "statistics_share",
 ])  # fmt: skip
 def test_keys_of_thor_are_not_momentums(load, key):
     with pytest.raises(RecipeError, match=rf"optimizer\.{key}: unknown key$"):

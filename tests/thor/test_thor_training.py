@@ -35,6 +35,7 @@ SETTINGS = (
     "data.batch_size=20", "data.flip=0.5", f"epochs={EPOCHS}", "checkpoint_steps=4", "loss.smoothing=0.1",
     "optimizer.update_interval=3", "optimizer.final_interval=4", "optimizer.trace_rule=thor_stop", "baseline=null",
     "optimizer.statistics_share=0.3", "optimizer.clip_fisher_norm=0.8",
+    "optimizer.factor_ema=0.5",
     "schedule.lr_max=0.1", "schedule.warmup_epochs=0.5",
 )  # fmt: skip
 

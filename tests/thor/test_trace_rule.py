@@ -153,6 +153,16 @@ def test_a_factor_that_is_not_finite_changes_nothing(bad, rule):
     assert update(thor, 2, 16.0, 8.0)["inverted"].tolist() == [True, True]
 
 
+def test_a_layer_without_activations_does_not_stop():
+    """Its trace, now damping alone, hardly differs from before; it is refreshed when something comes through again."""
+    thor = thor_of(two_layers(), damping=(1.0,), thresholds=(0.01, 0.001))
+    update(thor, 0, 0.02, 4.0)  # a trace of 6.0024
+    with pytest.warns(UserWarning, match="^THOR keeps the inverses of 0: nothing but zeros went through"):
+        found = update(thor, 1, 0.0, 8.0)
+    assert found["inverted"].tolist() == [False, True] and not any(of_layers(thor, "stopped"))
+    assert update(thor, 2, 4.0, 8.0)["inverted"].tolist() == [True, False]
+
+
 def test_factors_not_finite_at_first():
     """No inverse yet: the gradient passes, until there are factors."""
     thor = thor_of(two_layers())
@@ -196,6 +206,10 @@ def test_images_that_are_not_finite(rng):
     ({"factor_ema": 1.0}, "factor_ema: must be at least 0 and below 1, not 1.0"),
     ({"factor_ema": -0.1}, "factor_ema: must be at least 0 and below 1, not -0.1"),
     ({"factor_ema": np.nan}, "factor_ema: must be at least 0 and below 1, not nan"),
+    ({"statistics_share": 0.0}, "statistics_share: must be above 0 and at most 1, not 0.0"),
+    ({"statistics_share": 1.5}, "statistics_share: must be above 0 and at most 1, not 1.5"),
+    ({"statistics_share": np.nan}, "statistics_share: must be above 0 and at most 1, not nan"),
+    ({"clip_fisher_norm": np.inf}, "clip_fisher_norm: must be above 0, or None, not inf"),
     ({"clip_fisher_norm": 0}, "clip_fisher_norm: must be above 0, or None, not 0"),
     ({"clip_fisher_norm": np.nan}, "clip_fisher_norm: must be above 0, or None, not nan"),
     ({"damping": 0.1}, "damping: must have a value for each step"),

@@ -56,6 +56,16 @@ def test_evaluations_within_an_epoch(make, tmp_path):
     assert other.reaches(0.4) == (3, 3.0)
 
 
+def test_an_evaluation_belongs_to_the_step_before_it(make):
+    """Also where the Run ends within its first epoch, and the fraction is rounded: 0.3333 of 30 steps is step 10."""
+    run = make("a", [0.2])
+    step = json.loads(run.history_file.read_text().splitlines()[0])
+    lines = [{**step, "step": number} for number in range(1, 13)]
+    lines.insert(10, {"epoch": 0.3333, "accuracy": 0.1})
+    run.history_file.write_text("".join(json.dumps(line) + "\n" for line in [*lines, {"epoch": 1, "accuracy": 0.2}]))
+    assert compare.curve(run).steps == [10, 12]
+
+
 def test_an_older_run_that_was_resumed(make):
     """Its first steps do not say that they compiled, those after the restart do."""
     run = make("a", [0.2, 0.5, 0.6], compiled=(1, 2, 5))
