@@ -55,8 +55,8 @@ class ThorLayer(nn.Cell):
 
         While there are no inverses, there are no older factors either: the result is the step's factors alone.
         """
-        share = factor_ema * (self.trace > 0).astype(ms.float32)
-        return share * self.factor_a + (1 - share) * factor_a, share * self.factor_g + (1 - share) * factor_g
+        kept = factor_ema * (self.trace > 0).astype(ms.float32)
+        return kept * self.factor_a + (1 - kept) * factor_a, kept * self.factor_g + (1 - kept) * factor_g
 
     def precondition(self, gradient):
         """factor_g^-1 dW factor_a^-1 for the gradient of this layer's weight."""

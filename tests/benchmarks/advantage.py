@@ -1,9 +1,9 @@
-"""A second-order optimizer beside momentum, both tuned with one budget: python -m tests.benchmarks.advantage OUT
+"""A second-order optimizer against momentum, both tuned with one budget: python -m tests.benchmarks.advantage OUT
 
-Contests on CIFAR-10 with one network: THOR beside momentum (labs/thor, profiles laptop, each trial a Run) and, in
-PyTorch, K-FAC beside SGD (tests/benchmarks/kfac.py). Then THOR's contest again on a second network, with the settings
-that won and no tuning. OUT gets a folder for each contest, with a JSON file for each
-trial that is done; a second call goes on with the others.
+Contests on CIFAR-10 with one network: THOR against momentum (labs/thor, profiles laptop, each trial a Run) and, in
+PyTorch, K-FAC against SGD (tests/benchmarks/kfac.py). Then THOR's contest again on a second network, with the settings
+that won and no tuning. OUT gets a folder for each contest, with a JSON file for each trial that is done; a second call
+does what is missing. All trials of a contest come from one commit.
 First each setting of a grid is trained with seed 1, as many for either side, long and short schedules. The target is
 what the baseline ends with, where it ends most accurate; a side's soonest setting is the one that comes there in the
 fewest steps, or comes nearest. The two of the baseline that end most accurate, its soonest and the challenger's are
@@ -125,7 +125,7 @@ class Trial:
         words = [f"{key}{value}" if value is None else f"{key}{value:g}" for key, value in numbers.items()]
         return self.out / "-".join([self.side.name, *words, f"seed{self.seed}"])
 
-    def told(self):
+    def record(self):
         """What the result keeps of it."""
         curve = {"steps": self.curve.steps, "accuracies": self.curve.accuracies}
         return {"side": self.side.name, "settings": self.settings, "seed": self.seed, **curve}
@@ -142,7 +142,7 @@ class Trial:
         click.echo(f"{self.path.name}: {last}")
 
     def _train(self):
-        shutil.rmtree(self.path, ignore_errors=True)  # begun and not ended: compiled twice, it would tell no true times
+        shutil.rmtree(self.path, ignore_errors=True)  # not finished: compiled twice, its times would be wrong
         if self.side.program == "torch":
             data = str(environment.data_root() / "cifar-10-batches-bin")
             settings = json.dumps({**self.settings, "seed": self.seed, "evaluation_steps": EVALUATION_STEPS})
@@ -173,6 +173,9 @@ def contest(baseline, challenger, out, seeds):
     tried = {side.name: [Trial(side, one, 1, out) for one in side.grid] for side in (baseline, challenger)}
     in_pairs(sum(tried.values(), []))
     ended = {name: [trial for trial in trials if trial.curve.steps] for name, trials in tried.items()}
+    for name, trials in ended.items():
+        if not trials:
+            raise click.ClickException(f"{name}: all trials diverged; {out} has their logs")
     accurate = sorted(ended[baseline.name], key=lambda trial: -trial.curve.accuracies[-1])[:2]
     goal = accurate[0].curve.accuracies[-1]
     best = {
@@ -199,8 +202,8 @@ def contest(baseline, challenger, out, seeds):
         "target": target,
         "settings": rows,
         "chosen": {name: trials[0].settings for name, trials in chosen.items()},
-        "trials": [trial.told() for trial in sum(tried.values(), [])],
-        "finals": [trial.told() for trial in sum(every, [])],
+        "trials": [trial.record() for trial in sum(tried.values(), [])],
+        "finals": [trial.record() for trial in sum(every, [])],
     }
 
 
@@ -219,6 +222,15 @@ def median_steps(trials, target):
     return statistics.median((trial.curve.reaches(target) or (math.inf,))[0] for trial in trials)
 
 
+def require_same_code(folder, made_by):
+    """Note whose trials a contest's folder has; raises UsageError if it has those of another commit or data set."""
+    file, own = folder / "made_by.json", {key: made_by[key] for key in ("commit", "dirty", "dataset")}
+    if not file.exists():
+        atomic_write(file, json.dumps(own) + "\n")
+    elif (theirs := json.loads(file.read_text())) != own:
+        raise click.UsageError(f"{folder}: its trials are of {theirs}, not {own}: name another folder")
+
+
 def in_pairs(trials):
     """Train what is missing of the trials, two at a time."""
     with ThreadPoolExecutor(2) as pool:
@@ -228,7 +240,7 @@ def in_pairs(trials):
 @click.command()
 @click.argument("out", type=click.Path(path_type=Path))
 @click.argument("names", nargs=-1, type=click.Choice(NAMES))
-@click.option("--seeds", default=5, show_default=True, type=click.IntRange(1))
+@click.option("--seeds", default=5, show_default=f"5; {OTHER}: 1", type=click.IntRange(1))
 def main(out, names, seeds):
     """Train what is missing under OUT, print the comparisons and write them to results/advantage.json."""
     data = cifar10_files.check(environment.data_root() / "cifar-10-batches-bin")
@@ -236,7 +248,9 @@ def main(out, names, seeds):
     result = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     for name in names or NAMES:
         (out / name).mkdir(parents=True, exist_ok=True)
-        result[name] = {**contest(*sides(name, result), out / name, seeds), "provenance": made_by}
+        require_same_code(out / name, made_by)
+        count = 1 if name == OTHER else seeds
+        result[name] = {**contest(*sides(name, result), out / name, count), "provenance": made_by}
         atomic_write(RESULT, json.dumps(result, indent=1) + "\n")
 
 

@@ -76,7 +76,7 @@ def main(out, epochs, seeds):
     accuracies = {trained: {tested: [] for tested in sets} for trained in sets}
     for seed in range(1, seeds + 1):
         for trained, folder in sets.items():
-            run = train(folder, out / f"{trained.replace(' ', '-')}-seed{seed}", seed, epochs)
+            run = train(folder, out / f"{trained.replace(' ', '-')}-{epochs}-epochs-seed{seed}", seed, epochs)
             for tested, other in sets.items():
                 data = run.recipe.data.model_copy(update={"folder": str(other)})
                 logits, labels = evaluation.checkpoint_logits(

@@ -1,4 +1,4 @@
-"""K-FAC in PyTorch beside SGD: one training of a ResNet by ASDL, a public library, or by SGD alone.
+"""K-FAC in PyTorch against SGD: one training of a ResNet by ASDL, a public library, or by SGD alone.
 
 ASDL: Osawa et al. 2023 (arXiv 2305.04684), package asdfghjkl.
 python -m tests.benchmarks.kfac FOLDER OUT.json '{"optimizer": "kfac", ...}' trains on a folder in CIFAR-10's layout.
@@ -66,9 +66,10 @@ def gradient_maker(net, settings):
 def train(folder, settings):
     """Train by `settings` and test after every epoch, or so many steps; returns what compare.Curve holds.
 
-    Seconds are those of training steps, without reading and augmenting images: of the processor, so that other work
-    beside the trainings, which have a core each, counts little.
+    Seconds are the processor's, in training steps alone, without reading and augmenting images: two trainings run at a
+    time, and waiting for a core must not count.
     """
+    torch.set_num_threads(1)  # the processor's seconds would add up those of all threads
     torch.manual_seed(settings["seed"])
     random = torch.Generator().manual_seed(settings["seed"])
     net = create_resnet(settings["network"]).train()

@@ -17,6 +17,7 @@ from labkit.networks import (
     resnet,
     zero_residual_branches,
 )
+from labkit.training import build, recipes
 from labkit.training.schema import Network
 
 # torchvision's models, 1000 classes: trainable parameters.
@@ -296,6 +297,9 @@ def test_with_residual_branches_at_zero_a_block_passes_on_its_shortcut(name, blo
     blocks = [cell for _, cell in net.cells_and_names() if isinstance(cell, block)]
     last = "bn3" if block is Bottleneck else "bn2"
     assert len(changed) == len(blocks) and all(name.endswith(f"{last}.gamma") for name in changed)
+    settings = (f"network.name={name}", "network.init=zero_residual")
+    chosen = build.create_network(recipes.load(recipes.find("cifar10"), "sample", settings))
+    assert {p.name for p in chosen.trainable_params() if not p.asnumpy().any()} >= set(changed)
     plain = next(cell for cell in blocks if cell.downsample is None)
     x = ms.Tensor(np.random.default_rng(0).normal(size=(2, plain.conv1.in_channels, 8, 8)).astype(np.float32))
     np.testing.assert_array_equal(plain.set_train()(x).asnumpy(), np.maximum(x.asnumpy(), 0))

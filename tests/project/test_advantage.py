@@ -113,3 +113,18 @@ def test_the_second_network_takes_over_what_won():
     assert (baseline.grid, challenger.grid) == (({"epochs": 5, **other},), ({"schedule.lr_max": 0.8, **other},))
     with pytest.raises(click.UsageError, match="the contest THOR: that one first"):
         advantage.sides(advantage.OTHER, {})
+
+
+def test_all_trials_of_a_side_diverge(contest):
+    with pytest.raises(click.ClickException, match="^new: all trials diverged"):
+        contest([(0.5, 0.7)], [(0.5,), (0.6,)], seeds=({("new", 0): None, ("new", 1): None},))
+
+
+def test_a_folder_has_the_trials_of_one_commit(tmp_path):
+    """What else provenance has, such as the machine's load, does not matter."""
+    made = {"commit": "a", "dirty": False, "dataset": {"sha256": "0"}, "cores": 2}
+    for other in (made, {**made, "cores": 4}):
+        advantage.require_same_code(tmp_path, other)
+    for other in ({"commit": "b"}, {"dirty": True}, {"dataset": {"sha256": "1"}}):
+        with pytest.raises(click.UsageError, match="name another folder"):
+            advantage.require_same_code(tmp_path, {**made, **other})
