@@ -66,27 +66,36 @@ class Thor(nn.Cell):
         self.cell_list = nn.CellList(layers, auto_prefix=False)  # `layers` for graph mode, which accepts no such dict
         place = {id(layer.layer.weight): number for number, layer in enumerate(layers)}
         self.places = tuple(place.get(id(weight), -1) for weight in self.weights)
+        self.of_layers = tuple(n for n, number in enumerate(self.places) if number >= 0)
 
     def construct(self, gradients):
+        done = self.precondition(gradients)
+        return self.clip(done, self.fisher_norm_squared(gradients, done)) if self.clip_fisher_norm else done
+
+    # Each loop has its own method: graph mode nests what follows a loop within its last round, and has a limit.
+    def precondition(self, gradients):
+        """The gradients, those of layers preconditioned."""
         done = ()
         for gradient, place in zip(gradients, self.places):
             if place >= 0:
                 gradient = self.cell_list[place].precondition(gradient)
             done += (gradient,)
-        return self.clip(gradients, done) if self.clip_fisher_norm else done
+        return done
 
-    def clip(self, gradients, preconditioned):
-        """Scale the layers' preconditioned gradients p, all by one factor, to a Fisher norm of at most the bound.
+    def fisher_norm_squared(self, gradients, preconditioned):
+        """p^T M p = g^T p over all layers, with the damped Fisher M whose inverse is in use."""
+        products = ()
+        for n in self.of_layers:
+            products += ((gradients[n] * preconditioned[n]).sum(),)
+        return ops.stack(products).sum()
 
-        The norm is sqrt(p^T M p) = sqrt(g^T p), with the damped Fisher M whose inverse is in use. Ba et al. 2017,
-        "Distributed Second-Order Optimization using Kronecker-factored Approximations", bound the norm times the
-        learning rate.
+    def clip(self, preconditioned, square):
+        """Scale the layers' preconditioned gradients, all by one factor, to a Fisher norm of at most the bound.
+
+        square: of their norm. Ba et al. 2017, "Distributed Second-Order Optimization using Kronecker-factored
+        Approximations", bound the norm times the learning rate.
         """
-        bound, squares, clipped = self.clip_fisher_norm, (), ()
-        for gradient, p, place in zip(gradients, preconditioned, self.places):
-            if place >= 0:
-                squares += ((gradient * p).sum(),)
-        scale = bound / ops.sqrt(ops.maximum(ops.stack(squares).sum(), bound**2))
+        scale, clipped = self.clip_fisher_norm / ops.sqrt(ops.maximum(square, self.clip_fisher_norm**2)), ()
         for p, place in zip(preconditioned, self.places):
             clipped += (p * scale if place >= 0 else p,)
         return clipped

@@ -65,10 +65,14 @@ class ApplyGradients(nn.Cell):
         self.optimizer, self.thor, self.loss_scale = optimizer, thor, thor.loss_scale
 
     def construct(self, loss, *gradients):  # not as one tuple, which graph mode would take for a constant
+        return ops.depend(loss, self.optimizer(self.thor(self.unscale(gradients))))
+
+    def unscale(self, gradients):
+        """The gradients in float32, over the loss scale."""
         unscaled = ()
         for gradient in gradients:
             unscaled += (gradient.astype(ms.float32) / self.loss_scale,)
-        return ops.depend(loss, self.optimizer(self.thor(unscaled)))
+        return unscaled
 
 
 class ThorStep(nn.Cell):

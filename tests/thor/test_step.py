@@ -9,7 +9,7 @@ from mindspore.train import Accuracy, Callback, Model
 from small import KnownGradient, cross_entropy, factors, fisher_norm, gram, preconditioned, step_of, tensor, values
 
 from labkit.losses import CrossEntropySmooth
-from labkit.networks import mixed_precision
+from labkit.networks import create_resnet, mixed_precision
 from labkit.optimizers import momentum
 from labkit.system.device import in_mode
 from labkit.thor import Thor, ThorError, ThorStep
@@ -274,3 +274,19 @@ def test_an_optimizer_that_unscales_as_well():
     thor = Thor(net, DAMPING, UPDATE_MASK, loss_scale=128.0)
     with pytest.raises(ThorError, match="^optimizer: its loss_scale must be 1, not 128.0"):
         ThorStep(net, cross_entropy(), nn.Momentum(thor.weights, 0.1, 0.9, loss_scale=128.0), thor)
+
+
+@pytest.mark.slow
+def test_graph_mode_takes_as_many_layers_as_resnet_50_has():
+    """With every option: graph mode nests what follows a loop, to a depth of 1,000."""
+    net = create_resnet("resnet50")
+    step = step_of(net, cross_entropy(), lr=0.1, clip_fisher_norm=1.0, loss_scale=2.0, block_size=128)
+    gradients = [tensor(np.full(weight.shape, 2e-3)) for weight in step.thor.weights]
+    with in_mode(ms.GRAPH_MODE):
+        step.apply_gradients(tensor(1.0), *gradients)
+    # The inverses are still the identity: the norm is that of the gradients of all layers.
+    scale = 1 / (1e-3 * sum(layer.layer.weight.size for layer in step.thor.layers.values()) ** 0.5)
+    assert scale < 1
+    moments = {p.name: p.asnumpy() for p in step.optimizer.moments}
+    np.testing.assert_allclose(moments["moments.layer4.2.conv3.weight"], 1e-3 * scale, rtol=1e-4)
+    np.testing.assert_allclose(moments["moments.bn1.gamma"], 1e-3, rtol=1e-4)
