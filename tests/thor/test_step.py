@@ -276,7 +276,6 @@ def test_an_optimizer_that_unscales_as_well():
         ThorStep(net, cross_entropy(), nn.Momentum(thor.weights, 0.1, 0.9, loss_scale=128.0), thor)
 
 
-@pytest.mark.slow
 def test_graph_mode_takes_as_many_layers_as_resnet_50_has():
     """With every option: graph mode nests what follows a loop, to a depth of 1,000."""
     net = create_resnet("resnet50")
