@@ -66,11 +66,10 @@ class Thor(nn.Cell):
         self.cell_list = nn.CellList(layers, auto_prefix=False)  # `layers` for graph mode, which accepts no such dict
         place = {id(layer.layer.weight): number for number, layer in enumerate(layers)}
         self.places = tuple(place.get(id(weight), -1) for weight in self.weights)
-        self.of_layers = tuple(n for n, number in enumerate(self.places) if number >= 0)
 
     def construct(self, gradients):
         done = self.precondition(gradients)
-        return self.clip(done, self.fisher_norm_squared(gradients, done)) if self.clip_fisher_norm else done
+        return self.clip(gradients, done) if self.clip_fisher_norm else done
 
     # Each loop has its own method: graph mode nests what follows a loop within its last round, and has a limit.
     def precondition(self, gradients):
@@ -85,17 +84,19 @@ class Thor(nn.Cell):
     def fisher_norm_squared(self, gradients, preconditioned):
         """p^T M p = g^T p over all layers, with the damped Fisher M whose inverse is in use."""
         products = ()
-        for n in self.of_layers:
-            products += ((gradients[n] * preconditioned[n]).sum(),)
+        for gradient, p, place in zip(gradients, preconditioned, self.places):
+            if place >= 0:
+                products += ((gradient * p).sum(),)
         return ops.stack(products).sum()
 
-    def clip(self, preconditioned, square):
+    def clip(self, gradients, preconditioned):
         """Scale the layers' preconditioned gradients, all by one factor, to a Fisher norm of at most the bound.
 
-        square: of their norm. Ba et al. 2017, "Distributed Second-Order Optimization using Kronecker-factored
-        Approximations", bound the norm times the learning rate.
+        Ba et al. 2017, "Distributed Second-Order Optimization using Kronecker-factored Approximations", bound the norm
+        times the learning rate.
         """
-        scale, clipped = self.clip_fisher_norm / ops.sqrt(ops.maximum(square, self.clip_fisher_norm**2)), ()
+        bound, clipped = self.clip_fisher_norm, ()
+        scale = bound / ops.sqrt(ops.maximum(self.fisher_norm_squared(gradients, preconditioned), bound**2))
         for p, place in zip(preconditioned, self.places):
             clipped += (p * scale if place >= 0 else p,)
         return clipped

@@ -38,7 +38,13 @@ def curve(run: Run) -> Curve:
     if not run.complete:
         again = f"labkit train {run.recipe.lab} --resume --out {run.path}"
         raise RunError(f"{run.path}: cannot be compared: it is not complete; resume it with `{again}`")
-    records, evaluations = run.steps(), run.evaluations()
+    records, evaluations, steps = [], [], []
+    for record in run.history():  # an evaluation comes right after its step
+        if "step" in record:
+            records.append(record)
+        elif is_evaluation(record):
+            evaluations.append(record)
+            steps.append(len(records))
     if not evaluations:
         raise RunError(f"{run.path}: cannot be compared: its history has no evaluation")
     if [record["step"] for record in records] != list(range(1, len(records) + 1)):
@@ -50,11 +56,6 @@ def curve(run: Run) -> Curve:
     typical = statistics.median([seconds for seconds, slow in zip(taken, compiled) if not slow] or taken)
     warm = [min(seconds, typical) if slow else seconds for seconds, slow in zip(taken, compiled)]
     total = list(itertools.accumulate(warm))
-    steps, last = [], 0
-    for record in run.history():  # an evaluation comes right after its step
-        last = record.get("step", last)
-        if is_evaluation(record):
-            steps.append(last)
     return Curve(
         steps, [total[step - 1] for step in steps], [evaluation["accuracy"] for evaluation in evaluations],
         sum(taken) - sum(warm), 1000 * statistics.mean(warm),

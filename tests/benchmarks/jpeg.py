@@ -53,7 +53,7 @@ def train(data, out, seed, epochs):
         settings = {"data.folder": str(data), "seed": seed, "epochs": epochs}
         options = ["--profile", "laptop"]
         options += [part for key, value in settings.items() for part in ("--set", f"{key}={json.dumps(value)}")]
-    elif not (out / "summary.json").exists():
+    elif not runs.open_run(out).complete:
         options = ["--resume"]
     else:
         return runs.open_run(out)
