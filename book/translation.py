@@ -6,6 +6,7 @@ page. Lists, by page, what is to be translated and what is wrong in a translatio
 
 import argparse
 import ast
+import hashlib
 import html
 import itertools
 import json
@@ -79,16 +80,18 @@ def template(document: str) -> Catalog:
     """What there is to translate on a page as it was last built: a catalogue without translations.
 
     Of what Sphinx took from it (languages.py), only what the page's source has: docstrings, and what a directive
-    makes, stay English. Formulas without words need no translation.
+    makes, stay English. Formulas without words need no translation. Exits if the page has changed since the build.
     """
     source = REPO / f"{document}.md"
     text = source.read_text(encoding="utf-8")
     given = text + ((REPO / "_toc.yml").read_text(encoding="utf-8") if document == "book/index" else "")
     formulas = re.compile(r"^\$\$$.*?^\$\$", re.DOTALL | re.MULTILINE)
     squashed = " ".join(formulas.sub(lambda one: one[0] if WORDS.search(one[0]) else "", given).split())
-    taken = json.loads((MESSAGES / f"{document}.json").read_text(encoding="utf-8"))
+    built = json.loads((MESSAGES / f"{document}.json").read_text(encoding="utf-8"))
+    if built["source"] != hashlib.sha256(source.read_bytes()).hexdigest():
+        sys.exit(f"{document}.md: changed since the book was built; run `make book` first")
     found = Catalog(project="ResNets on MindSpore", charset="utf-8")
-    for message, line in taken:
+    for message, line in built["messages"]:
         if " ".join(message.split()) in squashed:
             found.add(message, locations=[(f"{document}.md", line)])
     for message in extra(text) + (spoken(source) if source.name == "lab.md" else []):

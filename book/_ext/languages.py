@@ -6,6 +6,7 @@ language's pages are in a folder of book_url that has the language's name.
 """
 
 import functools
+import hashlib
 import json
 import logging
 import re
@@ -87,9 +88,10 @@ def _keep_messages(app, doctree):
     """Write down what Sphinx would translate of a page: book/translation.py takes it into the catalogues."""
     if app.config.language == "en":
         found = [(text, node.line or 1) for node, text in extract_messages(doctree)]
+        source = hashlib.sha256(Path(app.env.doc2path(app.env.docname)).read_bytes()).hexdigest()
         file = Path(app.doctreedir, "messages", f"{app.env.docname}.json")
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(found, ensure_ascii=False), encoding="utf-8")
+        file.write_text(json.dumps({"source": source, "messages": found}, ensure_ascii=False), encoding="utf-8")
 
 
 def _translate_captions(app, doctree):

@@ -37,6 +37,14 @@ def test_catalogues_are_of_what_the_pages_say(document):
     assert not translated - said, "in the catalogue, no longer in the page"
 
 
+def test_a_page_that_changed_since_the_build_loses_no_translation(tmp_path, monkeypatch):
+    (tmp_path / "book").mkdir()
+    (tmp_path / "book" / "index.json").write_text('{"source": "of another text", "messages": []}')
+    monkeypatch.setattr(translation, "MESSAGES", tmp_path)
+    with pytest.raises(SystemExit, match="^book/index.md: changed since the book was built; run `make book` first$"):
+        translation.update(LANGUAGE)
+
+
 def test_no_catalogue_without_a_page():
     assert set(CATALOGUES) == set(TEMPLATES)
 
