@@ -25,7 +25,7 @@ class ThorLayer(nn.Cell):
 
     Its outputs stay the same to the last bit, and its parameters keep their names. factor_a, factor_g: the latest
     factors (blocks, b, b), which may not have been inverted. inverse_a, inverse_g: the inverses in use, the identity
-    at first. trace: of F + damping I when these were computed, 0 at first. stopped: 1 once they are kept for good.
+    at first. trace (1,): of F + damping I when these were computed, 0 at first. stopped (1,): 1 once they are kept.
     """
 
     def __init__(self, layer, name, block_size, loss_scale, share):
@@ -103,7 +103,7 @@ def convert(net, block_size=128, loss_scale=1.0, statistics_share=1.0):
     Layers that do not fit stay unchanged, with a warning: those with groups, channels last or an activation inside,
     used in two places, or of another type that has a matrix. Frozen layers stay unchanged without a warning. A layer
     that one parent calls twice is not detected, and a network that reads a layer's weight itself finds it at
-    `layer.layer.weight`.
+    `layer.layer.weight`. A layer's first axis must be the images: factors are means over it.
     block_size: rows of the diagonal blocks that factors are cut into, None for whole factors; loss_scale: the factor
     that gradients arrive multiplied by; statistics_share: how much of a batch the factors are computed from.
     Raises ThorError, also for a network that is already converted.

@@ -31,11 +31,13 @@ def trace_rule(values, previous, stopped, thresholds):
 class Thor(nn.Cell):
     """Gradients of a network's trainable parameters in, preconditioned ones out; biases and batch norm pass through.
 
-    damping, update_mask: arrays with a value per step: lambda, and whether factors are computed (labkit.schedules).
-    block_size: rows of the diagonal blocks; None for whole factors. thresholds: (w1, w2) of `trace_rule`.
+    damping, update_mask: arrays with a value per step, the last for all later ones: lambda, and whether factors are
+    computed (labkit.schedules). thresholds: (w1, w2) of `trace_rule`.
+    block_size: rows of the diagonal blocks; None for whole factors. loss_scale: what gradients arrive multiplied by.
     factor_ema: share of the old factor that stays in the new one; 0 in THOR.
     statistics_share: how much of a batch, from its first image on, factors are computed from; 1 in THOR.
-    clip_fisher_norm: largest Fisher norm of what THOR hands on (see `clip`); None for any, as in THOR.
+    clip_fisher_norm: largest Fisher norm of what THOR hands on (see `clip`; kfac-jax: norm_constraint, of the squared
+    norm); None for any, as in THOR.
     layers: {name: ThorLayer}. Thor changes the network (see `convert`). Raises ThorError.
     """
 
@@ -68,6 +70,7 @@ class Thor(nn.Cell):
         self.places = tuple(place.get(id(weight), -1) for weight in self.weights)
 
     def construct(self, gradients):
+        """Gradients of `weights`, in their order and shapes, to what the optimizer gets for them."""
         done = self.precondition(gradients)
         return self.clip(gradients, done) if self.clip_fisher_norm else done
 
@@ -112,7 +115,7 @@ class Thor(nn.Cell):
     def update_inverses(self, step, factors, traces):
         """Store a step's factors in the layers, and refresh the inverses of the layers that the trace rule chooses.
 
-        factors: (factor_a, factor_g) of each layer, both (blocks, b, b); traces: their traces (L, 2).
+        step: from 0. factors: (factor_a, factor_g) of each layer, both (blocks, b, b); traces: their traces (L, 2).
         Returns {trace: of F + damping I (L,), inverted: (L,) bool}, layers by `names`.
         A layer keeps its inverses, with a warning, if its factors are not finite, nothing went through its taps, or a
         factor has no inverse. In the last case, it is a ThorError if the layer has no inverses yet.

@@ -2,14 +2,13 @@
 
 Contests on CIFAR-10 with one network: THOR against momentum (labs/thor, profiles laptop, each trial a Run) and, in
 PyTorch, K-FAC against SGD (tests/benchmarks/kfac.py). Then THOR's contest again on a second network, with the settings
-that won and no tuning. OUT gets a folder for each contest, with a JSON file for each trial that is done; a second call
-does what is missing. All trials of a contest come from one commit.
-First each setting of a grid is trained with seed 1, as many for either side, long and short schedules. The target is
-what the baseline ends with, where it ends most accurate; a side's soonest setting is the one that comes there in the
-fewest steps, or comes nearest. The two of the baseline that end most accurate, its soonest and the challenger's are
-then trained with the other seeds. The highest median at the end of the baseline's is the target of all, and of its
-settings the soonest is compared. Accuracy is measured every 6 steps, which counts as no time of training. Trainings
-run two at a time with half of the cores each.
+that won and no tuning. OUT gets a folder for each contest with a JSON file for each trial that is done, and the result,
+advantage.json; a second call does what is missing. All trials of a contest come from one commit, with nothing changed.
+First each setting of a grid is trained with seed 1, as many for either side. A side's fastest setting is the one that
+gets to the baseline's highest final accuracy in the fewest steps, or gets nearest. The baseline's two most accurate
+settings, its fastest and the challenger's are then trained with the other seeds. The target is the baseline's highest
+median of final accuracies; of its settings, the one that gets there in the fewest steps, by the median, is compared.
+Accuracy is measured every 6 steps, which counts as no time of training.
 """
 
 import json
@@ -30,7 +29,7 @@ from labkit.system import environment
 from labkit.system.files import atomic_write
 from labkit.training import compare, provenance, runs
 
-RESULT = Path(__file__).with_name("results") / "advantage.json"
+RECORDED = Path(__file__).with_name("results") / "advantage.json"
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,7 @@ def tries(common, *settings):
 
 
 def rates(key, *values):
+    """Settings of a grid: one for each value of a key."""
     return [{key: value} for value in values]
 
 
@@ -55,20 +55,21 @@ EVALUATION_STEPS = 6
 LR = "schedule.lr_max"
 WARMUP = "schedule.warmup_epochs"
 CLIP = "optimizer.clip_fisher_norm"
-BOUNDED = {"optimizer.clip_norm": 1.0, WARMUP: 0.0}
 CONTESTS = {
     "THOR": (
         Side(
             "momentum",
             "laptop-momentum",
-            tries({}, *rates(LR, 0.5, 1.0, 2.0), {LR: 2.0, **BOUNDED})
-            + tries({"epochs": 5}, *rates(LR, 1.0, 2.0)),
+            tries({}, *rates(LR, 0.5, 1.0, 2.0), {LR: 1.0, WARMUP: 0.25},
+                  {LR: 1.0, WARMUP: 0.0, "optimizer.clip_norm": 1.0})
+            + tries({"epochs": 5}, *rates(LR, 1.0, 2.0), {LR: 1.0, WARMUP: 0.25}),
         ),
         Side(
             "thor",
             "laptop",
             tries({CLIP: 0.4}, *rates(LR, 0.8, 1.2, 1.6))
-            + ({CLIP: 0.3, LR: 1.2}, {CLIP: 0.6, LR: 0.8}, {CLIP: None, LR: 0.4, WARMUP: 0.2}),
+            + ({CLIP: 0.3, LR: 1.2}, {CLIP: 0.6, LR: 0.8}, {CLIP: None, LR: 0.4, WARMUP: 0.2})
+            + tries({"epochs": 2}, {CLIP: 0.4, LR: 1.2}, {CLIP: 0.6, LR: 0.8}),
         ),
     ),
     "K-FAC": (
@@ -127,8 +128,14 @@ class Trial:
 
     def record(self):
         """What the result keeps of it."""
-        curve = {"steps": self.curve.steps, "accuracies": self.curve.accuracies}
+        seconds = [round(one, 1) for one in self.curve.seconds]
+        curve = {"steps": self.curve.steps, "seconds": seconds, "accuracies": self.curve.accuracies}
         return {"side": self.side.name, "settings": self.settings, "seed": self.seed, **curve}
+
+    @property
+    def end(self):
+        """Final accuracy; 0 where the training diverged."""
+        return self.curve.accuracies[-1] if self.curve.steps else 0.0
 
     def run(self):
         """Train it, if that was not done."""
@@ -138,7 +145,7 @@ class Trial:
         found = json.loads(file.read_text())
         self.peak_memory_mb = found.pop("peak_memory_mb")
         self.curve = compare.Curve(**found)
-        last = f"{self.curve.accuracies[-1]:.2%} after {self.curve.steps[-1]} steps" if self.curve.steps else "diverged"
+        last = f"{self.end:.2%} after {self.curve.steps[-1]} steps" if self.curve.steps else "diverged"
         click.echo(f"{self.path.name}: {last}")
 
     def _train(self):
@@ -154,8 +161,7 @@ class Trial:
                 command += ["--set", f"{key}={json.dumps(value)}"]
         log = self.path.with_name(f"{self.path.name}.log")
         with open(log, "w") as output:
-            variables = {**os.environ, "OMP_NUM_THREADS": str(max(1, environment.cores() // 2))}
-            process = subprocess.Popen([sys.executable, *command], env=variables, stdout=output, stderr=output)
+            process = subprocess.Popen([sys.executable, *command], stdout=output, stderr=output)
             _, status, usage = os.wait4(process.pid, 0)
         curve = {"steps": [], "seconds": [], "accuracies": [], "compile_seconds": 0.0, "step_ms": 0.0}
         if os.waitstatus_to_exitcode(status) == 0:
@@ -171,31 +177,29 @@ class Trial:
 def contest(baseline, challenger, out, seeds):
     """Tune both, train the best settings with all seeds; returns {target, settings, chosen, trials, finals}."""
     tried = {side.name: [Trial(side, one, 1, out) for one in side.grid] for side in (baseline, challenger)}
-    in_pairs(sum(tried.values(), []))
+    train(sum(tried.values(), []))
     ended = {name: [trial for trial in trials if trial.curve.steps] for name, trials in tried.items()}
     for name, trials in ended.items():
         if not trials:
             raise click.ClickException(f"{name}: all trials diverged; {out} has their logs")
-    accurate = sorted(ended[baseline.name], key=lambda trial: -trial.curve.accuracies[-1])[:2]
-    goal = accurate[0].curve.accuracies[-1]
+    accurate = sorted(ended[baseline.name], key=lambda trial: -trial.end)[:2]
     best = {
-        baseline.name: {trial.path: trial for trial in (*accurate, soonest(ended[baseline.name], goal))}.values(),
-        challenger.name: [soonest(ended[challenger.name], goal)],
+        baseline.name: {one.path: one for one in (*accurate, fastest(ended[baseline.name], accurate[0].end))}.values(),
+        challenger.name: [fastest(ended[challenger.name], accurate[0].end)],
     }
     finals = {
         name: [[one, *(Trial(one.side, one.settings, seed, out) for seed in range(2, seeds + 1))] for one in ones]
         for name, ones in best.items()
     }
     every = sum(finals.values(), [])
-    in_pairs([trial for same_seed in zip(*every) for trial in same_seed])
-    for trial in sum(every, []):
-        if not trial.curve.steps:
-            raise click.ClickException(f"{trial.path.name}: diverged, though it did not with seed 1; see its log")
-    target = max(statistics.median(trial.curve.accuracies[-1] for trial in ones) for ones in finals[baseline.name])
+    train([trial for same_seed in zip(*every) for trial in same_seed])
+    target = max(statistics.median(trial.end for trial in ones) for ones in finals[baseline.name])
     chosen = {name: min(ones, key=lambda trials: median_steps(trials, target)) for name, ones in finals.items()}
-    curves = {name: [trial.curve for trial in trials] for name, trials in chosen.items()}
-    rows = compare.summary(curves, target)
+    rows = compare.summary(
+        {name: [trial.curve for trial in trials if trial.curve.steps] for name, trials in chosen.items()}, target
+    )
     for row in rows:
+        row["runs"] = len(chosen[row["setting"]])  # those that diverged included
         row["peak_memory_mb"] = statistics.median(trial.peak_memory_mb for trial in chosen[row["setting"]])
     click.echo(compare.table(rows, target))
     return {
@@ -207,12 +211,12 @@ def contest(baseline, challenger, out, seeds):
     }
 
 
-def soonest(trials, goal):
-    """The trial that comes to an accuracy in the fewest steps; where none does, the one that comes nearest."""
+def fastest(trials, accuracy):
+    """The trial that gets to an accuracy in the fewest steps; where none does, the one that gets nearest."""
 
     def order(trial):
-        reached = trial.curve.reaches(goal)
-        return (0, *reached) if reached else (1, -max(trial.curve.accuracies), 0)
+        reached = trial.curve.reaches(accuracy)
+        return (0, reached[0], -trial.end) if reached else (1, -max(trial.curve.accuracies), 0)
 
     return min(trials, key=order)
 
@@ -223,7 +227,9 @@ def median_steps(trials, target):
 
 
 def require_same_code(folder, made_by):
-    """Note whose trials a contest's folder has; raises UsageError if it has those of another commit or data set."""
+    """Note whose trials a contest's folder has; raises UsageError for another commit or data set, or changed files."""
+    if made_by["dirty"] is not False:
+        raise click.UsageError("the trials must come from a commit: files of this checkout differ from it")
     file, own = folder / "made_by.json", {key: made_by[key] for key in ("commit", "dirty", "dataset")}
     if not file.exists():
         atomic_write(file, json.dumps(own) + "\n")
@@ -231,9 +237,9 @@ def require_same_code(folder, made_by):
         raise click.UsageError(f"{folder}: its trials are of {theirs}, not {own}: name another folder")
 
 
-def in_pairs(trials):
-    """Train what is missing of the trials, two at a time."""
-    with ThreadPoolExecutor(2) as pool:
+def train(trials):
+    """Train what is missing of the trials: a Run has the machine to itself, of PyTorch's each core trains one."""
+    with ThreadPoolExecutor(2 if trials[0].side.program == "torch" else 1) as pool:
         list(pool.map(Trial.run, trials))
 
 
@@ -242,16 +248,20 @@ def in_pairs(trials):
 @click.argument("names", nargs=-1, type=click.Choice(NAMES))
 @click.option("--seeds", default=5, show_default=f"5; {OTHER}: 1", type=click.IntRange(1))
 def main(out, names, seeds):
-    """Train what is missing under OUT, print the comparisons and write them to results/advantage.json."""
+    """Train what is missing under OUT, print the comparisons and write OUT/advantage.json.
+
+    Contests that were not run are in it as they were recorded.
+    """
     data = cifar10_files.check(environment.data_root() / "cifar-10-batches-bin")
     made_by = provenance.collect(data.dataset)
-    result = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    written = out / RECORDED.name
     for name in names or NAMES:
         (out / name).mkdir(parents=True, exist_ok=True)
         require_same_code(out / name, made_by)
+        result = json.loads((written if written.exists() else RECORDED).read_text())
         count = 1 if name == OTHER else seeds
         result[name] = {**contest(*sides(name, result), out / name, count), "provenance": made_by}
-        atomic_write(RESULT, json.dumps(result, indent=1) + "\n")
+        atomic_write(written, json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

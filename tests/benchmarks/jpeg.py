@@ -2,7 +2,8 @@
 
 The recorded Runs use a copy of CIFAR-10 whose images were JPEG files. This compresses them once more, as strongly, and
 trains ResNet-20 on both sets (labs/cifar10, profile laptop, a shorter schedule), with several seeds. Each network is
-tested on both. OUT gets the second set and the Runs; a second call resumes. The result is results/jpeg.json.
+tested on both. OUT gets the second set, the Runs and the result, jpeg.json; a second call resumes. All of it comes from
+one commit.
 """
 
 import json
@@ -19,14 +20,15 @@ from labkit.data import cifar10_files, files
 from labkit.system import environment
 from labkit.system.files import atomic_write
 from labkit.training import evaluation, provenance, runs
+from tests.benchmarks.advantage import require_same_code
 
-RESULT = Path(__file__).with_name("results") / "jpeg.json"
 QUALITY = 75  # the copy's, by the tables in its files; Pillow halves the resolution of colour at it, as the copy does
-MARGIN = 4  # half a block: on the first compression's grid a second one would change little
+# On the first compression's grid a second one would change little: half a block of brightness, a quarter of colour.
+MARGIN = 4
 
 
 def compressed(image):
-    """An image (32, 32, 3), uint8, after a JPEG compression whose blocks begin in the middle of the first one's."""
+    """An image (32, 32, 3), uint8, after a JPEG compression whose blocks begin within the first one's."""
     framed = np.pad(image, ((MARGIN, MARGIN), (MARGIN, MARGIN), (0, 0)), "reflect")
     file = BytesIO()
     Image.fromarray(framed).save(file, "JPEG", quality=QUALITY)
@@ -66,12 +68,14 @@ def train(data, out, seed, epochs):
 @click.option("--epochs", default=5, show_default=True, type=click.IntRange(2))
 @click.option("--seeds", default=2, show_default=True, type=click.IntRange(1))
 def main(out, epochs, seeds):
-    """Make the second set, train what is missing under OUT, and write results/jpeg.json."""
+    """Make the second set, train what is missing under OUT, and write OUT/jpeg.json."""
     out = out.absolute()
+    out.mkdir(parents=True, exist_ok=True)
     sets = {"copy": environment.data_root() / cifar10_files.FOLDER, "compressed again": out / "again"}
+    made_by = provenance.collect(cifar10_files.check(sets["copy"]).dataset)
+    require_same_code(out, made_by)
     if not sets["compressed again"].exists():
         write_compressed(sets["copy"], sets["compressed again"])
-    made_by = provenance.collect(cifar10_files.check(sets["copy"]).dataset)
     pixels = [cifar10_files.read(folder, "test")[0].astype(float) for folder in sets.values()]
     accuracies = {trained: {tested: [] for tested in sets} for trained in sets}
     for seed in range(1, seeds + 1):
@@ -94,7 +98,7 @@ def main(out, epochs, seeds):
         "accuracies": accuracies,
         "provenance": made_by,
     }
-    atomic_write(RESULT, json.dumps(result, indent=1) + "\n")
+    atomic_write(out / "jpeg.json", json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

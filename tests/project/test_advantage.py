@@ -1,5 +1,8 @@
 """tests/benchmarks/advantage.py: which setting wins the tuning, and what the bests are judged by. Curves are given."""
 
+import json
+from types import SimpleNamespace
+
 import click
 import pytest
 
@@ -83,8 +86,36 @@ def test_a_baseline_that_one_seed_flattered(contest):
 
 
 def test_a_best_setting_that_diverges_later(contest):
-    with pytest.raises(click.ClickException, match="new-n0-seed2: diverged, though it did not with seed 1"):
-        contest([(0.5, 0.6)], [(0.65, 0.66)], seeds=(0.0, {("new", 0): None}))
+    """It counts as a seed that does not reach the target, on either side."""
+    found = contest([(0.5, 0.6)], [(0.65, 0.66)], seeds=(0.0, {("new", 0): None}))
+    assert [(row["reached"], row["runs"]) for row in found["settings"]] == [(2, 2), (1, 2)]
+    assert found["finals"][-1]["accuracies"] == []
+    diverges = {("base", 0): None}
+    found = contest([(0.5, 0.7), (0.5, 0.6)], [(0.65, 0.66)], seeds=(0.0, diverges, diverges))
+    assert found["target"] == 0.6 and found["chosen"]["base"] == {"n": 1}
+
+
+def test_trials_are_trained_once(pytorch, tmp_path, monkeypatch, write_noise):
+    """In PyTorch, on noise: one that ends, one that diverges, and one whose program fails, each in its own way."""
+    write_noise(tmp_path / "cifar-10-batches-bin")
+    monkeypatch.setenv("LABKIT_DATA", str(tmp_path))
+    side = advantage.Side("sgd", "torch", ())
+    common = {"batch_size": 40, "epochs": 2, "warmup_epochs": 0.2}
+    ended, diverged, wrong = (
+        advantage.Trial(side, {**common, **more}, 1, tmp_path) for more in ({"lr": 0.01}, {"lr": 1e30}, {"epochs": 0.1})
+    )
+    (ended.path / "left").mkdir(parents=True)  # of a training that was cut off
+    ended.run()
+    assert ended.curve.steps == [6, 10] and 0 <= ended.end <= 1 and not (ended.path / "left").exists()
+    assert len(ended.record()["seconds"]) == 2 and ended.peak_memory_mb > 0
+    diverged.run()
+    assert diverged.curve.steps == [] and diverged.end == 0
+    with pytest.raises(click.ClickException, match=rf"{wrong.path.name}: the training failed, see .*log"):
+        wrong.run()
+    monkeypatch.setattr(advantage.Trial, "_train", None)
+    again = advantage.Trial(side, ended.settings, 1, tmp_path)
+    again.run()
+    assert again.record() == ended.record()
 
 
 def test_augmented_images_are_windows_of_the_padded_one(pytorch):
@@ -121,10 +152,34 @@ def test_all_trials_of_a_side_diverge(contest):
 
 
 def test_a_folder_has_the_trials_of_one_commit(tmp_path):
-    """What else provenance has, such as the machine's load, does not matter."""
+    """What else provenance has does not matter."""
     made = {"commit": "a", "dirty": False, "dataset": {"sha256": "0"}, "cores": 2}
     for other in (made, {**made, "cores": 4}):
         advantage.require_same_code(tmp_path, other)
-    for other in ({"commit": "b"}, {"dirty": True}, {"dataset": {"sha256": "1"}}):
+    for other in ({"commit": "b"}, {"dataset": {"sha256": "1"}}):
         with pytest.raises(click.UsageError, match="name another folder"):
             advantage.require_same_code(tmp_path, {**made, **other})
+    for changed in (True, None):  # None: nobody knows
+        with pytest.raises(click.UsageError, match="must come from a commit: files of this checkout differ"):
+            advantage.require_same_code(tmp_path / "new", {**made, "dirty": changed})
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_second_call_goes_on(tmp_path, monkeypatch):
+    """After the first contest, with its result; a contest that is not asked for stays as it was recorded."""
+    made = {"commit": "a", "dirty": False, "dataset": {}}
+    monkeypatch.setattr(advantage.provenance, "collect", lambda dataset: made)
+    monkeypatch.setattr(advantage.cifar10_files, "check", lambda folder: SimpleNamespace(dataset={}))
+    recorded, done = advantage.RECORDED.read_bytes(), []
+
+    def contest(baseline, challenger, out, seeds):
+        done.append((out.name, seeds, baseline.grid))
+        return {"chosen": {"momentum": {"epochs": len(done)}, "thor": {}}}
+
+    monkeypatch.setattr(advantage, "contest", contest)
+    for name in ("THOR", advantage.OTHER):
+        advantage.main.callback(tmp_path, (name,), 5)
+    written = json.loads((tmp_path / "advantage.json").read_text())
+    assert [one[:2] for one in done] == [("THOR", 5), (advantage.OTHER, 1)] and done[1][2][0]["epochs"] == 1
+    assert written["THOR"]["provenance"] == written[advantage.OTHER]["provenance"] == made
+    assert written["K-FAC"] == json.loads(recorded)["K-FAC"] and advantage.RECORDED.read_bytes() == recorded

@@ -1,6 +1,6 @@
 """What N processes do with THOR, written to FOLDER as RANKS-RANK.npz: two with batch 4 do the same as one with 8.
 
-Then they train the Run that is in the folder, FOLDER/run, with a small network.
+Then they train the Runs that are in the folder, with a small network: FOLDER/run, and FOLDER/stopped, interrupted once.
 
 python ranks.py FOLDER
 """
@@ -10,11 +10,11 @@ from pathlib import Path
 
 import mindspore as ms
 import numpy as np
-from mindspore import nn
+from mindspore import Callback, nn
 from small import cross_entropy, small_network, step_of, tensor
 
 from labkit.system import device
-from labkit.training import build, loop, runs
+from labkit.training import build, callbacks, loop, runs
 
 UPDATE_MASK = [True, False, True, True, False, True]
 # Blocks of at most 8: one of 4 rows, two of 5, four of 7, eight of 8, so that the ranks have some to fill up.
@@ -42,6 +42,14 @@ def train(rank, ranks, **changed):
     return {**found, **{p.name: p.asnumpy() for p in step.get_parameters()}}
 
 
+class Interrupt(Callback):
+    """Ends the training in step 3, in every process."""
+
+    def on_train_step_end(self, run_context):
+        if run_context.original_args().cur_step_num == 3:
+            raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
     device.setup(1)
     here, count = device.ranks()
@@ -49,3 +57,10 @@ if __name__ == "__main__":
     np.savez(folder / f"{count}-{here}.npz", **train(here, count))
     build.create_network = small_network
     loop.train(runs.open_run(folder / "run"), progress=False)
+    asked, callbacks.StopWhenAsked = callbacks.StopWhenAsked, Interrupt
+    try:
+        loop.train(runs.open_run(folder / "stopped"), progress=False)
+        sys.exit("was not interrupted")
+    except KeyboardInterrupt:
+        callbacks.StopWhenAsked = asked
+        loop.train(runs.open_run(folder / "stopped"), progress=False)

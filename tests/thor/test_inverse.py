@@ -170,6 +170,7 @@ def of_rank(rng, size, rank):
 
 @pytest.mark.parametrize("size, rank, damping", [
     (3, 0, 0.0), (3, 1, 0.0), (3, 2, 0.0), (128, 127, 0.0), (128, 64, 0.0), (128, 64, 1e-13), (3, 1, np.nan),
+    (576, 575, 0.0),
 ])  # fmt: skip
 def test_singular(size, rank, damping, rng):
     """Also by rounding. MindSpore's CPU kernel gives finite numbers for these, most of them zeros."""
@@ -179,6 +180,7 @@ def test_singular(size, rank, damping, rng):
 
 @pytest.mark.parametrize("size, rank, damping, largest", [
     (3, 3, 0.0, 1), (128, 128, 0.0, 1), (128, 64, 1e-4, 1), (128, 16, 0.01, 1e4), (128, 1, 0.03, 1e4), (3, 0, 1e-6, 1),
+    (576, 256, 1e-8, 1), (576, 1, 0.03, 1e4),
 ])  # fmt: skip
 def test_nearly_singular(size, rank, damping, largest, rng):
     """What occurs in training is not refused: few images, a direction that is much larger than others, dead units."""

@@ -1,6 +1,6 @@
 """Data-parallel: two processes, with factors averaged and the inversion shared out, do what one process does.
 
-In the same two a Run is trained.
+In the same two, Runs are trained.
 """
 
 from pathlib import Path
@@ -27,8 +27,9 @@ def launched(tmp_path_factory, repo_root, write_noise):
     """The folder in which two processes were."""
     folder = tmp_path_factory.mktemp("ranks")
     write_noise(folder / "data")
-    recipe = recipes.load(repo_root / "labs/thor/recipe.yaml", "sample", (f"data.folder={folder / 'data'}", *SETTINGS))
-    runs.create(folder / "run", recipe)
+    for name, more in (("run", ()), ("stopped", ("checkpoint_steps=2",))):
+        chosen = (f"data.folder={folder / 'data'}", *SETTINGS, *more)
+        runs.create(folder / name, recipes.load(repo_root / "labs/thor/recipe.yaml", "sample", chosen))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(repo_root))
         msrun.launch([str(Path(ranks.__file__)), str(folder)], 2, folder / "logs", device="CPU")
@@ -93,3 +94,15 @@ def test_a_run_of_two_processes(launched, monkeypatch):
     monkeypatch.setattr(build, "create_network", small_network)
     with in_mode(ms.GRAPH_MODE):
         assert evaluation.evaluate(run)["accuracy"] == run.summary["accuracy"]
+
+
+def test_resumed_within_an_interval(launched):
+    """At step 2, of an interval from 1 to 4; step 3 is lost. All ends as if nothing had happened."""
+    run, stopped = (runs.open_run(launched / name) for name in ("run", "stopped"))
+    assert stopped.complete and stopped.processes == 2
+    assert [record["loss"] for record in stopped.steps()] == [record["loss"] for record in run.steps()]
+    assert stopped.updates() == run.updates()
+    kept, expected = (ms.load_checkpoint(str(one.checkpoint)) for one in (stopped, run))
+    assert kept.keys() == expected.keys()
+    for name in expected.keys() - {"history_bytes"}:  # its seconds have other digits
+        np.testing.assert_array_equal(kept[name].asnumpy(), expected[name].asnumpy(), err_msg=name)

@@ -134,13 +134,15 @@ def test_killed_interrupted_and_resumed(create, reference, repo_root, monkeypatc
     require_equal(run, reference)
 
 
-def test_evaluation_changes_nothing(create, reference, monkeypatch):
-    """Without any until the end: the same losses, updates and weights."""
-    run = create("without")
-    monkeypatch.setattr(callbacks.EvaluateCallback, "on_train_epoch_end", lambda self, run_context: None)
-    monkeypatch.setattr(runs, "write_summary", lambda run: None)  # which tells the last accuracy
+@pytest.mark.parametrize("every, times", [(None, 0), (4, 6)])  # and after each epoch
+def test_evaluation_changes_nothing(every, times, create, reference, monkeypatch):
+    """Without any until the end, or within the epochs: the same losses, updates and weights."""
+    run = create(f"evaluated-{every}", f"evaluation_steps={every or 'null'}")
+    if every is None:
+        monkeypatch.setattr(callbacks.EvaluateCallback, "on_train_epoch_end", lambda self, run_context: None)
+        monkeypatch.setattr(runs, "write_summary", lambda run: None)  # which tells the last accuracy
     loop.train(run, progress=False)
-    assert run.evaluations() == []
+    assert len(run.evaluations()) == times
     assert timeless(run.steps()) == timeless(reference.steps())
     assert run.updates() == reference.updates()
     ours, theirs = state(run), state(reference)

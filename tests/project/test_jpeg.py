@@ -1,0 +1,30 @@
+"""tests/benchmarks/jpeg.py: what the second compression does to images, and to a data set."""
+
+import numpy as np
+
+from labkit.data import cifar10_files
+from tests.benchmarks import jpeg
+
+
+def test_an_image_stays_recognisable():
+    """Same shape, other pixels, near the old ones: noise less so than a slope."""
+    slope = np.broadcast_to(np.arange(0, 256, 8, dtype=np.uint8)[:, None, None], (32, 32, 3))
+    noise = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+    changes = []
+    for image in (slope, noise):
+        found = jpeg.compressed(image)
+        assert (found.shape, found.dtype) == (image.shape, np.uint8)
+        changes.append(np.sqrt(np.mean((found.astype(float) - image) ** 2)))
+    assert 0 < changes[0] < 3 < changes[1] < 80
+
+
+def test_a_data_set_keeps_its_labels(tmp_path, write_noise):
+    """And its order; its SOURCE.txt says what was done."""
+    write_noise(tmp_path / "one")
+    (tmp_path / "one" / "batches.meta.txt").write_text("".join(f"class {n}\n" for n in range(10)))
+    jpeg.write_compressed(tmp_path / "one", tmp_path / "two")
+    for split in ("train", "test"):
+        (before, labels), (after, kept) = (cifar10_files.read(tmp_path / name, split) for name in ("one", "two"))
+        np.testing.assert_array_equal(kept, labels)
+        np.testing.assert_array_equal(after[-1], jpeg.compressed(before[-1]))
+    assert "compressed once more" in cifar10_files.check(tmp_path / "two").dataset["name"]
