@@ -77,8 +77,12 @@ def verdict(race):
     if not ratio(race, "steps"):
         print(f"{second} reaches the target with none of the seeds")
         return
-    for key, what in (("steps", "fewer steps"), ("seconds", "less time")):
-        print(f"{second} needs {spread(ratio(race, key), '.2f')} times {what} than {first}")
+    words = {"steps": ("fewer steps than", "as many steps as"), "seconds": ("less time than", "as much time as")}
+    for key, (less, more) in words.items():
+        median, least, most = ratio(race, key)
+        if median < 1:
+            median, least, most, less = 1 / median, 1 / most, 1 / least, more
+        print(f"{second} needs {spread((median, least, most), '.2f')} times {less} {first}")
 
 
 def tried(race):

@@ -76,14 +76,16 @@ def relative_error(found, exact):
     return np.mean(errors, axis=0)
 
 
-def milliseconds(run, batch, times=5):
-    """The best of several calls on a batch, after one that compiles."""
+def milliseconds(functions, batch, rounds=5):
+    """The best call of each function on a batch; in every round each is called once, after a round that compiles."""
     taken = []
-    for _ in range(times + 1):
-        start = time.perf_counter()
-        result = run(*batch)
-        while not isinstance(result, Tensor):
-            result = result[-1]
-        result.asnumpy()  # waits until it is computed
-        taken.append(time.perf_counter() - start)
-    return 1000 * min(taken[1:])
+    for _ in range(rounds + 1):
+        taken.append([])
+        for function in functions:
+            start = time.perf_counter()
+            result = function(*batch)
+            while not isinstance(result, Tensor):
+                result = result[-1]
+            result.asnumpy()  # waits until it is computed
+            taken[-1].append(1000 * (time.perf_counter() - start))
+    return np.min(taken[1:], axis=0)
