@@ -254,6 +254,7 @@ def main(out, names, seeds):
     """
     data = cifar10_files.check(environment.data_root() / "cifar-10-batches-bin")
     made_by = provenance.collect(data.dataset)
+    made_by["versions"] |= {package: environment.version_of(package) for package in ("torch", "asdfghjkl")}
     written = out / RECORDED.name
     for name in names or NAMES:
         (out / name).mkdir(parents=True, exist_ok=True)

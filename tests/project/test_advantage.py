@@ -167,7 +167,7 @@ def test_a_folder_has_the_trials_of_one_commit(tmp_path):
 
 def test_a_second_call_goes_on(tmp_path, monkeypatch):
     """After the first contest, with its result; a contest that is not asked for stays as it was recorded."""
-    made = {"commit": "a", "dirty": False, "dataset": {}}
+    made = {"commit": "a", "dirty": False, "dataset": {}, "versions": {}}
     monkeypatch.setattr(advantage.provenance, "collect", lambda dataset: made)
     monkeypatch.setattr(advantage.cifar10_files, "check", lambda folder: SimpleNamespace(dataset={}))
     recorded, done = advantage.RECORDED.read_bytes(), []
@@ -182,4 +182,5 @@ def test_a_second_call_goes_on(tmp_path, monkeypatch):
     written = json.loads((tmp_path / "advantage.json").read_text())
     assert [one[:2] for one in done] == [("THOR", 5), (advantage.OTHER, 1)] and done[1][2][0]["epochs"] == 1
     assert written["THOR"]["provenance"] == written[advantage.OTHER]["provenance"] == made
+    assert made["versions"].keys() == {"torch", "asdfghjkl"}
     assert written["K-FAC"] == json.loads(recorded)["K-FAC"] and advantage.RECORDED.read_bytes() == recorded
