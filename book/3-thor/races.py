@@ -9,6 +9,7 @@ from labkit.system.environment import REPO
 from labkit.training import plots
 
 RESULTS = REPO / "tests/benchmarks/results"
+SHORT = {"clip_fisher_norm": "bound", "clip_norm": "clip", "warmup_epochs": "warm-up"}  # settings, as words in a table
 
 
 def load():
@@ -110,7 +111,8 @@ def _words(race, trial):
         for key, value in trial["settings"].items()
         if any(other.get(key) != value for other in others)
     }
-    return ", ".join(f"{key} {f'{value:g}' if isinstance(value, float) else value}" for key, value in shown.items())
+    numbers = {key: f"{value:g}" if isinstance(value, float) else value for key, value in shown.items()}
+    return ", ".join(f"{SHORT.get(key, key)} {value}" for key, value in numbers.items())
 
 
 def lower_targets(race, percents):
