@@ -7,8 +7,8 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Tolerances:
-    """What counts as equal, by stage. Errors are relative to the largest value of the reference; gradients must also
-    agree in their cosine, because a ReLU whose input is zero but for rounding passes a gradient on one side only."""
+    """What counts as equal, by stage. Errors are relative to the largest value of the reference. Gradients are compared
+    by their cosine, because a ReLU whose input is zero but for rounding passes a gradient on one side only."""
 
     batch: float = 1e-5
     weights: float = 0.0
