@@ -230,7 +230,7 @@ def require_same_code(folder, made_by):
     """Note whose trials a contest's folder has; raises UsageError for another commit or data set, or changed files."""
     if made_by["dirty"] is not False:
         raise click.UsageError("the trials must come from a commit: files of this checkout differ from it")
-    file, own = folder / "made_by.json", {key: made_by[key] for key in ("commit", "dirty", "dataset")}
+    file, own = folder / "made_by.json", {key: made_by[key] for key in ("commit", "dataset")}
     if not file.exists():
         atomic_write(file, json.dumps(own) + "\n")
     elif (theirs := json.loads(file.read_text())) != own:

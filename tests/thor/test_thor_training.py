@@ -8,7 +8,7 @@ from pathlib import Path
 import mindspore as ms
 import numpy as np
 import pytest
-from small import small_network
+from small import require_equal, small_network, state, timeless
 
 from labkit.system.device import in_mode
 from labkit.training import build, callbacks, evaluation, loop, recipes, runs
@@ -61,24 +61,6 @@ def reference(create):
     run = create("reference")
     loop.train(run, progress=False)
     return run
-
-
-def state(run):
-    params = ms.load_checkpoint(str(run.checkpoint))
-    return {name: p.asnumpy() for name, p in params.items() if name != "history_bytes"}
-
-
-def timeless(records):
-    return [{key: value for key, value in record.items() if key not in ("seconds", "compiled")} for record in records]
-
-
-def require_equal(run, reference):
-    """History but for seconds, and every parameter of the checkpoint bit by bit."""
-    assert timeless(run.history()) == timeless(reference.history())
-    ours, theirs = state(run), state(reference)
-    assert ours.keys() == theirs.keys()
-    for name, value in theirs.items():
-        assert ours[name].tobytes() == value.tobytes(), name
 
 
 def test_history(reference):
