@@ -36,8 +36,7 @@ class Thor(nn.Cell):
     block_size: rows of the diagonal blocks; None for whole factors. loss_scale: what gradients arrive multiplied by.
     factor_ema: share of the old factor that stays in the new one; 0 in THOR.
     statistics_share: how much of a batch, from its first image on, factors are computed from; 1 in THOR.
-    clip_fisher_norm: largest Fisher norm of what THOR hands on (see `clip`; kfac-jax: norm_constraint, of the squared
-    norm); None for any, as in THOR.
+    clip_fisher_norm: largest Fisher norm of what THOR hands on (see `clip`); None for any, as in THOR.
     layers: {name: ThorLayer}. Thor changes the network (see `convert`). Raises ThorError.
     """
 
