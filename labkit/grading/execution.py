@@ -38,7 +38,7 @@ def execute(lab: Lab, answers: dict[str, str], seed: int, sandboxed: bool = True
         cells, values, why = _attempt(lab, given, seed, deadline - time.monotonic(), sandboxed)
         stopped = stopped or why
         last = next((cell for cell in cells if cells[cell]["outcome"] in STOPS), None)
-        if fault := _fault(tasks, cells, given) if not (lost and why == "time") else "":
+        if fault := _fault(tasks, cells, given, why) if not (lost and why == "time") else "":
             raise ExecutionError(f"{lab.name}: could not be executed: {fault}")
         task = last and _to_blame(tasks, last, given)
         if not task:
@@ -63,7 +63,7 @@ def _to_blame(tasks, last, given):
     return next((tasks[cell] for cell in reversed(before) if tasks[cell] in given), None)
 
 
-def _fault(tasks, cells, given):
+def _fault(tasks, cells, given, stopped):
     """What went wrong before an answer was executed: the machine is too slow, or the lab itself fails. "" if nothing.
 
     What only raises behind a stub, in the place of an answer that is missing, may do so because of it.
@@ -72,7 +72,8 @@ def _fault(tasks, cells, given):
     for cell, task in tasks.items():
         outcome = cells[cell]["outcome"]
         if task in given:
-            return f"cell {cell}: not reached" if outcome == "not run" else ""
+            reason = f", stopped at the limit on {stopped}" if stopped else ""
+            return f"cell {cell}: not reached{reason}" if outcome == "not run" else ""
         if outcome in STOPS or (outcome == "error" and not behind):
             return f"cell {cell}: {cells[cell]['error'] or outcome}"
         behind = behind or task is not None

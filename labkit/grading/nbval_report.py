@@ -31,6 +31,10 @@ class Report:
         self.seconds, self.cells = seconds, cells
         self.kernel = self.begun = None
 
+    def pytest_collectreport(self, report):
+        if report.failed:
+            self.cells.fail(f"no notebook: {report.longreprtext.splitlines()[-1]}")
+
     def pytest_collection_modifyitems(self, items):
         for item in items:  # markers in a learner's comments
             item.options = defaultdict(bool, check=False)

@@ -145,8 +145,15 @@ def test_what_fails_before_any_answer_is_not_the_learners_fault(edited, executed
 def test_too_little_time_to_reach_an_answer_is_not_the_learners_fault(edited, executed):
     edited("grading.yaml", "total_time: 600", "total_time: 0.1")
     lab = edited("lab.md", "batch = 32", "batch = 32\nimport time\ntime.sleep(100)")
-    with pytest.raises(execution.ExecutionError, match="^tiny: could not be executed: cell "):
+    with pytest.raises(execution.ExecutionError, match="(not reached, stopped at the limit on time|: timed out)$"):
         executed(lab)
+
+
+def test_a_notebook_that_cannot_be_read_is_not_the_learners_fault(tiny, monkeypatch):
+    notebook = tiny.graded_notebook({}, 7)
+    monkeypatch.setattr(type(tiny), "graded_notebook", lambda *_: notebook | {"nbformat": 99})
+    with pytest.raises(execution.ExecutionError, match="^tiny: could not be executed: no notebook: .*99"):
+        execution.execute(tiny, tiny.solutions, 7, sandboxed=False)
 
 
 def test_a_kernel_that_does_not_start_is_not_the_learners_fault(tiny, tmp_path, monkeypatch):
