@@ -36,8 +36,9 @@ RACE = "python -m tests.benchmarks.advantage OUT"
 MADE_BY = {
     "labs/cifar10/runs/resnet20-laptop": ("labkit train cifar10 --profile laptop", TRAINING),
     "labs/cifar10/runs/resnet50-laptop": (
-        "labkit train cifar10 --profile laptop --set network.name=resnet50 --set data.batch_size=32 "
-        "--set schedule.lr_init=0.005 --set schedule.lr_max=0.05 --set max_steps=400",
+        "labkit train cifar10 --profile laptop --set network.name=resnet50 --set network.init=zero_residual "
+        "--set data.batch_size=32 --set schedule.lr_init=0.005 --set schedule.lr_max=0.02 "
+        "--set schedule.warmup_epochs=0.25 --set optimizer.clip_norm=1 --set epochs=2",
         TRAINING,
     ),
     "labs/thor/runs/momentum-seed?": (RACE, TRAINING),
