@@ -47,6 +47,10 @@ PAPER = dict.fromkeys(("preferCSSPageSize", "printBackground", "generateTaggedPD
 NUMBER_CONTENTS = """
 for (const link of document.querySelectorAll('body > nav a'))
   link.lastChild.textContent = arguments[0][decodeURIComponent(link.hash.slice(1))];
+// Otherwise the next print may use some of this one's layout, and break its pages in other places.
+document.body.style.display = 'none';
+document.body.getBoundingClientRect();
+document.body.style.display = '';
 """
 
 Parts = list[tuple[str, list[str]]]  # as build.parts() has them
@@ -189,9 +193,16 @@ def printed(html: str, file: Path, browser: webdriver.Chrome) -> bytes:
     browser.get(file.as_uri())
     if bad := browser.execute_async_script((REPO / "book" / "print.js").read_text(encoding="utf-8")):
         raise Unprintable(f"{len(bad)} places do not fit or are missing, the first: {bad[0]}")
-    for _ in range(2):
+
+    def to_paper():
         data = base64.b64decode(browser.execute_cdp_cmd("Page.printToPDF", PAPER)["data"])
-        browser.execute_script(NUMBER_CONTENTS, page_numbers(PdfReader(io.BytesIO(data))))
+        return data, page_numbers(PdfReader(io.BytesIO(data)))
+
+    _, numbers = to_paper()
+    browser.execute_script(NUMBER_CONTENTS, numbers)
+    data, found = to_paper()
+    if moved := [name for name in numbers if found[name] != numbers[name]]:
+        raise Unprintable(f"the contents would name wrong pages: {len(moved)} targets moved, first {moved[0]}")
     return data
 
 
