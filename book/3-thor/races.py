@@ -18,7 +18,10 @@ def load():
 
 
 def trainings(race, side, settings=None):
-    """Trainings of a setting, one for each seed it was trained with; without one, of the setting that races."""
+    """Trainings of a setting, one for each seed it was trained with; without one, of the setting that races.
+
+    One that diverged has no steps and no accuracies.
+    """
     wanted = side, settings or race["chosen"][side]
     return [one for one in race["finals"] if (one["side"], one["settings"]) == wanted]
 
@@ -33,7 +36,7 @@ def draw(race):
     figure, axes = plots.new_figure(5.6, 5.6, rows=2)
     colours = plots.colour_of([row["setting"] for row in race["settings"]])
     for row, marker in zip(race["settings"], plots.MARKERS):
-        name, ones = row["setting"], trainings(race, row["setting"])
+        name, ones = row["setting"], [one for one in trainings(race, row["setting"]) if one["steps"]]
         steps = np.array(ones[0]["steps"])
         percent = 100 * np.array([one["accuracies"] for one in ones])
         for axis, unit in zip(axes, (1, row["step_ms"][0] / 60_000)):
@@ -93,7 +96,8 @@ def tried(race):
     print(f"{'':12}{'setting':{width}}{'steps':>7}{'to target':>11}{'at the end':>12}   all seeds")
     for one, words in trials:
         mark = ">" if one["settings"] == race["chosen"][one["side"]] else " "
-        ends = [100 * other["accuracies"][-1] for other in trainings(race, one["side"], one["settings"])]
+        others = trainings(race, one["side"], one["settings"])
+        ends = [100 * other["accuracies"][-1] if other["steps"] else 0.0 for other in others]
         every = spread((np.median(ends), min(ends), max(ends)), ".1f") if ends else ""
         if one["steps"]:
             there = steps_to(one, race["target"])

@@ -25,7 +25,7 @@ class ThorLayer(nn.Cell):
 
     Its outputs stay the same to the last bit, and its parameters keep their names. factor_a, factor_g: the latest
     factors (blocks, b, b), which may not have been inverted. inverse_a, inverse_g: the inverses in use, the identity
-    at first. trace (1,): of F + damping I when these were computed, 0 at first. stopped (1,): 1 once they are kept.
+    at first. trace (1,): of F + damping I when these were computed, 0 at first. stopped (1,): 1 once they are final.
     """
 
     def __init__(self, layer, name, block_size, loss_scale, share):

@@ -17,7 +17,7 @@ TRACE_RULES = {"thor": (0.01, 0.0), "thor_stop": (0.01, 0.001), "thor_nt": (0.0,
 
 
 def trace_rule(values, previous, stopped, thresholds):
-    """Which layers get new inverses, and which stop for good: two masks (L,).
+    """Which layers get new inverses, and which have stopped for good by now: two masks (L,).
 
     values: trace(F + damping I) now (L,); previous: when the inverses in use were computed, 0 if there are none.
     """
@@ -69,13 +69,13 @@ class Thor(nn.Cell):
         self.places = tuple(place.get(id(weight), -1) for weight in self.weights)
 
     def construct(self, gradients):
-        """Gradients of `weights`, in their order and shapes, to what the optimizer gets for them."""
+        """Precondition the gradients of `weights`, and bound them if asked; their order and shapes stay."""
         done = self.precondition(gradients)
         return self.clip(gradients, done) if self.clip_fisher_norm else done
 
     # Each loop has its own method: graph mode nests what follows a loop within its last round, and has a limit.
     def precondition(self, gradients):
-        """The gradients, those of layers preconditioned."""
+        """Precondition the gradients of converted layers; the others pass through."""
         done = ()
         for gradient, place in zip(gradients, self.places):
             if place >= 0:
@@ -130,11 +130,11 @@ class Thor(nn.Cell):
         values = np.array([layer.damped_trace(*pair, damping) for layer, pair in zip(layers, traces)])
         chosen, stops = trace_rule(values, previous, stopped, self.thresholds)
         valid = finite & used
-        chosen, stops = chosen & valid, stops & valid | stopped
+        chosen, stops = chosen & valid, stops & valid & ~stopped
         for n in np.flatnonzero(valid & ~stopped):
             layers[n].factor_a.set_data(factors[n][0])
             layers[n].factor_g.set_data(factors[n][1])
-        for n in np.flatnonzero(stops & ~stopped):
+        for n in np.flatnonzero(stops):
             layers[n].stop()
         failed = self._refresh(chosen, values, damping)
         self._warn(failed, f"its factors have no inverse at damping {damping:g}")

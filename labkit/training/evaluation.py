@@ -64,9 +64,9 @@ def score(logits, labels, names) -> dict:
     """Accuracy of logits (N, K) for labels (N,) and the K classes' names, and what the network got wrong.
 
     {accuracy, correct, images, top_5_accuracy (more than five classes), classes: [name, accuracy, correct, images],
-    confusion: K x K counts, true class by row, worst: [image, class, answer, probability]}. Accuracies and
-    probabilities are from 0 to 1. The worst mistakes are the `WORST` whose true class got the lowest probability;
-    `probability` is the answer's, `image` the number of the image in the test set, from 0.
+    confusion: K x K counts, true class by row, worst: [image, class, answer, class_probability,
+    answer_probability]}. Accuracies and probabilities are from 0 to 1. The worst mistakes are the `WORST` whose true
+    class got the lowest probability; `image` is the number of the image in the test set, from 0.
     """
     answers = logits.argmax(axis=1)
     confusion = np.zeros((len(names), len(names)), int)
@@ -90,7 +90,8 @@ def score(logits, labels, names) -> dict:
                 "image": int(i),
                 "class": names[labels[i]],
                 "answer": names[answers[i]],
-                "probability": round(float(probabilities[i, answers[i]]), 4),
+                "class_probability": float(f"{probabilities[i, labels[i]]:.3g}"),
+                "answer_probability": float(f"{probabilities[i, answers[i]]:.3g}"),
             }
             for i in worst
         ],

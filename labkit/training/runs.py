@@ -5,7 +5,7 @@
 - provenance.json: commit, versions, machine and data of the first start
 - checkpoints/latest.ckpt: weights, optimizer state and the place in the data stream
 - summary.json: results and provenance; written last, so a Run that has one is complete
-- evaluation.json: what `labkit eval` found, by class and with the confusion matrix
+- evaluation.json: what `labkit eval` found, by class and with the confusion matrix and the worst mistakes
 """
 
 import itertools

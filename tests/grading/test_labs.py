@@ -1,5 +1,6 @@
 """The grading of every lab: its master gets everything, its blank nothing, each wrong answer what it declares."""
 
+import re
 import sys
 
 import pytest
@@ -30,4 +31,6 @@ def test_the_lab_says_what_its_run_must_reach(name):
     text = "\n".join(source(cell) for cell in lab.notebook["cells"] if cell["cell_type"] == "markdown")
     assert f"{asked.accuracy:.0%}" in text
     assert any(f"{asked.accuracy:g}" in one and f"expected at least {asked.accuracy:.0%}" in one for one in code)
-    assert all(key.split(".")[-1] in text for key in asked.at_most)
+    for key, most in asked.at_most.items():
+        assert f"`{key.split('.')[-1]}`" in text or f"{key}=" in text
+        assert any(re.search(rf'used\["{key}"\] [=<]= {most:g}\b', one) for one in code), key

@@ -1,11 +1,13 @@
 """tests/benchmarks/advantage.py: which setting wins the tuning, and what the bests are judged by. Curves are given."""
 
 import json
+from importlib import import_module
 from types import SimpleNamespace
 
 import click
 import pytest
 
+from labkit.system.environment import REPO
 from labkit.training.compare import Curve
 from tests.benchmarks import advantage
 
@@ -95,6 +97,18 @@ def test_a_best_setting_that_diverges_later(contest):
     assert found["target"] == 0.6 and found["chosen"]["base"] == {"n": 1}
 
 
+def test_a_chapter_shows_a_diverged_seed(contest, monkeypatch, capsys):
+    """With no line in the figure, and as 0% in the table of settings."""
+    monkeypatch.syspath_prepend(str(REPO / "book" / "3-thor"))
+    races = import_module("races")
+    found = contest([(0.5, 0.6)], [(0.65, 0.66)], seeds=(0.0, {("new", 0): None}))
+    lines = [len(axis.lines) for axis in races.draw(found).axes]
+    assert lines == [2 + 1 + 1 + 1 + 1] * 2  # two seeds and a median, one seed and its median, the target
+    capsys.readouterr()
+    races.tried(found)
+    assert capsys.readouterr().out.splitlines()[2].endswith("33.0 (0.0 to 66.0)")
+
+
 def test_trials_are_trained_once(pytorch, tmp_path, monkeypatch, write_noise):
     """In PyTorch, on noise: one that ends, one that diverges, and one whose program fails, each in its own way."""
     write_noise(tmp_path / "cifar-10-batches-bin")
@@ -165,7 +179,7 @@ def test_a_folder_has_the_trials_of_one_commit(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_a_second_call_goes_on(tmp_path, monkeypatch):
+def test_a_second_call_resumes(tmp_path, monkeypatch):
     """After the first contest, with its result; a contest that is not asked for stays as it was recorded."""
     made = {"commit": "a", "dirty": False, "dataset": {}, "versions": {}}
     monkeypatch.setattr(advantage.provenance, "collect", lambda dataset: made)
@@ -177,10 +191,19 @@ def test_a_second_call_goes_on(tmp_path, monkeypatch):
         return {"chosen": {"momentum": {"epochs": len(done)}, "thor": {}}}
 
     monkeypatch.setattr(advantage, "contest", contest)
-    for name in ("THOR", advantage.OTHER):
-        advantage.main.callback(tmp_path, (name,), 5)
+    for name, seeds in (("THOR", 4), (advantage.OTHER, None)):
+        advantage.main.callback(tmp_path, (name,), seeds)
     written = json.loads((tmp_path / "advantage.json").read_text())
-    assert [one[:2] for one in done] == [("THOR", 5), (advantage.OTHER, 1)] and done[1][2][0]["epochs"] == 1
+    assert [one[:2] for one in done] == [("THOR", 4), (advantage.OTHER, 1)] and done[1][2][0]["epochs"] == 1
     assert written["THOR"]["provenance"] == written[advantage.OTHER]["provenance"] == made
     assert made["versions"].keys() == {"torch", "asdfghjkl"}
     assert written["K-FAC"] == json.loads(recorded)["K-FAC"] and advantage.RECORDED.read_bytes() == recorded
+
+
+@pytest.mark.parametrize("name", advantage.NAMES)
+def test_the_recorded_race_had_these_trials_and_seeds(name):
+    recorded = json.loads(advantage.RECORDED.read_text(encoding="utf-8"))
+    for side in advantage.sides(name, recorded):
+        tried = [trial["settings"] for trial in recorded[name]["trials"] if trial["side"] == side.name]
+        assert tried == list(side.grid)
+    assert {trial["seed"] for trial in recorded[name]["finals"]} == set(range(1, advantage.SEEDS[name] + 1))

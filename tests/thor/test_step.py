@@ -277,7 +277,7 @@ def test_an_optimizer_that_unscales_as_well():
 
 
 def test_graph_mode_takes_as_many_layers_as_resnet_50_has():
-    """With every option: graph mode nests what follows a loop, to a depth of 1,000."""
+    """Where they are applied, with every option: graph mode nests what follows a loop, to a depth of 1,000."""
     net = create_resnet("resnet50")
     step = step_of(net, cross_entropy(), lr=0.1, clip_fisher_norm=1.0, loss_scale=2.0, block_size=128)
     gradients = [tensor(np.full(weight.shape, 2e-3)) for weight in step.thor.weights]
