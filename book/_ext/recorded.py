@@ -94,6 +94,10 @@ MADE_BY = {
         "make bench ARGS=grading",
         ["labkit/grading", "tests/benchmarks/grading.py"],
     ),
+    "tests/benchmarks/results/jpeg.json": (
+        "python -m tests.benchmarks.jpeg OUT",
+        [*TRAINING, "tests/benchmarks/jpeg.py"],
+    ),
     "tests/benchmarks/results/advantage.json": (
         RACE,
         [*THOR, "tests/benchmarks/advantage.py", "tests/benchmarks/kfac.py"],
