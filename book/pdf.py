@@ -184,7 +184,7 @@ def page_numbers(reader: PdfReader) -> dict[str, int]:
 
 
 def printed(html: str, file: Path, browser: webdriver.Chrome) -> bytes:
-    """The PDF of a page, which is kept in `file`. Raises Unprintable where something is missing or would be cut off."""
+    """The PDF of a page, which is kept in `file`. Raises Unprintable where something is missing, cut off or moves."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(html, encoding="utf-8")
     for command, settings in SCREEN.items():

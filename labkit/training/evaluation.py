@@ -90,8 +90,8 @@ def score(logits, labels, names) -> dict:
                 "image": int(i),
                 "class": names[labels[i]],
                 "answer": names[answers[i]],
-                "class_probability": float(f"{probabilities[i, labels[i]]:.3g}"),
-                "answer_probability": float(f"{probabilities[i, answers[i]]:.3g}"),
+                "class_probability": float(f"{probabilities[i, labels[i]]:.4g}"),
+                "answer_probability": float(f"{probabilities[i, answers[i]]:.4g}"),
             }
             for i in worst
         ],

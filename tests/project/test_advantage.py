@@ -191,10 +191,11 @@ def test_a_second_call_resumes(tmp_path, monkeypatch):
         return {"chosen": {"momentum": {"epochs": len(done)}, "thor": {}}}
 
     monkeypatch.setattr(advantage, "contest", contest)
-    for name, seeds in (("THOR", 4), (advantage.OTHER, None)):
+    for name, seeds in (("THOR", None), (advantage.OTHER, None), (advantage.OTHER, 4)):
         advantage.main.callback(tmp_path, (name,), seeds)
     written = json.loads((tmp_path / "advantage.json").read_text())
-    assert [one[:2] for one in done] == [("THOR", 4), (advantage.OTHER, 1)] and done[1][2][0]["epochs"] == 1
+    assert [one[:2] for one in done] == [("THOR", 5), (advantage.OTHER, 1), (advantage.OTHER, 4)]
+    assert done[1][2][0]["epochs"] == 1
     assert written["THOR"]["provenance"] == written[advantage.OTHER]["provenance"] == made
     assert made["versions"].keys() == {"torch", "asdfghjkl"}
     assert written["K-FAC"] == json.loads(recorded)["K-FAC"] and advantage.RECORDED.read_bytes() == recorded
