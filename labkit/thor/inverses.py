@@ -9,7 +9,7 @@ from labkit.thor.factors import in_blocks
 
 
 def damped_inverse(blocks, damping):
-    """(blocks + sqrt(damping) I)^-1 for (B, b, b) symmetric blocks; damping: one for all, or one each (B, 1, 1).
+    """(blocks + sqrt(damping) I)^-1 for (B, b, b) symmetric blocks.
 
     With factor_a = sqrt(T) A this is THOR's (A + sqrt(damping / T) I)^-1, over sqrt(T).
     """
@@ -33,24 +33,22 @@ def precondition(gradient, inverse_a, inverse_g):
     return matrix.reshape(gradient.shape)
 
 
-def invert(factors, parallel=False):
-    """Damped inverses of factors [(blocks (blocks, b, b), rows of the matrix, damping)]; None for those without.
+def invert(factors, damping, parallel=False):
+    """Damped inverses of factors [(blocks (blocks, b, b), rows of the matrix)]; None for those without.
 
     Blocks of equal size are inverted in one call; with `parallel` every process inverts a part of them.
     """
     inverses = [None] * len(factors)
-    for b in sorted({factor.shape[-1] for factor, _, _ in factors}):
-        chosen = [n for n, (factor, _, _) in enumerate(factors) if factor.shape[-1] == b]
+    for b in sorted({factor.shape[-1] for factor, _ in factors}):
+        chosen = [n for n, (factor, _) in enumerate(factors) if factor.shape[-1] == b]
         own = [factors[n] for n in chosen]
-        padded = [np.arange(factor.shape[0] * b) >= rows for factor, rows, _ in own]  # padding: 1 on its diagonal
+        padded = [np.arange(factor.shape[0] * b) >= rows for factor, rows in own]  # padding: 1 on its diagonal
         ones = Tensor(np.concatenate(padded).reshape(-1, b, 1), ms.float32)
-        blocks = ops.concat([factor.value() for factor, _, _ in own]) + ones * ops.eye(b)
-        dampings = np.concatenate([np.full((factor.shape[0], 1, 1), damping) for factor, _, damping in own])
-        dampings = Tensor(dampings, ms.float32)
-        results = _share_out(blocks, dampings) if parallel else damped_inverse(blocks, dampings)
+        blocks = ops.concat([factor.value() for factor, _ in own]) + ones * ops.eye(b)
+        results = _share_out(blocks, damping) if parallel else damped_inverse(blocks, damping)
         # trace(M M^-1) = b marks a true inverse: of a singular matrix the CPU's MatrixInverse gives finite numbers too.
         # One direction without an inverse changes it by about 1, whatever the size.
-        traces = ((blocks + dampings**0.5 * ops.eye(b)) * results).sum((1, 2))
+        traces = ((blocks + damping**0.5 * ops.eye(b)) * results).sum((1, 2))
         traces = (ops.Broadcast(0)((traces,))[0] if parallel else traces).asnumpy()  # all processes decide alike
         start = 0
         for n in chosen:
@@ -61,13 +59,11 @@ def invert(factors, parallel=False):
     return inverses
 
 
-def _share_out(blocks, dampings):
+def _share_out(blocks, damping):
     """damped_inverse of all blocks (B, b, b): each process inverts its part and receives the others'."""
     rank, ranks = device.ranks()
     count, b, _ = blocks.shape
     each = -(-count // ranks)
     own = slice(rank * each, (rank + 1) * each)
     filler = ops.eye(b).expand_dims(0).tile((each * ranks - count + 1, 1, 1))  # one extra: never empty
-    blocks = ops.concat((blocks, filler))[own]
-    dampings = ops.concat((dampings, ops.ones((filler.shape[0], 1, 1), ms.float32)))[own]
-    return ops.AllGather()(damped_inverse(blocks, dampings))[:count]
+    return ops.AllGather()(damped_inverse(ops.concat((blocks, filler))[own], damping))[:count]

@@ -66,9 +66,9 @@ class ThorLayer(nn.Cell):
         """trace(F + damping I), from the traces of two factors: what the trace rule compares."""
         return trace_a * trace_g + damping * self.rows_a * self.rows_g
 
-    def damped_factors(self, damping):
-        """Each factor, its rows and the damping that it gets, for `invert`: F's damping is shared equally."""
-        return (self.factor_a, self.rows_a, damping), (self.factor_g, self.rows_g, damping)
+    def factors(self):
+        """Each factor with its rows, for `invert`."""
+        return (self.factor_a, self.rows_a), (self.factor_g, self.rows_g)
 
     def refresh(self, inverse_a, inverse_g, trace):
         """Use new inverses from now on; trace: of the F + damping I that they belong to."""

@@ -143,7 +143,7 @@ class Thor(nn.Cell):
     def _refresh(self, chosen, values, damping):
         """Invert the factors of chosen layers (L,), all at once; returns a mask (L,) of those that have no inverse."""
         layers, numbers, failed = list(self.layers.values()), np.flatnonzero(chosen), np.zeros_like(chosen)
-        inverses = invert([each for n in numbers for each in layers[n].damped_factors(damping)], self.parallel)
+        inverses = invert([each for n in numbers for each in layers[n].factors()], damping, self.parallel)
         for n, inverse_a, inverse_g in zip(numbers, inverses[::2], inverses[1::2]):
             failed[n] = inverse_a is None or inverse_g is None
             if not failed[n]:

@@ -72,7 +72,7 @@ class Run:
 
     @property
     def evaluation(self) -> dict:
-        """What `labkit eval` found, as from `evaluation.score`; raises RunError."""
+        """What `labkit eval` found, as `evaluation.score` returns it (older Runs: less of it); raises RunError."""
         return self._json("evaluation.json", f"`labkit eval {self.path}` makes it")
 
     def _json(self, name, missing):

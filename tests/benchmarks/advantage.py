@@ -8,7 +8,7 @@ First each setting of a grid is trained with seed 1, as many for either side. A 
 gets to the baseline's highest final accuracy in the fewest steps, or gets nearest. The baseline's two most accurate
 settings, its fastest and the challenger's are then trained with the other seeds. The target is the baseline's highest
 median of final accuracies; of its settings, the one that gets there in the fewest steps, by the median, is compared.
-Accuracy is measured every 6 steps, which counts as no time of training.
+Accuracy is measured every 6 steps; that does not count as training time.
 """
 
 import json

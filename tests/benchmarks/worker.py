@@ -99,15 +99,15 @@ def inverses(block_size):
 
     size = None if block_size == "none" else int(block_size)
     thor = Thor(create_resnet("resnet50", 1000, "imagenet"), [0.03], [True], block_size=size)
-    factors = [factor for layer in thor.layers.values() for factor in layer.damped_factors(0.03)]
+    factors = [factor for layer in thor.layers.values() for factor in layer.factors()]
     random = np.random.default_rng(0)
-    for factor, _, _ in factors:
+    for factor, _ in factors:
         rows = random.standard_normal((*factor.shape[:2], 64)).astype(np.float32)
         factor.set_data(ms.Tensor(rows @ rows.transpose(0, 2, 1) / 64))
 
     def turn():
         start = time.perf_counter()
-        inverses = invert(factors)
+        inverses = invert(factors, 0.03)
         if any(inverse is None for inverse in inverses):
             sys.exit("some factors have no inverse: what is measured is no inversion")
         inverses[-1].asnumpy()  # waits for them

@@ -32,5 +32,5 @@ def test_the_lab_says_what_its_run_must_reach(name):
     assert f"{asked.accuracy:.0%}" in text
     assert any(f"{asked.accuracy:g}" in one and f"expected at least {asked.accuracy:.0%}" in one for one in code)
     for key, most in asked.at_most.items():
-        assert f"`{key.split('.')[-1]}`" in text or f"{key}=" in text
+        assert f"{key}={most:g} " in text  # in the command that trains it
         assert any(re.search(rf'used\["{key}"\] [=<]= {most:g}\b', one) for one in code), key

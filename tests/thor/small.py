@@ -10,6 +10,7 @@ from itertools import product
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn
+from scipy.linalg import block_diag
 
 from labkit.networks import mixed_precision
 from labkit.thor import Thor, ThorStep
@@ -47,9 +48,9 @@ def measured(net, images, labels, loss=None, **options):
 
 
 def factors(thor, name):
-    """factor_a and factor_g of a layer in float64, without blocks."""
-    layer = thor.layers[name]
-    return (parameter.asnumpy()[0].astype(np.float64) for parameter in (layer.factor_a, layer.factor_g))
+    """factor_a and factor_g of a layer in float64, with zeros outside their blocks."""
+    pairs = thor.layers[name].factors()
+    return tuple(block_diag(*factor.asnumpy().astype(np.float64))[:rows, :rows] for factor, rows in pairs)
 
 
 def values(cell):

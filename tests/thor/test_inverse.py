@@ -159,7 +159,7 @@ def test_rotated_coordinates_rotate_the_step(block_size, invariant, rng):
 def inverted(factor, damping, rows=None):
     """Inverse of one factor (blocks, b, b) of a matrix with so many rows; None where it has none."""
     factor = Parameter(Tensor(np.asarray(factor), ms.float32), "factor")
-    (inverse,) = invert([(factor, rows or factor.shape[0] * factor.shape[1], damping)])
+    (inverse,) = invert([(factor, rows or factor.shape[0] * factor.shape[1])], damping)
     return None if inverse is None else inverse.asnumpy()
 
 

@@ -184,15 +184,20 @@ class Small(nn.Cell):
 
 @pytest.mark.parametrize("level", ["O1", "O2", "O3"])
 def test_mixed_precision(level, reference):
-    """float16 with a loss scale: the loss falls; parameters and factors are float32, and near those of float32."""
+    """float16 with a loss scale: parameters stay float32, the loss falls, factors and the bounded step are near float32's."""
     images, labels = reference[0][0]
     found = []
     for chosen, scale in (("O0", 1.0), (level, 1024.0)):
         ms.set_seed(3)
-        step = training_step(mixed_precision(Small(), chosen), loss_scale=scale)
+        step = training_step(mixed_precision(Small(), chosen), loss_scale=scale, weight_decay=0.0)
         losses = run(step, [(images, labels)])
         assert list(step.thor.layers) == ["conv", "dense"]
-        found.append([np.array(losses), *(factor for name in step.thor.names for factor in factors(step.thor, name))])
+        both = [factors(step.thor, name) for name in step.thor.names]
+        moments = values(step.optimizer)
+        steps = [moments[f"moments.{name}.weight"] for name in step.thor.names]
+        norms = [fisher_norm(taken, *pair, DAMPING[0], 16) for taken, pair in zip(steps, both)]
+        np.testing.assert_allclose(np.linalg.norm(norms), 0.4, rtol=1e-3)  # the bound
+        found.append([np.array(losses), *sum(both, ()), *steps])
     assert all(p.dtype == ms.float32 for p in step.get_parameters() if p.ndim > 1)
     losses += run(step, [(images, labels)] * 4)
     assert np.isfinite(losses).all() and losses[-1] < losses[0]
@@ -277,7 +282,7 @@ def test_an_optimizer_that_unscales_as_well():
 
 
 def test_graph_mode_takes_as_many_layers_as_resnet_50_has():
-    """Where they are applied, with every option: graph mode nests what follows a loop, to a depth of 1,000."""
+    """Applying the gradients compiles, with every option: graph mode nests what follows a loop, to a depth of 1,000."""
     net = create_resnet("resnet50")
     step = step_of(net, cross_entropy(), lr=0.1, clip_fisher_norm=1.0, loss_scale=2.0, block_size=128)
     gradients = [tensor(np.full(weight.shape, 2e-3)) for weight in step.thor.weights]
