@@ -31,11 +31,6 @@ def steps_to(one, accuracy):
     return next((s for s, a in zip(one["steps"], one["accuracies"]) if a >= accuracy), math.inf)
 
 
-def seconds_to(one, accuracy):
-    """Seconds of training until then; infinite if it never gets there."""
-    return next((s for s, a in zip(one["seconds"], one["accuracies"]) if a >= accuracy), math.inf)
-
-
 def draw(race):
     """Test accuracy over steps and over minutes: a thin line for each seed, a thick one for their median."""
     figure, axes = plots.new_figure(5.6, 5.6, rows=2)
@@ -147,15 +142,3 @@ def conditions(race):
     print(f"peak memory of a process, images included: {memory}")
     print(f"{made['machine']}, {made['cores']} cores, MindSpore {made['versions']['mindspore']}")
     print(f"commit {made['commit'][:10]}")
-
-
-def seconds(race, without):
-    """Print each side's mean step by seed, and how much less time the second side needs without one of the seeds."""
-    medians = []
-    for row in race["settings"]:
-        ones = [one for one in trainings(race, row["setting"]) if one["steps"]]
-        steps = ", ".join(f"{one['seconds'][-1] / one['steps'][-1]:.1f}" for one in ones)
-        print(f"seconds a step, seeds {', '.join(str(one['seed']) for one in ones)}: {row['setting']} {steps}")
-        taken = [seconds_to(one, race["target"]) for one in ones if one["seed"] != without]
-        medians.append(np.median([each for each in taken if each < math.inf]))
-    print(f"without seed {without}: {medians[0] / medians[1]:.2f} times less time")

@@ -184,7 +184,7 @@ class Small(nn.Cell):
 
 @pytest.mark.parametrize("level", ["O1", "O2", "O3"])
 def test_mixed_precision(level, reference):
-    """float16 with a loss scale: parameters stay float32, the loss falls, factors and the bounded step are near float32's."""
+    """float16 with a loss scale: the loss falls; parameters are float32, factors and bounded step near float32's."""
     images, labels = reference[0][0]
     found = []
     for chosen, scale in (("O0", 1.0), (level, 1024.0)):
