@@ -38,7 +38,7 @@ def invert(factors, damping, parallel=False):
 
     Blocks of equal size are inverted in one call; with `parallel` every process inverts a part of them.
     """
-    inverses = [None] * len(factors)
+    inverses, damping = [None] * len(factors), Tensor(damping, ms.float32)
     for b in sorted({factor.shape[-1] for factor, _ in factors}):
         chosen = [n for n, (factor, _) in enumerate(factors) if factor.shape[-1] == b]
         own = [factors[n] for n in chosen]
