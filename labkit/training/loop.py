@@ -3,6 +3,7 @@
 `train` prepares (data, network, optimizer, checkpoint), fits (Model.train with callbacks), and finishes (the summary).
 """
 
+import gc
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -93,6 +94,7 @@ def check(run: Run, recipe: Recipe) -> None:
 
 def prepare(run: Run, recipe: Recipe) -> Prepared:
     """Build the recipe's parts and restore the state of the Run's checkpoint. Raises RunError."""
+    gc.collect()  # were an earlier training's network freed only in a later step, MindSpore would compile again there
     dataset = build.train_dataset(build.with_same_workers(run), *device.ranks())
     steps_per_epoch = dataset.get_dataset_size()
     lr = build.learning_rates(recipe, steps_per_epoch)
