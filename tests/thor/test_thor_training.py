@@ -1,8 +1,10 @@
 """`loop.train` with THOR: what a Run of it holds, interrupted and resumed, with evaluation and without."""
 
+import gc
 import signal
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import mindspore as ms
@@ -61,6 +63,27 @@ def reference(create):
     run = create("reference")
     loop.train(run, progress=False)
     return run
+
+
+def test_an_earlier_network_is_freed_before_the_first_step(create, monkeypatch):
+    """Freed during a later step, it would make MindSpore compile again in that step."""
+    networks = []
+
+    def network(recipe):
+        net = small_network(recipe)
+        networks.append(weakref.ref(net))
+        return net
+
+    monkeypatch.setattr(build, "create_network", network)
+    gc.disable()
+    try:
+        loop.train(create("earlier", "max_steps=1"), progress=False)
+        assert networks[0]() is not None  # a cycle holds it
+        later = create("later")
+        loop.prepare(later, later.recipe)
+        assert networks[0]() is None
+    finally:
+        gc.enable()
 
 
 def test_history(reference):
