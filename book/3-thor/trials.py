@@ -14,6 +14,8 @@ SMALL = (
     "data.image_size=16",
     "optimizer.damping=0.03",
     "optimizer.update_interval=5",
+    "optimizer.factor_ema=0",
+    "optimizer.statistics_share=1",
     "schedule.lr_max=0.1",
     "schedule.warmup_epochs=0.5",
 )

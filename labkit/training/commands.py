@@ -56,7 +56,9 @@ def _requested(lab, profile, settings, out, resume, processes=1):
     file = recipes.find(lab)
     if not resume:
         recipe = recipes.load(file, profile or "sample", settings)
-        return file, recipe, out or runs.free_path(Path("runs"), f"{recipe.lab}-{recipe.profile}")
+        place = out or runs.free_path(Path("runs"), f"{recipe.lab}-{recipe.profile}")
+        runs.require_free(place)
+        return file, recipe, place
     run = runs.open_run(out) if out else runs.newest_unfinished(Path("runs"), recipes.lab_of(file), profile)
     if not (out or profile):
         run = _compared_with(run) or run  # the pair is resumed, and compared

@@ -118,7 +118,7 @@ class Thor(Momentum):
     """Momentum on gradients that are preconditioned first; see labkit.thor."""
 
     name: Literal["thor"] = "thor"
-    damping: NotNegative = 0.03  # lambda at the start
+    damping: Positive = 0.03  # lambda at the start
     damping_decay: Share = 0.87  # multiplies it every ten epochs
     update_interval: Count = 100  # steps between two computations of the factors; the original tutorial's `frequency`
     final_interval: Count | None = None  # the interval at the end; it grows to this

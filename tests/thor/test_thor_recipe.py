@@ -123,11 +123,20 @@ def test_profiles_differ_from_their_baselines_by_optimizer_and_schedule_alone(lo
     assert thor.optimizer.weight_decay == baseline.optimizer.weight_decay
 
 
+def test_the_task_is_the_sample_but_for_its_epochs_and_factors(load):
+    task, sample = load(profile="task"), load(profile="sample")
+    used = {"statistics_share": 0.03125, "factor_ema": 0.0}
+    changed = {"profile": "task", "epochs": 2, "baseline": None, "optimizer": sample.optimizer.model_copy(update=used)}
+    assert task == sample.model_copy(update=changed)
+    assert task.optimizer.statistics_share * task.data.batch_size == 2
+
+
 @pytest.mark.parametrize("setting, named", [
     ("optimizer.dampng=0.1", "optimizer.dampng: unknown key, did you mean optimizer.damping?"),
     ("optimizer.frequency=834", "optimizer.frequency: unknown key"),
     ("optimizer.thor.damping=0.1", "optimizer.thor: unknown key"),
-    ("optimizer.damping=-0.1", "optimizer.damping: must be greater than or equal to 0, not -0.1"),
+    ("optimizer.damping=-0.1", "optimizer.damping: must be greater than 0, not -0.1"),
+    ("optimizer.damping=0", "optimizer.damping: must be greater than 0, not 0"),
     ("optimizer.damping=NaN", "optimizer.damping: must be a finite number"),
     ("optimizer.damping=much", "optimizer.damping: must be a valid number"),
     ("optimizer.damping_decay=0", "optimizer.damping_decay: must be greater than 0"),
@@ -172,7 +181,7 @@ def test_keys_of_thor_are_not_momentums(load, key):
 
 
 @pytest.mark.parametrize("settings", [
-    ("optimizer.final_interval=10",), ("optimizer.final_interval=50",), ("optimizer.damping=0",),
+    ("optimizer.final_interval=10",), ("optimizer.final_interval=50",),
     ("schedule.name=polynomial", "schedule.power=2.5", "schedule.end_epoch=5", "schedule.halve_epochs=[2,3]"),
     ("schedule.name=polynomial", "schedule.power=6", "schedule.end_epoch=4"), ("optimizer.clip_norm=1",),
     ("optimizer.damping=1e-3",),
@@ -194,5 +203,5 @@ def test_what_thor_gets_from_a_recipe(load, settings, thresholds):
     assert (thor.thresholds, thor.factor_ema, thor.clip_fisher_norm) == (thresholds, 0.5, 0.3)
     layer = thor.layers["0"]
     assert (layer.tap_g.share, layer.shape_a) == (0.25, (2, 100))
-    np.testing.assert_array_equal(np.flatnonzero(thor.update_mask), np.arange(0, 66, 10))
-    assert thor.damping == pytest.approx(damping(3, 22, 0.01, 0.5))
+    np.testing.assert_array_equal(np.flatnonzero(thor.update_mask), np.arange(0, 66, 6))
+    assert thor.damping == pytest.approx(damping(3, 22, 0.05, 0.5))

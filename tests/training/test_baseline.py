@@ -207,6 +207,13 @@ def test_what_is_in_the_way_is_told_before_the_training(train, tmp_path, setting
     assert not (tmp_path / "a").exists()
 
 
+def test_a_folder_in_use_is_named_as_it_was_typed(train):
+    """And not the baseline's next to it."""
+    train("--out", "a")
+    trained, done = train("--out", "a", status=1)
+    assert trained == [] and " a: already there, and complete; choose another --out" in done.stderr
+
+
 def test_another_baseline_in_the_way(train):
     """A Run by other settings is not taken for it."""
     train("--out", "a")
