@@ -50,7 +50,7 @@ def train(lab, profile, settings, out, resume):
 
 
 def _requested(lab, profile, settings, out, resume, processes=1):
-    """Recipe file, recipe and folder of the Run that `train` or `launch` is to train; a Run to resume is checked."""
+    """Recipe file, recipe and folder of a Run to train: a new one's folder is free, one to resume is checked."""
     from labkit.training import recipes, runs
 
     file = recipes.find(lab)

@@ -144,7 +144,7 @@ def test_the_task_is_the_sample_but_for_its_epochs_and_factors(load):
     ("optimizer.update_interval=0", "optimizer.update_interval: must be greater than or equal to 1, not 0"),
     ("optimizer.update_interval=2.5", "optimizer.update_interval: must be a valid integer"),
     ("optimizer.final_interval=0", "optimizer.final_interval: must be greater than or equal to 1"),
-    ("optimizer.final_interval=9", "optimizer.final_interval: must be at least 10, the first, not 9"),
+    ("optimizer.final_interval=5", "optimizer.final_interval: must be at least 6, the first, not 5"),
     ("optimizer.trace_rule=never", "optimizer.trace_rule: must be 'thor', 'thor_stop' or 'thor_nt', not 'never'"),
     ("optimizer.trace_threshold=0", "optimizer.trace_threshold: must be greater than or equal to 0.001, not 0"),
     (("optimizer.trace_rule=thor_nt", "optimizer.trace_threshold=0.1"), "optimizer.trace_threshold: for the rules th"),
@@ -181,7 +181,7 @@ def test_keys_of_thor_are_not_momentums(load, key):
 
 
 @pytest.mark.parametrize("settings", [
-    ("optimizer.final_interval=10",), ("optimizer.final_interval=50",),
+    ("optimizer.final_interval=6",), ("optimizer.final_interval=50",),
     ("schedule.name=polynomial", "schedule.power=2.5", "schedule.end_epoch=5", "schedule.halve_epochs=[2,3]"),
     ("schedule.name=polynomial", "schedule.power=6", "schedule.end_epoch=4"), ("optimizer.clip_norm=1",),
     ("optimizer.damping=1e-3",),
@@ -198,10 +198,10 @@ def test_right_keys_survive_a_dump(load, settings, tmp_path):
     (("trace_rule=thor_stop", "trace_threshold=0.2"), (0.2, 0.001)),
 ])  # fmt: skip
 def test_what_thor_gets_from_a_recipe(load, settings, thresholds):
-    more = ("factor_ema=0.5", "statistics_share=0.25", "clip_fisher_norm=0.3", "block_size=100", *settings)
+    more = ("factor_ema=0.7", "statistics_share=0.5", "clip_fisher_norm=0.3", "block_size=100", *settings)
     thor = build.create_thor(load(*(f"optimizer.{one}" for one in more)), nn.SequentialCell(nn.Dense(200, 3)), 22)
-    assert (thor.thresholds, thor.factor_ema, thor.clip_fisher_norm) == (thresholds, 0.5, 0.3)
+    assert (thor.thresholds, thor.factor_ema, thor.clip_fisher_norm) == (thresholds, 0.7, 0.3)
     layer = thor.layers["0"]
-    assert (layer.tap_g.share, layer.shape_a) == (0.25, (2, 100))
+    assert (layer.tap_g.share, layer.shape_a) == (0.5, (2, 100))
     np.testing.assert_array_equal(np.flatnonzero(thor.update_mask), np.arange(0, 66, 6))
     assert thor.damping == pytest.approx(damping(3, 22, 0.05, 0.5))

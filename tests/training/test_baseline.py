@@ -208,7 +208,7 @@ def test_what_is_in_the_way_is_told_before_the_training(train, tmp_path, setting
 
 
 def test_a_folder_in_use_is_named_as_it_was_typed(train):
-    """And not the baseline's next to it."""
+    """The message names the Run's folder, not its baseline's."""
     train("--out", "a")
     trained, done = train("--out", "a", status=1)
     assert trained == [] and " a: already there, and complete; choose another --out" in done.stderr
