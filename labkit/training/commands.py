@@ -14,7 +14,7 @@ BASELINE, OLDER_BASELINE = "-baseline", "-rival"
 
 @click.command()
 @click.argument("lab")
-@click.option("--profile", help="Profile of the lab's recipe: sample (the default), laptop or full.")
+@click.option("--profile", help="Profile of the lab's recipe, such as laptop or full.  [default: sample]")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a key of the recipe; repeatable.")
 @click.option("--out", type=click.Path(path_type=Path), help="Directory of the Run. Default: a new one under runs/.")
 @click.option("--resume", is_flag=True, help="Resume the Run at --out, or the newest unfinished one in runs/.")

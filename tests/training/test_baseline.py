@@ -117,7 +117,7 @@ def train(sample_data, tmp_path, monkeypatch):
 
 
 def table(done):
-    return [line.split()[0] for line in done.stdout.partition("on the test images")[2].splitlines()[2:]]
+    return [line.split()[0] for line in done.stdout.partition("on the test images")[2].splitlines()[3:]]
 
 
 def test_both_are_trained_and_compared(train):
