@@ -17,7 +17,8 @@ from labkit.training import build, evaluation, recipes, runs
 
 SETTINGS = (
     "data.batch_size=20", "data.flip=0.5", "epochs=2", "max_steps=4", "optimizer.update_interval=3", "baseline=null",
-    "optimizer.factor_ema=0.5", "optimizer.statistics_share=0.5", "optimizer.clip_fisher_norm=0.8",
+    "optimizer.damping=0.01", "optimizer.factor_ema=0.5", "optimizer.statistics_share=0.5",
+    "optimizer.clip_fisher_norm=0.8",
 )  # fmt: skip
 EPOCH_STEPS = 5  # 200 images, 2 x 20 at a time
 
