@@ -89,7 +89,7 @@ lint: $(ENV_STAMP) ## check the style of all Python files, and the direction of 
 	@$(BIN)/lint-imports --no-cache --no-logo
 
 lab: $(SAMPLE_STAMP) ## open your copy of a lab in JupyterLab (LAB=cifar10, imagenet or thor)
-	@$(BIN)/python -m labkit.grading.release $(LAB) $(LAB_FILE) $(BOOK_LANGUAGE)
+	@$(BIN)/python -m grader.release $(LAB) $(LAB_FILE) $(BOOK_LANGUAGE)
 	@echo "make lab: JupyterLab with $(LAB_FILE) open: yours, no build changes it. Ctrl-C twice ends it."
 	@echo "          Where no browser opens, open the address below that begins with http."
 	@$(BIN)/jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/$(LAB_FILE) \

@@ -43,7 +43,7 @@ UNSEEN = {
     "book/2-migration/scaling.md": ["labs/imagenet/scripts/*.sh"],
     "book/4-cloud/jobs.md": ["labkit/**/"],  # it packs the files that git lists
     "book/4-cloud/rehearsal.md": ["labkit/**/"],
-    "book/appendix/grading.md": ["labkit/grading/*.py", "labkit/system/*.py", "tests/grading/tiny/*"],
+    "book/appendix/grading.md": ["grader/*.py", "labkit/system/*.py", "tests/grader/tiny/*"],
 }
 # Rooms of labkit that a chapter reads only to pack them: a hand-out's zip holds all of labkit, and the page shows
 # nothing of it. The tiny lab that is graded there asks for no Run, so nothing trains.
@@ -106,7 +106,7 @@ def programs() -> str:
 # Modules that look for something optional: a chapter that reads one of them depends on what it finds.
 ASK_FOR = {
     "labkit/parity/pytorch.py": [pytorch],
-    "labkit/grading/sandbox.py": [programs],
+    "grader/sandbox.py": [programs],
     "labkit/doctor.py": [pytorch, programs],
 }
 

@@ -28,7 +28,7 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
 from labkit import doctor
-from labkit.grading.translation import translations
+from grader.translation import translations
 
 REPO = Path(__file__).resolve().parent.parent
 HTML = REPO / "_build" / "html"

@@ -23,7 +23,7 @@ from markdown_it.renderer import RendererHTML
 from myst_parser.config.main import MdParserConfig
 from myst_parser.parsers.mdit import create_md_parser
 
-from labkit.grading import batch, submissions, translation
+from grader import batch, submissions, translation
 
 REPO = Path(__file__).resolve().parent.parent
 BUILD = REPO / "_build"
@@ -189,7 +189,7 @@ def templates() -> dict[str, Catalog]:
     return {document: template(document) for document in documents()} | {
         "book/_static/drawings": drawings(),
         "book/_ext/extensions": extensions(),
-        "labkit/grading/feedback": feedback(),
+        "grader/feedback": feedback(),
         **{f"labs/{lab.name}/grading": titles(lab) for lab in sorted((REPO / "labs").iterdir()) if lab.is_dir()},
     }
 

@@ -26,8 +26,8 @@ COMMANDS = {
     "submit": "labkit.modelarts.submit_command:submit",
     "jobs": "labkit.modelarts.jobs_commands:jobs",
     "rank-table": "labkit.launch.commands:rank_table",
-    "release": "labkit.grading.commands:release",
-    "grade": "labkit.grading.commands:grade",
+    "release": "grader.commands:release",
+    "grade": "grader.commands:grade",
 }
 
 

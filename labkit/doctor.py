@@ -246,7 +246,7 @@ def _pytorch():
 
 
 def _sandbox():
-    from labkit.grading import sandbox
+    from grader import sandbox
 
     if not (why := sandbox.unavailable()):
         return Finding("sandbox", "ok", "bubblewrap works, for `labkit release` and `labkit grade`")

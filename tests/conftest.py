@@ -32,14 +32,14 @@ UNWATCHED = {".git", ".venv", "_build", "data", "runs", "work", "__pycache__"}
 
 # Longest first: a long file that is started last keeps the other test processes waiting.
 LONGEST = (
-    "tests/grading/test_labs.py", "tests/parity/test_parity.py", "tests/launch/test_training.py",
+    "tests/grader/test_labs.py", "tests/parity/test_parity.py", "tests/launch/test_training.py",
     "tests/obs/test_copying_faults.py", "tests/training/test_imagenet_lab.py", "tests/obs/test_store_faults.py",
     "tests/networks/test_precision.py", "tests/modelarts/test_rehearsal.py", "tests/project/test_book_build.py",
     "tests/launch/test_launch.py", "tests/thor/test_thor_training.py", "tests/obs/test_copying_killed.py",
     "tests/thor/test_ranks.py", "tests/training/test_export.py", "tests/training/test_resume.py",
     "tests/modelarts/test_hosts.py", "tests/test_cli.py", "tests/project/test_selection.py", "tests/obs/test_many.py",
-    "tests/grading/test_class.py", "tests/grading/test_hostile.py", "tests/grading/test_batch.py",
-    "tests/grading/test_execution.py", "tests/grading/test_handed_in.py", "_build/executed/labs/imagenet/lab.ipynb",
+    "tests/grader/test_class.py", "tests/grader/test_hostile.py", "tests/grader/test_batch.py",
+    "tests/grader/test_execution.py", "tests/grader/test_handed_in.py", "_build/executed/labs/imagenet/lab.ipynb",
     "_build/executed/labs/thor/lab.ipynb", "tests/book/test_browser.py", "tests/book/test_chinese.py",
     "_build/executed/labs/cifar10/lab.ipynb",
     "_build/executed/book/1-cifar10/training.ipynb",

@@ -43,9 +43,9 @@ def stages(everything: bool, arguments: list[str]) -> list[tuple[str, list[str]]
         ("style (ruff)", [str(programs / "ruff"), "check", "."]),
         ("style (import-linter)", [str(programs / "lint-imports"), "--no-cache", "--no-logo"]),
         ("code (pytest)", pytest(min(cores() + 1, MOST_AT_ONCE), "tests", "--ignore=tests/notebooks",
-                                 "--ignore=tests/book", "--ignore=tests/grading", *chosen, *arguments)),
+                                 "--ignore=tests/book", "--ignore=tests/grader", *chosen, *arguments)),
         # where memory is used up on purpose: in processes of their own
-        ("grading (pytest)", pytest(processes, "tests/grading", *chosen, *arguments)),
+        ("grading (pytest)", pytest(processes, "tests/grader", *chosen, *arguments)),
         ("book (warnings are errors)", [sys.executable, "book/build.py", "--language", "zh_CN"]),
         ("notebooks and pages (nbval, pytest)", pytest(processes, *NBVAL, *chosen, "tests/notebooks", *notebooks,
                                                        "tests/book")),

@@ -41,7 +41,7 @@ def _pytorch():
 
 
 def _bubblewrap():
-    from labkit.grading import sandbox
+    from grader import sandbox
 
     return sandbox.unavailable()
 

@@ -16,7 +16,7 @@ from PIL import Image
 
 from labkit import doctor, grading, launch, modelarts, obs, system
 from labkit.cli import main
-from labkit.grading import sandbox
+from grader import sandbox
 from labkit.system import versions
 from labkit.training import evaluation, loop, recipes
 from labkit.training.runs import RunError, create, open_run

@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from labkit.system.environment import REPO
-from labkit.training import plots
+from labkit import figures
 
 RESULTS = REPO / "tests/benchmarks/results"
 SHORT = {"clip_fisher_norm": "bound", "clip_norm": "clip", "warmup_epochs": "warm-up"}  # settings, as words in a table
@@ -33,9 +33,9 @@ def steps_to(one, accuracy):
 
 def draw(race):
     """Test accuracy over steps and over minutes: a thin line for each seed, a thick one for their median."""
-    figure, axes = plots.new_figure(5.6, 5.6, rows=2)
-    colours = plots.colour_of([row["setting"] for row in race["settings"]])
-    for row, marker in zip(race["settings"], plots.MARKERS):
+    figure, axes = figures.new_figure(5.6, 5.6, rows=2)
+    colours = figures.colour_of([row["setting"] for row in race["settings"]])
+    for row, marker in zip(race["settings"], figures.MARKERS):
         name, ones = row["setting"], [one for one in trainings(race, row["setting"]) if one["steps"]]
         steps = np.array(ones[0]["steps"])
         percent = 100 * np.array([one["accuracies"] for one in ones])
@@ -44,7 +44,7 @@ def draw(race):
             style = {"color": colours[name], "marker": marker, "markersize": 3.5, "linewidth": 2}
             axis.plot(unit * steps, np.median(percent, axis=0), label=name, **style)
     for axis in axes:
-        axis.axhline(100 * race["target"], color=plots.REFERENCE, linestyle="--", linewidth=1)
+        axis.axhline(100 * race["target"], color=figures.REFERENCE, linestyle="--", linewidth=1)
         axis.set(xlim=(0, None), ylabel="test accuracy (%)")
     axes[0].set(xlabel="steps")
     axes[1].set(xlabel="minutes of training")

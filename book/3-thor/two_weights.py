@@ -8,7 +8,7 @@ from IPython.display import HTML
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from labkit.training import plots
+from labkit import figures
 
 _digits = load_digits()
 _chosen = np.isin(_digits.target, (3, 8))
@@ -112,7 +112,7 @@ LEVELS = (0.38, 0.42, 0.5, 0.6, 0.69, 0.85, 1.1, 1.5, 2.2)
 def contours(axis, form, first, second, levels=LEVELS, **options):
     """Lines of equal loss over a grid of weights."""
     values = np.array([[loss((u, v), form) for u in first] for v in second])
-    style = {"colors": plots.REFERENCE, "linewidths": 0.8, "alpha": 0.7}
+    style = {"colors": figures.REFERENCE, "linewidths": 0.8, "alpha": 0.7}
     axis.contour(first, second, values, levels=levels, **style)
     axis.grid(False)
     axis.set(xlabel="w", xlim=(first[0], first[-1]), ylim=(second[0], second[-1]), **options)

@@ -20,7 +20,7 @@ from sphinx.transforms import GlossarySorter, SphinxTransform
 from sphinx.transforms.i18n import Locale
 from sphinx.util.nodes import extract_messages
 
-from labkit.grading.translation import translations
+from grader.translation import translations
 
 NAMES = {"en": "English", "zh_CN": "中文"}
 TERMS = Path(__file__).resolve().parents[1] / "locale" / "terms.md"

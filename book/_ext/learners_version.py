@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from labkit.grading.handout import learners_text
+from grader.handout import learners_text
 
 LAB = re.compile(r"labs/([a-z0-9_-]+)/lab")
 

@@ -10,8 +10,8 @@ from urllib.parse import quote
 import nbformat
 from learners_version import LAB
 
-from labkit.grading import handout
-from labkit.grading.lab import read
+from grader import handout
+from grader.lab import read
 
 CONSOLE = "https://authoring-modelarts-cnnorth4.huaweicloud.com/console/lab?share-url-b64="
 CHAPTER = "book/4-cloud/notebooks"

@@ -92,7 +92,7 @@ MADE_BY = {
     ),
     "tests/benchmarks/results/grading.json": (
         "make bench ARGS=grading",
-        ["labkit/grading", "tests/benchmarks/grading.py"],
+        ["grader", "tests/benchmarks/grading.py"],
     ),
     "tests/benchmarks/results/jpeg.json": (
         "python -m tests.benchmarks.jpeg OUT",

@@ -12,7 +12,7 @@ import numpy as np
 from labkit.parity.measures import Difference, _finite
 from labkit.system.errors import LabkitError
 from labkit.system.files import atomic_write
-from labkit.training import plots
+from labkit import figures
 
 COLUMNS = f"{'stage':24} {'max abs':>8} {'max rel':>8} {'cosine':>10} {'allowed':>15}"
 SHORT = {"max_rel": "rel ≤", "max_abs": "abs ≤", "cosine": "cosine ≥"}
@@ -120,8 +120,8 @@ class Report:
 
     def layers_figure(self):
         """Error of every layer, forwards and backwards, on a logarithmic scale; what differs is marked."""
-        figure, axes = plots.new_figure(5.6, 5.2, rows=2)
-        right, wrong = plots.COLOUR_OF["right"], plots.COLOUR_OF["wrong"]
+        figure, axes = figures.new_figure(5.6, 5.2, rows=2)
+        right, wrong = figures.COLOUR_OF["right"], figures.COLOUR_OF["wrong"]
         kinds = (  # for a gradient that is off by e, 1 − cosine is e² / 2: its rounding needs a lower floor
             (axes[0], self.forward, "Outputs, in forward order", "largest error, relative", lambda d: d.max_rel, 1e-9),
             (axes[1], self.backward, "Gradients, in backward order", "1 − cosine", lambda d: 1 - d.cosine, 1e-16),
@@ -136,16 +136,16 @@ class Report:
                 axis.legend(loc="lower right")
             if layers:
                 for bound in {d.tolerance if d.by == "max_rel" else 1 - d.tolerance for d in layers}:
-                    axis.axhline(bound, color=plots.REFERENCE, linestyle="--")
+                    axis.axhline(bound, color=figures.REFERENCE, linestyle="--")
             axis.set(title=title, xlabel="layer", ylabel=label, ylim=(floor / 2, 20))
         return figure
 
     def losses_figure(self):
         """Losses of the short training, and how far apart they are."""
-        figure, (above, below) = plots.new_figure(5.6, 5.2, rows=2, sharex=True)
+        figure, (above, below) = figures.new_figure(5.6, 5.2, rows=2, sharex=True)
         theirs, ours = self.losses["pytorch"], self.losses["mindspore"]
         steps = range(1, len(theirs) + 1)
-        colours = plots.COLOUR_OF
+        colours = figures.COLOUR_OF
         above.plot(steps, theirs, color=colours["PyTorch"], linewidth=4, alpha=0.5, label="PyTorch")
         above.plot(steps, ours, color=colours["MindSpore"], label="MindSpore")
         above.set(title="Loss (nats)")
@@ -166,11 +166,11 @@ class Report:
         )
         about = "".join(f"<li>{html.escape(str(k))}: {html.escape(str(v))}" for k, v in self.about.items())
         found = self.first_divergence
-        figures = [(self.layers_figure(), "Error of each layer; dashed: the tolerance")] if self.forward else []
+        pictures = [(self.layers_figure(), "Error of each layer; dashed: the tolerance")] if self.forward else []
         if self.losses:
-            figures.append((self.losses_figure(), "The short training, step by step; dashed: the tolerance"))
+            pictures.append((self.losses_figure(), "The short training, step by step; dashed: the tolerance"))
         images = "".join(
-            f"<figure>{_png(figure, text)}<figcaption>{text}</figcaption></figure>" for figure, text in figures
+            f"<figure>{_png(figure, text)}<figcaption>{text}</figcaption></figure>" for figure, text in pictures
         )
         return PAGE.format(
             verdict="equal" if self.ok else "not equal", about=about, rows=rows, images=images,

@@ -78,10 +78,10 @@ def plot(run, out):
     from labkit.training import runs
 
     opened = [runs.open_run(path) for path in run]
-    from labkit.training import plots
+    from labkit import figures
 
     out = out or (opened[0].path if len(opened) == 1 else Path()) / "curves.png"
-    _save(plots.training_curves(opened), out)
+    _save(figures.training_curves(opened), out)
     click.echo(out)
 
 
@@ -115,7 +115,7 @@ def compare(run, target, out, as_json):
     rows = compare.summary(curves, target)
     click.echo(json.dumps({"target": target, "settings": rows}, indent=2) if as_json else compare.table(rows, target))
     if out:
-        from labkit.training import plots
+        from labkit import figures
 
-        _save(plots.comparison(curves, target), out)
+        _save(figures.comparison(curves, target), out)
         click.echo(out, err=as_json)

@@ -18,10 +18,10 @@ import time
 from importlib import metadata
 from pathlib import Path
 
-from labkit.grading import lab as labs
+from grader import lab as labs
 from labkit.system import environment
 from tests.benchmarks import rotated
-from tests.grading import class_of
+from tests.grader import class_of
 
 JOBS = 2
 LABKIT, SAME, WHOLE = f"labkit grade --jobs {JOBS}", "nbgrader autograde, the same cells", "nbgrader autograde"
@@ -30,7 +30,7 @@ LONGEST = 600  # seconds a cell, where a notebook's own trainings are executed t
 PROBE = '''\
 ### BEGIN HIDDEN TESTS
 import json
-from labkit.grading import values
+from grader import values
 wanted, tolerances = json.loads({wanted!r}), {tolerances!r}
 def emit(name, value):
     reason = values.difference(values.encoded(value), wanted[name], *tolerances[name])
@@ -43,7 +43,7 @@ seed = {seed}
 
 def measure(report, rounds=1, submissions=30, name="cifar10") -> dict:
     """Seconds of every peer for the class, by turns; report(line) on the way. Raises SystemExit on a wrong point."""
-    from labkit.grading import grade, sandbox
+    from grader import grade, sandbox
 
     if not importlib.util.find_spec("nbgrader"):
         sys.exit("nbgrader is not installed: `make bench` does that where Python is 3.11, for which it asks")

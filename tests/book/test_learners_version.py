@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from bs4 import BeautifulSoup
 
-from labkit.grading import lab, leaks
+from grader import lab, leaks
 
 MARKERS = (lab.BEGIN, lab.END)
 

@@ -153,7 +153,7 @@ GOOD_NAMES = """\
 `labkit train ...`, `.venv/bin/labkit jobs list`,
 `LABKIT_DATA=/data labkit doctor --json`, `python data_scripts/cifar10.py import PATH`,
 `labkit/networks/convolution.py`, `labkit/thor/`, `labs/*/recipe.yaml`, `labs/NAME/lab.md`, `book/<part>/<name>.md`,
-`labkit launch -n 2 train imagenet --set max_steps=4`, `python -m labkit.grading.release cifar10 FILE`, `train/`,
+`labkit launch -n 2 train imagenet --set max_steps=4`, `python -m grader.release cifar10 FILE`, `train/`,
 {doc}`/book/gone`, {ref}`gone <labs/gone.md>`, `runs/gone`, `python -m pip install labs/thor`, `labkit/parity`
 
 ```sh

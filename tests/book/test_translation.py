@@ -11,7 +11,7 @@ sys.path.insert(0, "book/_ext")
 import languages
 import translation
 
-from labkit.grading import translation as of_labs
+from grader import translation as of_labs
 
 LANGUAGE = "zh_CN"
 CATALOGUES, TEMPLATES = translation.catalogues(LANGUAGE), translation.templates()

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pytest
 from bs4 import BeautifulSoup
 
-from labkit.grading import lab as labs
+from grader import lab as labs
 
 REPO = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPO / "book" / "_ext"))

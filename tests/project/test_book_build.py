@@ -203,13 +203,13 @@ def test_other_packages_are_another_book(tmp_path, monkeypatch):
 
 
 def test_only_who_asks_for_pytorch_depends_on_it():
-    assert set(execution.state_of(["labkit/training/plots.py"])["installed"]) == {"installed"}
+    assert set(execution.state_of(["labkit/figures.py"])["installed"]) == {"installed"}
     assert set(execution.state_of(["labkit/parity/pytorch.py"])["installed"]) == {"installed", "pytorch"}
 
 
 def test_what_a_chapter_only_packs_does_not_execute_it(tmp_path):
     """The zip of a hand-out holds all of labkit; a job is submitted with it, and may run any of it."""
-    packed, used = ["labkit/obs/", "labkit/obs/place.py", "labkit/losses.py"], ["labkit/grading/release.py"]
+    packed, used = ["labkit/obs/", "labkit/obs/place.py", "labkit/losses.py"], ["grader/release.py"]
     log = tmp_path / "log"
     log.write_text("\n".join([*packed, *used]))
     graded, submitted = (execution.recorded(log, f"book/{name}.md") for name in ("appendix/grading", "4-cloud/jobs"))

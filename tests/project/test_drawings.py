@@ -5,10 +5,10 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from labkit.training import plots
+from labkit import figures
 
 SVG = "{http://www.w3.org/2000/svg}"
-PALETTE = {*plots.COLOURS, plots.REFERENCE, plots.INK, plots.PAPER}
+PALETTE = {*figures.COLOURS, figures.REFERENCE, figures.INK, figures.PAPER}
 PAINTED = re.compile(r"(?<![-\w])(?:color|fill|stroke|stop-color|background(?:-color)?)\s*[:=]\s*\"?([^;\"}]+)")
 
 
@@ -34,7 +34,7 @@ def test_all_have_one_style_in_the_palette_of_the_figures(drawings):
     styles = {re.search("<style>.*</style>", text, re.S)[0] for text in drawings.values()}
     assert len(styles) == 1
     painted = {value.strip() for value in PAINTED.findall(styles.pop())}
-    assert painted - {"none", "currentColor", "inherit"} <= PALETTE and plots.INK in painted
+    assert painted - {"none", "currentColor", "inherit"} <= PALETTE and figures.INK in painted
     for name, text in drawings.items():
         rest = re.sub("<style>.*</style>", "", text, flags=re.S)
         assert not re.search(r"\b(fill|stroke|color|style|font[-a-z]*|stroke-width)=|#[0-9A-Fa-f]{3,8}\b", rest), name

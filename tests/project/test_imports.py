@@ -38,7 +38,7 @@ def test_contracts_are_kept(labkit):
     ("losses.py", "from labkit import cli", "imports go down"),
     ("thor/step.py", "def late():\n    from labkit.data import cifar10", "imports go down"),  # the same floor, when run
     ("fresh.py", "", "imports go down"),  # a room that nobody gave a floor
-    ("training/plots.py", "import labkit.obs.place", "only jobs copy"),
+    ("training/figures.py", "import labkit.obs.place", "only jobs copy"),
     ("data/files.py", "from labkit.data import cifar10", "no circles"),
 ])  # fmt: skip
 def test_a_contract_notices(labkit, file, line, broken):

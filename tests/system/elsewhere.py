@@ -86,7 +86,7 @@ def commands(folder: str) -> dict[str, list]:
     from click.testing import CliRunner
 
     from labkit.cli import main
-    from labkit.grading import release
+    from grader import release
 
     os.chdir(folder)
     recipe = (f"data.folder={Path('data').resolve()}", "network.name=resnet8", "data.batch_size=40", "epochs=1",

@@ -6,7 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from labkit import cli
-from labkit.training import compare, plots, recipes, runs
+from labkit import figures
+from labkit.training import compare, recipes, runs
 from labkit.training.callbacks import append_line
 from labkit.training.runs import RunError
 
@@ -181,7 +182,7 @@ def test_the_table_says_how_many_times_fewer(make):
 
 def test_the_figure_has_a_line_for_each_run(make):
     curves = compare.settings([make("a", [0.1, 0.2], profile="sample-momentum"), make("b", [0.2, 0.3])])
-    steps, seconds = plots.comparison(curves, 0.2).axes
+    steps, seconds = figures.comparison(curves, 0.2).axes
     assert len(steps.lines) == len(seconds.lines) == 3  # two Runs and the target
     assert list(steps.lines[0].get_xdata()) == [2, 4] and list(steps.lines[0].get_ydata()) == [10, 20]
 

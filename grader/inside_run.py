@@ -1,0 +1,50 @@
+"""What runs in the sandbox for a handed-in Run: recipe and checkpoint in, the predictions of the test images out.
+
+`python -m grader.inside_run RECIPE CHECKPOINT` prints one line of JSON: {"predictions": [class, ...], "step":
+that of the checkpoint} in the order of the files, or {"problem": why there are none, "stage": "loading" or "testing"}.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from labkit.system.errors import LabkitError
+from labkit.training import recipes
+
+
+def predictions(recipe_file: str, file: str) -> dict:
+    """What is printed. Whatever a damaged checkpoint makes MindSpore raise is a problem of that file."""
+    import numpy as np
+
+    from labkit.system import device
+    from labkit.training import build, checkpoint, evaluation
+
+    recipe = recipes.read_resolved(Path(recipe_file))
+    device.setup(recipe.seed)
+    try:
+        net = build.create_network(recipe)
+        place = checkpoint.load_weights(Path(file), net)
+    except LabkitError as error:
+        return {"problem": str(error).replace(f"{file}: ", "").replace(file, "it"), "stage": "loading"}
+    except Exception as error:
+        return {"problem": f"damaged, or not of this recipe: {type(error).__name__}", "stage": "loading"}
+    try:
+        logits, _ = evaluation.predict(net, build.test_dataset(recipe))
+    except Exception as error:
+        return {"problem": f"{type(error).__name__}: {str(error)[:200]}", "stage": "testing"}
+    if not np.isfinite(logits).all():
+        return {"problem": "the network's outputs are not numbers (NaN or infinite)", "stage": "loading"}
+    return {"predictions": logits.argmax(axis=1).tolist(), "step": place.get("step")}
+
+
+def main() -> None:
+    """Print the result alone: what MindSpore prints goes to stderr."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    json.dump(predictions(*sys.argv[1:]), out)
+    out.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""A plugin of pytest that has nbval execute a rebuilt notebook, and reports each cell as it begins and ends."""
+
+import re
+import signal
+import time
+from collections import defaultdict
+from functools import partial
+from queue import Empty
+
+import pytest
+from nbval.plugin import NbCellError
+
+LONGEST = 300  # characters of an error's message
+LONGEST_TRACEBACK, LONGEST_LINE = 6000, 200  # characters
+# Frames of the grader's own, between the kernel and a probe.
+GRADERS = re.compile(r"^----> .*'labkit\.grading\.values'|grader/values\.py:\d+, in probe\(", re.MULTILINE)
+TO_END = 5  # seconds that an interrupted cell has
+
+
+class KernelDied(Exception):
+    """The kernel's process has ended while a cell was executed."""
+
+
+class Report:
+    """Has `cells` told when a cell begins, which gives what is executed before it, and how it ended, which it corrects.
+
+    A cell that times out or kills the kernel is the last one: what comes after it would be judged by its ruins.
+    """
+
+    def __init__(self, seconds: dict[str, float], cells):
+        self.seconds, self.cells = seconds, cells
+        self.kernel = self.begun = None
+
+    def pytest_collectreport(self, report):
+        if report.failed:
+            self.cells.fail(f"no notebook: {report.longreprtext.splitlines()[-1]}")
+
+    def pytest_collection_modifyitems(self, items):
+        for item in items:  # markers in a learner's comments
+            item.options = defaultdict(bool, check=False)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self, item):
+        result = yield
+        if item.parent.kernel is not self.kernel:
+            self.kernel = item.parent.kernel
+            self.kernel.get_message = _watchful(self, item.parent, self.kernel.get_message)
+            # nbval would take its connections down one by one, and wait.
+            self.kernel.stop = partial(self.kernel.km.signal_kernel, signal.SIGKILL)
+        # nbval would wait 5 seconds for the end of the output, whatever the cell may take.
+        item.config.option.nbval_cell_timeout = item.output_timeout = self.seconds[item.cell.id]
+        self.begun = item.cell.id
+        item.cell.source = self.cells.begin(item.cell.id) + item.cell.source
+        return result
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item, call):
+        report = yield
+        # What the teardown says is left out: on a slow machine a kernel's end may look like a crash.
+        if call.when == "call":
+            outcome = self.cells.end(item.cell.id, *_outcome(item, call.excinfo and call.excinfo.value))
+            if outcome in ("timed out", "crashed"):
+                item.session.shouldstop = outcome
+        elif call.when == "setup" and call.excinfo:
+            if self.begun == item.cell.id:
+                self.cells.end(item.cell.id, "crashed", "")
+            else:
+                self.cells.fail(f"no kernel: {call.excinfo.exconly()}")
+            item.session.shouldstop = "setup"
+        return report
+
+
+def _watchful(report, notebook, get_message):
+    """nbval's way to wait for a message, but a kernel that has died is noticed within a second.
+
+    All messages of a cell have one end, and so have all after its interrupt: nbval begins to wait anew with each.
+    """
+    ends = {}
+
+    def watchful(stream, timeout=None):
+        if notebook.timed_out:  # the cell has been interrupted
+            timeout = min(timeout, TO_END)
+        phase = report.begun, notebook.timed_out or stream
+        deadline = ends.setdefault(phase, time.monotonic() + timeout)
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise Empty
+            try:
+                message = get_message(stream, timeout=min(left, 0.5))
+            except Empty:
+                if not notebook.kernel.is_alive():
+                    raise KernelDied("the kernel died") from None
+                continue
+            if any(_ends_it(part) for part in message["content"].get("payload") or ()):
+                raise KernelDied("the cell has asked its kernel to end")  # as `quit()` does, a moment after the cell
+            return message
+
+    return watchful
+
+
+def _ends_it(part):
+    return isinstance(part, dict) and part.get("source") == "ask_exit" and not part.get("keepkernel")
+
+
+def _place(frames):
+    """ ", line 3" where the traceback tells in which line of the cell it was; ""."""
+    found = re.search(r"^ *Cell In\[\d+\], line (\d{1,4})\b", "\n".join(frames), re.MULTILINE)
+    return f", line {found[1]}" if found else ""
+
+
+def _shortened(frames):
+    """A traceback's beginning and its end, without addresses in memory, which differ each time."""
+    text = re.sub(r"\b0x[0-9a-fA-F]{6,}", "0x...", "\n".join(frames))
+    text = "\n".join(line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} ..." for line in text.splitlines())
+    third = LONGEST_TRACEBACK // 3
+    return text if len(text) <= LONGEST_TRACEBACK else f"{text[:third]}\n[...]\n{text[-2 * third :]}"
+
+
+def _outcome(item, error):
+    """passed, error, timed out or crashed; of an error its name, place and first line, and its traceback."""
+    if isinstance(error, NbCellError) or error is None:
+        if item.parent.timed_out:  # also where the cell went on after the interrupt and ended well
+            return "timed out", "", ""
+        raised = next((out for out in item.test_outputs or [] if out.output_type == "error"), None)
+        if raised is None and error is None:
+            return "passed", "", ""
+        if raised is not None:
+            first = (str(raised.evalue).splitlines() or [""])[0]
+            frames = [re.sub(r"\x1b\[[0-9;]*m", "", frame) for frame in raised.traceback]
+            named = f"{raised.ename}{_place(frames)}: {first}"[:LONGEST].rstrip(": ")
+            return "error", named, _shortened([frame for frame in frames if not GRADERS.search(frame)])
+    return "crashed", "", ""

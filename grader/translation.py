@@ -1,0 +1,156 @@
+"""A lab's text in another language, from the book's catalogues: book/locale/LANGUAGE/LC_MESSAGES."""
+
+import ast
+import functools
+import re
+from collections.abc import Callable
+
+from grader.lab import LabError
+from labkit.system.environment import REPO
+
+LOCALE = REPO / "book" / "locale"
+FIELD = re.compile(r"\{[^{}]*\}")
+MOST_PLACES = 9  # that stand before a message, each with a colon; a text with more is no message of ours
+SUMMARY = re.compile(r"<summary>(.*?)</summary>")
+
+
+@functools.cache
+def translations(language: str, page: str) -> dict[str, str]:
+    """{message: translation} of a page of the book, such as labs/thor/lab. Raises LabError where there is none."""
+    from babel.messages.pofile import read_po
+
+    file = LOCALE / language / "LC_MESSAGES" / f"{page}.po"
+    if not file.exists():
+        there = ", ".join(sorted(path.parent.name for path in LOCALE.glob("*/LC_MESSAGES")))
+        raise LabError(f"{page}: not translated into {language}; the book is in {there}")
+    with open(file, "rb") as opened:
+        return {message.id: message.string for message in read_po(opened) if message.id and message.string}
+
+
+def speaker(language: str | None, *pages: str) -> Callable[[str], str]:
+    """A function that gives a text in a language, from the catalogues of these pages; without a language, as it is.
+
+    A text that was filled in is found by what stands around `{...}` in its message, and what was filled in is given in
+    the language as well. Of several, joined by semicolons, each is; before a colon there may be a place. What no
+    catalogue has stays as it is, such as a learner's words. Raises LabError where there is no catalogue.
+    """
+    if not language:
+        return str
+    catalogue = {message: text for page in pages for message, text in translations(language, page).items()}
+    filled = [message for message in catalogue if re.search(r"[A-Za-z]", FIELD.sub("", message)) and "{" in message]
+    filled.sort(key=lambda message: -len(FIELD.sub("", message)))  # the one that says most
+    patterns = [(_pattern(message), message) for message in filled]
+
+    def say(text):
+        if text in catalogue:
+            return catalogue[text]
+        if "; " in text:
+            return filled_in(text, several=True) or "；".join(map(say, text.split("; ")))
+        place, _, what = text.partition(": ")
+        if what.count(": ") < MOST_PLACES and what and (said := say(what)) != what:
+            return f"{part(place)}：{said}"
+        return filled_in(text, several=False) or text
+
+    def filled_in(text, several):
+        for pattern, message in patterns:
+            if ("; " in message) == several and (found := pattern.fullmatch(text)):
+                values = dict(zip(FIELD.findall(message), map(part, found.groups()), strict=True))
+                return FIELD.sub(lambda field, given=values: given[field[0]], catalogue[message])
+        return ""
+
+    def part(text):
+        return say(text) if " " in text else text  # a word is the name of a key, a task or a file
+
+    return say
+
+
+def _pattern(message):
+    return re.compile("([^;]+?)".join(map(re.escape, FIELD.split(message))), re.DOTALL)
+
+
+def translated(text: str, catalogue: dict[str, str]) -> str:
+    """Markdown in the other language: each paragraph, heading, list item and table cell that the catalogue has."""
+    from markdown_it import MarkdownIt
+
+    lines = text.split("\n")
+    for token in reversed(MarkdownIt("commonmark").enable("table").parse(text)):
+        message = " ".join(token.content.split("\n"))
+        if token.type == "inline" and token.map and message in catalogue:
+            start, end = token.map
+            found = r"\n[ \t>]*".join(map(re.escape, token.content.split("\n")))
+            block = re.sub(found, lambda _, new=catalogue[message]: new, "\n".join(lines[start:end]), count=1)
+            lines[start:end] = block.split("\n") + [""] * (end - start - block.count("\n") - 1)
+    summaries = SUMMARY.sub(lambda match: f"<summary>{catalogue.get(match[1], match[1])}</summary>", "\n".join(lines))
+    return re.sub(r"\n{3,}", "\n\n", summaries)
+
+
+# -- What a self-check prints ----------------------------------------------------------------------------
+
+WORDS = re.compile(r"[A-Za-z]{2,} |[A-Za-z]{2,}$")
+
+
+def spoken(source: str) -> list[tuple[int, int, str]]:
+    """Texts of a cell that a person reads: first and last character of the literal, and the text.
+
+    What an f-string computes stands in it as in the source, in braces. A text without two words is a name or a key.
+    """
+    found, starts = [], [0]
+    for line in source.encode().splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+
+    def visit(node):
+        documents = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        text = "" if documents else _text(node)
+        if text is None:
+            for child in ast.iter_child_nodes(node):
+                visit(child)
+        elif len(WORDS.findall(text)) > 1 or " " in text.strip():
+            ends = ((node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset))
+            found.append((*(starts[line - 1] + column for line, column in ends), text))
+
+    visit(ast.parse(source))
+    return found
+
+
+def translated_code(source: str, catalogue: dict[str, str]) -> str:
+    """A cell whose texts are in the other language, if the catalogue has them; what it computes stays as it is."""
+    data = source.encode()
+    for start, end, text in reversed(spoken(source)):
+        if text in catalogue:
+            data = data[:start] + _literal(catalogue[text]).encode() + data[end:]
+    return data.decode()
+
+
+def computed(text: str) -> list[str]:
+    """What a text in braces computes, without the words in it: what a translation must keep. SyntaxError if nothing."""
+    parts = [part for part in _parse(text).values if isinstance(part, ast.FormattedValue)]
+    for part in parts:
+        for node in ast.walk(part):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                node.value = ""
+    return sorted(ast.dump(part) for part in parts)
+
+
+def _text(node):
+    """A text literal's text, an f-string's with what it computes in braces; None for any other node."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else None
+    if not isinstance(node, ast.JoinedStr):
+        return None
+    parts = []
+    for part in node.values:
+        if isinstance(part, ast.Constant):
+            parts.append(part.value.replace("{", "{{").replace("}", "}}"))
+        else:
+            parts.append(ast.unparse(ast.JoinedStr([part]))[2:-1])
+    return "".join(parts)
+
+
+def _literal(text):
+    escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+    return f'{"f" if "{" in text else ""}"{escaped}"'
+
+
+def _parse(text):
+    node = ast.parse(f"f{text!r}" if '"' not in text else f"f'''{text}'''", mode="eval").body
+    return node if isinstance(node, ast.JoinedStr) else ast.JoinedStr([])

@@ -1,0 +1,291 @@
+"""Answers that attack the grader, on a lab of many small tasks: each costs its own task, and no other."""
+
+import dataclasses
+import http.server
+import os
+import socket
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+import psutil
+import pytest
+
+from grader import execution
+from grader.grade import score
+from grader.lab import load
+
+TASKS = "abcdefgh"
+CELLS = """
+**Task {task}.** Six times seven, and how that depends on what it is asked for.
+
+```{{code-cell}} python3
+---
+answer: {task}
+---
+value_{task} = None
+# BEGIN SOLUTION
+value_{task} = 42
+# END SOLUTION
+```
+
+```{{code-cell}} python3
+---
+probe: {task}
+---
+emit("value", value_{task})
+emit("drawn", value_{task} * np.random.default_rng(seed).uniform())
+```
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """Eight tasks of two points each, that do not need one another."""
+    folder = tmp_path_factory.mktemp("lab") / "hostile"
+    folder.mkdir()
+    kernel = "---\nkernelspec: {display_name: Python 3, language: python, name: python3}\n---\n"
+    setup = "# Lab\n\n```{code-cell} python3\nimport numpy as np\n```\n"
+    (folder / "lab.md").write_text(kernel + setup + "".join(CELLS.format(task=task) for task in TASKS))
+    tasks = "".join(
+        f"  {task}: {{title: T, values: {{value: {{points: 1}}, drawn: {{points: 1}}}}}}\n" for task in TASKS
+    )
+    limits = "time_limit: 60\ntotal_time: 600\nmemory: 500\nprocesses: 60\n"
+    (folder / "grading.yaml").write_text(f"title: Hostile\nseed: 3\n{limits}tasks:\n{tasks}")
+    return load("hostile", folder)
+
+
+@pytest.fixture(scope="module")
+def references(lab):
+    """What the master emits; nothing of it is known inside any sandbox."""
+    return execution.execute(lab, lab.solutions, 3, sandboxed=False)["values"]
+
+
+@pytest.fixture
+def attacked(lab, references, sandboxed):
+    """Function that grades a submission with these answers, the others right: {task: (verdict, points)}."""
+
+    def attacked(answers, seconds=None):
+        """seconds: for each cell of the tasks that these answers answer; the lab's where not given."""
+        answers = {task: text.replace("VALUE", f"value_{task}") for task, text in answers.items()}
+        tasks = {task: its.model_copy(update={"time_limit": seconds}) for task, its in lab.manifest.tasks.items()
+                 if task in answers}  # fmt: skip
+        manifest = lab.manifest.model_copy(update={"tasks": lab.manifest.tasks | tasks})
+        executed = execution.execute(dataclasses.replace(lab, manifest=manifest), lab.solutions | answers, 3)
+        tasks = score(lab, lab.solutions | answers, executed, references)
+        found = {task: (tasks[task]["verdict"], tasks[task]["points"]) for task in tasks}
+        others = {task: found[task] for task in TASKS if task not in answers}
+        assert others == dict.fromkeys(others, ("right", 2))
+        attacked.executed = executed
+        return {task: found[task] for task in answers}
+
+    return attacked
+
+
+def test_markers_count_for_nothing(attacked):
+    found = attacked({
+        "a": "# NBVAL_SKIP\nVALUE = 41",
+        "b": "# NBVAL_RAISES_EXCEPTION\nraise ValueError('wanted')",
+        "c": "# NBVAL_RAISES_EXCEPTION\n# NBVAL_SKIP\nVALUE = 42",
+        "d": "# PYTEST_VALIDATE_IGNORE_OUTPUT\nVALUE = None",
+        "e": "import pytest\npytest.skip('not today')",
+        "f": "import pytest\npytest.xfail('wanted')",
+        "g": "import sys\nVALUE = 42\nsys.exit(0)",
+    })  # fmt: skip
+    rest = {"a": ("wrong", 0), "c": ("right", 2), "d": ("not done", 0)}
+    assert found == dict.fromkeys("befg", ("error", 0)) | rest
+    ended = attacked.executed["cells"]["answer-b"]
+    assert (ended["outcome"], ended["error"]) == ("error", "ValueError, line 2: wanted")
+    assert ended["traceback"].endswith("ValueError: wanted")
+
+
+def test_patches_of_what_asserts_and_compares(attacked):
+    found = attacked({
+        "a": "import builtins, numpy.testing as t\nfor name in dir(t):\n    if name.startswith('assert_'):\n"
+             "        setattr(t, name, lambda *a, **k: None)\nVALUE = 41",
+        "b": "np.allclose = np.isclose = np.array_equal = lambda *a, **k: True\nVALUE = 41",
+        "c": "import ast\nclass Drop(ast.NodeTransformer):\n    visit_Assert = lambda self, node: ast.Pass()\n"
+             "get_ipython().ast_transformers.append(Drop())\nVALUE = 41",
+        "d": "get_ipython().input_transformers_cleanup.append("
+             "lambda lines: [l for l in lines if not l.startswith('assert')])\nVALUE = 41",
+        "e": "class Agrees:\n    def __eq__(self, other): return True\n    def __float__(self): return 42.0\n"
+             "    def __array__(self, *a): return np.array(42)\n    def __mul__(self, other): return self\n"
+             "VALUE = Agrees()",
+        "f": "VALUE = float('nan')",
+        "g": "def deeper(n): return deeper(n + 1)\nVALUE = deeper(0)",
+        "h": "get_ipython().set_custom_exc((Exception,), lambda *a, **k: None)\nVALUE = undefined",
+    })  # fmt: skip
+    assert found == dict.fromkeys("abcdf", ("wrong", 0)) | {"e": ("error", 0), "g": ("error", 0), "h": ("wrong", 0)}
+
+
+def test_patches_of_what_probes_use_gain_nothing(attacked):
+    """Each as the last task: what an answer ruins in its kernel is ruined for the cells after it."""
+    emit = "import grader.values as v\nv.emitter = lambda task: lambda name, value: None\n"
+    assert attacked({"h": emit + "VALUE = 42"}) == {"h": ("wrong", 0)}
+    folder = "import os, pathlib\nfolder = pathlib.Path(os.environ['LABKIT_VALUES'])\n"
+    ahead = "for task in 'abcdefgh':\n    (folder / f'{task}.value.json').write_text('41')\nVALUE = None"
+    assert attacked({"h": folder + ahead}) == {"h": ("error", 0)}
+    constant = "class Constant:\n    def uniform(self): return 0.5\nnp.random.default_rng = lambda *a: Constant()\n"
+    assert attacked({"h": constant + "VALUE = 42"}) == {"h": ("partly right", 1)}
+
+
+def test_what_is_deleted_or_flooded_costs_only_its_task(attacked):
+    found = attacked({
+        "a": "import os, shutil\nos.chdir('/')\nfor name in os.listdir('/tmp/home'):\n"
+             "    shutil.rmtree('/tmp/home/' + name, ignore_errors=True)\nVALUE = 41",
+        "b": "VALUE = np.zeros(2_000_000)",
+        "c": "import os\nfor i in range(2000):\n    os.write(1, b'x' * 100_000)\nVALUE = 41",
+        "d": "print('x' * 20_000_000)\nVALUE = 41",
+        "e": "from IPython.display import HTML\nfor i in range(20):\n    display(HTML('y' * 500_000))\nVALUE = 41",
+        "f": "with open('/tmp/full', 'wb') as file:\n    while True:\n        file.write(bytes(10_000_000))",
+        "g": "import os\nos.unlink('/tmp/full')\nVALUE = 41",
+    })  # fmt: skip
+    assert found == dict.fromkeys("acdeg", ("wrong", 0)) | {"b": ("error", 0), "f": ("error", 0)}
+
+
+def test_nothing_of_the_host_is_seen_or_changed(attacked, repo_root, lab, tmp_path):
+    """Each answer is right where it was refused what it tried: a finding would be an exception."""
+    looks = [repo_root / "tests", repo_root / "book", repo_root / ".git", lab.folder, Path.home() / ".ssh", tmp_path]
+    looks += list((repo_root / "labs").glob("*/lab.md")) + list((repo_root / "labs").glob("*/grading.yaml"))
+    assert lab.folder.is_dir() and (repo_root / "tests").is_dir()
+    try_write = "VALUE = 42\nfor place in {places}:\n    try:\n        open(place, 'w').write('x')\n" \
+                "    except OSError:\n        continue\n    raise SystemExit(place)"  # fmt: skip
+    places = ["/usr/x", "/etc/passwd", str(repo_root / "x"), str(repo_root / "labkit/__init__.py"), "/x", "/dev/x",
+              "/var/x", "/run/x", "/proc/sys/kernel/hostname", "/proc/1/oom_score_adj", "/proc/1/fd/1",
+              os.path.join(os.environ["LABKIT_DATA"], "sample/x")]  # fmt: skip
+    found = attacked({
+        "a": f"import os\nVALUE = 42\nfor place in {list(map(str, looks))}:\n"
+             "    assert not os.path.exists(place), place",
+        "b": "import os\nseen = []\nfor folder, folders, names in os.walk('/'):\n"
+             "    if folder.startswith(('/proc', '/sys', '/usr', '/lib')) or 'site-packages' in folder:\n"
+             "        folders.clear()\n        continue\n"
+             "    seen += {'lab.md', 'grading.yaml', 'lab.ipynb', 'conftest.py'}.intersection(names)\n"
+             "assert not seen, seen\nVALUE = 42",
+        "c": try_write.format(places=places),
+        "d": "import os\nVALUE = 42\nfor secret in ('environ', 'mem', 'fd/0', 'fd/3', 'maps'):\n    try:\n"
+             "        open(f'/proc/{os.getppid()}/{secret}', 'rb').read(1)\n    except OSError:\n        continue\n"
+             "    raise SystemExit(secret)",
+        "e": "import os, subprocess\nassert os.getuid() != 0\n"
+             "assert subprocess.run(['unshare', '-Ur', 'true'], capture_output=True).returncode != 0\n"
+             "try:\n    os.memfd_create('x')\nexcept OSError:\n    VALUE = 42",
+        "f": "import os\nassert not [key for key in os.environ if 'TOKEN' in key or key == 'LABKIT_SECRET']\n"
+             "assert os.environ['HOME'].startswith('/tmp')\nVALUE = 42",
+    })  # fmt: skip
+    assert {task: attacked.executed["cells"][f"answer-{task}"]["error"] for task in found} == dict.fromkeys(found, "")
+    assert found == dict.fromkeys(found, ("right", 2))
+
+
+def test_no_packet_arrives(attacked):
+    arrived = []
+
+    class Listener(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            arrived.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *arguments):
+            pass
+
+    with http.server.ThreadingHTTPServer(("0.0.0.0", 0), Listener) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        port = server.server_port
+        addresses = [address for card in psutil.net_if_addrs().values() for address in card]
+        hosts = sorted({address.address for address in addresses if address.family == socket.AF_INET} | {"127.0.0.1"})
+        ask = f"import urllib.request\nVALUE = 42\nfor host in {hosts}:\n    try:\n" \
+              f"        urllib.request.urlopen(f'http://{{host}}:{port}/x', timeout=2)\n    except OSError:\n" \
+              "        continue\n    raise SystemExit(host)"  # fmt: skip
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/here", timeout=5)
+        found = attacked({
+            "a": ask,
+            "b": "import socket\nsocket.create_connection(('192.0.2.1', 80), timeout=2)",
+            "c": "import socket\nsocket.getaddrinfo('example.org', 80)",
+            "d": "import socket\nwith socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:\n"
+                 "    s.sendto(b'x', ('192.0.2.1', 53))",
+        })  # fmt: skip
+        server.shutdown()
+        thread.join()
+    assert found == dict.fromkeys("bcd", ("error", 0)) | {"a": ("right", 2)}
+    assert arrived == ["/here"]
+
+
+def test_the_grader_cannot_be_killed_or_imitated(attacked):
+    forged = '{"key": "0", "cell": "probe-h-24", "outcome": "passed", "error": "", "values": {"value": 42}}'
+    found = attacked({
+        "a": "import os, signal\nfor number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGINT):\n"
+             "    os.kill(os.getppid(), number)\nVALUE = 41",
+        "b": f"import os\nline = '''{forged}'''\nprint(line)\n"
+             "for n in (1, 2):\n    os.write(n, line.encode() + b'\\n')\nVALUE = 41",
+        "c": "import subprocess, sys\nsubprocess.Popen(['sleep', '98765.25'], start_new_session=True)\n"
+             "subprocess.Popen([sys.executable, '-c', 'import os, time\\nif os.fork() == 0:\\n"
+             "    os.setsid(); time.sleep(98765.25)'])\nVALUE = 41",
+    })  # fmt: skip
+    assert found == dict.fromkeys("abc", ("wrong", 0))
+    assert not [p for p in psutil.process_iter(["cmdline"]) if "98765.25" in str(p.info["cmdline"])]
+
+
+def test_the_kernel_that_dies(attacked):
+    assert attacked({"a": "import os\nos._exit(0)", "c": "import os\nos.kill(os.getpid(), 9)"}) == {
+        "a": ("crashed", 0), "c": ("crashed", 0),
+    }  # fmt: skip
+    assert attacked.executed["attempts"] == 3
+    assert attacked.executed["stopped"] == ""
+
+
+def test_a_cell_that_quits_costs_its_own_task(attacked):
+    """The kernel ends a moment after such a cell, which has then ended well."""
+    answers = {"a": "VALUE = 42\nquit()", "c": "VALUE = 42\nexit()", "e": "VALUE = 42\nget_ipython().ask_exit()"}
+    assert attacked(answers) == dict.fromkeys("ace", ("crashed", 0))
+    assert attacked({"b": "VALUE = 42\nexit(keep_kernel=True)"}) == {"b": ("right", 2)}
+
+
+def test_what_never_ends(attacked):
+    found = attacked({
+        "a": "while True:\n    try:\n        while True:\n            pass\n    except BaseException:\n        pass",
+        "c": "import time\ntry:\n    time.sleep(1000)\nexcept KeyboardInterrupt:\n    VALUE = 42",
+        "h": "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)",
+    }, seconds=6)  # fmt: skip
+    assert found == dict.fromkeys("ach", ("timed out", 0))
+    assert attacked.executed["attempts"] == 4
+
+
+MESSAGES = {
+    "printed": "print(1)",
+    "of the shell": "kernel.session.send(kernel.shell_stream.socket, 'execute_reply', {}, ident=asked)",
+}
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_what_never_ends_and_sends_messages_all_the_time(attacked, message):
+    """Each message would begin the wait anew: that of the cell, and that for its end once it is interrupted."""
+    endless = "import time\nkernel = get_ipython().kernel\nasked = kernel._parent_ident['shell']\n" \
+              f"while True:\n    try:\n        {MESSAGES[message]}\n        time.sleep(1)\n    except: pass"
+    began = time.monotonic()
+    assert attacked({"b": endless}, seconds=4) == {"b": ("timed out", 0)}
+    assert time.monotonic() - began < 100 and attacked.executed["attempts"] == 2
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    ["kept = []\nwhile True:\n    kept.append(np.ones(2_000_000))", "VALUE = 42\nkept = np.ones(90_000_000)"],
+    ids=["endless", "quick"],
+)
+def test_a_memory_bomb(attacked, bomb):
+    assert attacked({"b": bomb}) == {"b": ("crashed", 0)}
+    assert attacked.executed["stopped"] == "memory"
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        "import os, time\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        time.sleep(0.2)",
+        "import os, time\nwhile os.fork():\n    pass\ntime.sleep(1000)",
+        "import threading, time\nwhile True:\n    threading.Thread(target=time.sleep, args=(1000,)).start()",
+    ],
+    ids=["fork", "children", "threads"],
+)
+def test_a_bomb_of_processes(attacked, bomb):
+    assert attacked({"b": bomb}) == {"b": ("crashed", 0)}
+    assert attacked.executed["stopped"] == "processes"
