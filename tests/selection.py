@@ -31,7 +31,7 @@ def _bubblewrap():
 def _chromium():
     import chromium
 
-    if not chromium.browser():
+    if not all(chromium.browser()):
         return "Chromium or its chromedriver is not installed (Debian: apt install chromium chromium-driver)"
 
 
