@@ -1,7 +1,6 @@
 """What labkit and the grader import is declared and pinned; a copy of labkit away from the course says so."""
 
 import ast
-import json
 import os
 import re
 import shutil
@@ -96,5 +95,5 @@ def test_a_copy_away_from_the_course_says_what_to_do(away):
     assert done.returncode == 1 and done.stdout == ""
     assert len(done.stderr.splitlines()) == 1 and "run `pip install -e .` in the course's folder" in done.stderr
     assert "labkit doctor" in away("--help").stdout
-    findings = {finding["name"]: finding for finding in json.loads(away("doctor", "--json").stdout)["findings"]}
-    assert findings["course"]["status"] == "problem" and "pip install -e ." in findings["course"]["advice"]
+    examined = away("doctor")
+    assert examined.returncode == 1 and "pip install -e ." in examined.stdout
