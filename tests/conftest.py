@@ -11,11 +11,8 @@ import pytest
 
 REPO = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPO / "tests"))
-pytest.register_assert_rewrite("selection")
 
 from selection import require  # noqa: E402
-
-pytest_plugins = ["selection"]
 
 # Before any test imports labkit or MindSpore, and for every process that a test starts.
 os.environ.setdefault("LABKIT_DATA", str(REPO / "data"))
@@ -28,22 +25,6 @@ LITTER = (
     "rank_*", "kernel_meta", "*.ckpt", "*.mindir", "*.onnx", "*.air", "profiler*", "msrun_log", "rewritten_network",
 )  # fmt: skip
 UNWATCHED = {".git", ".venv", "_build", "data", "runs", "work", "__pycache__"}
-
-
-# Longest first: a long file that is started last keeps the other test processes waiting.
-LONGEST = (
-    "tests/grader/test_labs.py", "tests/parity/test_parity.py", "tests/launch/test_training.py",
-    "tests/obs/test_copying_faults.py", "tests/training/test_imagenet_lab.py", "tests/obs/test_store_faults.py",
-    "tests/networks/test_precision.py", "tests/modelarts/test_rehearsal.py", "tests/project/test_book_build.py",
-    "tests/launch/test_launch.py", "tests/thor/test_thor_training.py", "tests/obs/test_copying_killed.py",
-    "tests/thor/test_ranks.py", "tests/training/test_export.py", "tests/training/test_resume.py",
-    "tests/modelarts/test_hosts.py", "tests/test_cli.py", "tests/project/test_selection.py", "tests/obs/test_many.py",
-    "tests/grader/test_class.py", "tests/grader/test_hostile.py", "tests/grader/test_batch.py",
-    "tests/grader/test_execution.py", "tests/grader/test_handed_in.py", "_build/executed/labs/imagenet/lab.ipynb",
-    "_build/executed/labs/thor/lab.ipynb", "tests/book/test_browser.py", "tests/book/test_chinese.py",
-    "_build/executed/labs/cifar10/lab.ipynb",
-    "_build/executed/book/1-cifar10/training.ipynb",
-)  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -135,9 +116,8 @@ def sandboxed():
 def browser(tmp_path_factory):
     """Chromium without a network but this machine's own address, driven by selenium."""
     require("Chromium")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(REPO / "book")
-        import pdf
+    import pdf
+
     chrome = pdf.chromium(f"--user-data-dir={tmp_path_factory.mktemp('profile')}", logs=True)
     chrome.set_page_load_timeout(300)
     chrome.set_script_timeout(300)  # an audit of axe-core is one script
@@ -157,11 +137,6 @@ def _litter() -> set[Path]:
         names[:] = [name for name in names if name not in UNWATCHED]
         found |= {Path(folder, name) for name in names + files if any(Path(name).match(p) for p in LITTER)}
     return found
-
-
-def pytest_collection_modifyitems(items):
-    places = {REPO / name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 def pytest_sessionstart(session):

@@ -1,105 +1,118 @@
-"""Run the tests, one stage after the other: python tests/run.py [--all] [arguments for pytest ...]
+"""Run the tests, one stage after the other: python tests/run.py [--all]
 
-`make test` is what a contributor runs before a commit; `make test-all` (--all) runs every test there is. Arguments go
-to the tests of the code. The end says what took how long, what was not run, and what to install for it.
+`make test` is what a contributor runs before a commit; `make test-all` (--all) runs the slow tests as well. A stage
+that has passed is not run again until a file of the project, Python, MindSpore or the built book changes: until then,
+only tests that were skipped for want of something run, once that is there. The end says what took how long, and what
+was not run.
 """
 
-import argparse
-import compileall
+import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from xml.etree import ElementTree
+
+from selection import why_missing
+
+from labkit.system.environment import cores, version_of
 
 REPO = Path(__file__).resolve().parent.parent
+BUILD = REPO / "_build"
+STAMPS = BUILD / "tests"
 MOST_AT_ONCE = 4  # test processes; one takes up to 2 GB
-# Several processes, a file's tests in one of them, files in the order of conftest.py.
-PARALLEL = ["--dist", "loadfile", "--no-loadscope-reorder"]
+PYTEST = [sys.executable, "-m", "pytest", "-n", str(min(cores(), MOST_AT_ONCE)), "--dist", "loadfile"]
 NBVAL = ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout=600",
          "--nbval-sanitize-with=tests/notebooks/sanitize.cfg"]  # fmt: skip
-# What nbval executes a second time before every commit: the labs, and of each part a chapter that soon ends. The others
-# are executed by the book alone, and what they show is compared with tests/notebooks/references.
-AGAIN_LIVE = ["labs/cifar10/lab", "labs/imagenet/lab", "labs/thor/lab", "book/1-cifar10/callbacks",
-              "book/2-migration/input-pipeline", "book/3-thor/fisher", "book/4-cloud/object-storage"]  # fmt: skip
-NO_TESTS = 5  # pytest's exit status
-
-
-def pytest(processes: int, *arguments) -> list[str]:
-    return [sys.executable, "-m", "pytest", "-n", str(processes), *PARALLEL, *arguments]
-
-
-def stages(everything: bool, arguments: list[str]) -> list[tuple[str, list[str]]]:
-    """Titles and commands. Tests of the code often wait, for a server or a launch: one process more than cores."""
-    from labkit.system.environment import cores
-
-    processes, programs = min(cores(), MOST_AT_ONCE), Path(sys.executable).parent
-    chosen = [] if everything else ["-m", "not slow"]
-    notebooks = ["_build/executed"] if everything else [f"_build/executed/{name}.ipynb" for name in AGAIN_LIVE]
-    return [
-        ("style (ruff)", [str(programs / "ruff"), "check", "."]),
-        ("style (import-linter)", [str(programs / "lint-imports"), "--no-cache", "--no-logo"]),
-        ("code (pytest)", pytest(min(cores() + 1, MOST_AT_ONCE), "tests", "--ignore=tests/notebooks",
-                                 "--ignore=tests/book", "--ignore=tests/grader", *chosen, *arguments)),
-        # where memory is used up on purpose: in processes of their own
-        ("grading (pytest)", pytest(processes, "tests/grader", *chosen, *arguments)),
-        ("book (warnings are errors)", [sys.executable, "book/build.py", "--language", "zh_CN"]),
-        ("notebooks and pages (nbval, pytest)", pytest(processes, *NBVAL, *chosen, "tests/notebooks", *notebooks,
-                                                       "tests/book")),
-    ]  # fmt: skip
-
-
-def _finished(process):
-    """Its exit status. Ctrl-C reaches it as well: it then has the time to write down what has passed."""
-    try:
-        return process.wait()
-    except KeyboardInterrupt:
-        process.wait()
-        raise
+PAGES = ["tests/notebooks", "tests/book"]
+STAGES = {
+    "style": [str(Path(sys.executable).with_name("ruff")), "check", "."],
+    "imports": [str(Path(sys.executable).with_name("lint-imports")), "--no-cache", "--no-logo"],
+    "code": [*PYTEST, "-m", "not slow", "tests", *(f"--ignore={folder}" for folder in PAGES)],
+    "book": [sys.executable, "book/build.py", "--language", "zh_CN"],
+    "labs and pages": [*PYTEST, *NBVAL, "-m", "not slow", *PAGES, "_build/executed/labs"],
+    "slow tests": [*PYTEST, "-m", "slow", "tests"],
+}
+OF_THE_BOOK = ("labs and pages", "slow tests")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Run the tests, one stage after the other.")
-    parser.add_argument("--all", action="store_true", help="those of `make test-all`, too")
-    options, arguments = parser.parse_known_args()
-    name = "make test-all" if options.all else "make test"
-    compileall.compile_dir(REPO / "labkit", quiet=2)  # for sources that changed since `make env` did the same
-    table, failed, began = [], [], time.monotonic()
+    everything, began = "--all" in sys.argv[1:], time.monotonic()
+    name = "make test-all" if everything else "make test"
+    rows, not_run, failed = [], Counter(), False
     with tempfile.TemporaryDirectory(prefix="labkit-tests-", ignore_cleanup_errors=True) as temporary:
-        report = Path(temporary, "not-run")
-        environment = os.environ | {"TMPDIR": temporary, "LABKIT_TESTS_REPORT": str(report)}
-        for title, command in stages(options.all, arguments):
-            print(f"\n=== {name}: {title}", flush=True)
-            if title.startswith("notebooks") and not (REPO / "_build" / ".complete").exists():
-                print(f"{name}: no complete book, so its notebooks and pages are not tested")
+        os.environ["TMPDIR"] = temporary
+        for title, command in STAGES.items():
+            if title == "slow tests" and not everything:
                 continue
+            print(f"\n=== {name}: {title}", flush=True)
             start = time.monotonic()
-            status = _finished(subprocess.Popen(command, cwd=REPO, env=environment))
-            if status and not (status == NO_TESTS and report.exists()):  # it says why there was nothing to run
-                failed.append(title)
-            table.append(f"  {title:36} {'FAILED' if title in failed else 'passed'}  {time.monotonic() - start:5.0f} s")
-        not_run = Counter()
-        for line in report.read_text(encoding="utf-8").splitlines() if report.exists() else []:
-            why, count = json.loads(line)
-            not_run[why] += count
-    executed = len(list((REPO / "_build" / "executed").rglob("*.ipynb")))
-    if not options.all and executed:
-        not_run["chapters that only `make test-all` executes a second time"] = executed - len(AGAIN_LIVE)
-    print(f"\n=== {name}: stages", *table, sep="\n")
+            outcome, reasons = run(title, command)
+            rows.append(f"  {title:16} {time.monotonic() - start:5.0f} s  {outcome}")
+            not_run.update(reasons)
+            failed |= outcome.startswith("FAILED")
+    print(f"\n=== {name}: stages", *rows, sep="\n")
+    if not everything:
+        print(f"{name}: the slow tests were not run, `make test-all` does")
     if not_run:
-        print(f"{name}: {sum(not_run.values()):,} tests and chapters were not run")
-        for why, count in not_run.most_common():
-            print(f"  {count:6,}  {why}")
+        print(f"{name}: skipped", *(f"  {count:6,}  {why}" for why, count in not_run.most_common()), sep="\n")
     print(f"{name}: {'FAILED' if failed else 'passed'} in {(time.monotonic() - began) / 60:.1f} minutes")
-    return bool(failed)
+    return int(failed)
+
+
+def run(title: str, command: list[str]) -> tuple[str, list[str]]:
+    """What came of a stage, and for each of its tests that was skipped the reason."""
+    if title in OF_THE_BOOK and not (BUILD / ".complete").exists():
+        return "FAILED: there is no complete book", []
+    if command[: len(PYTEST)] != PYTEST:
+        return ("FAILED" if subprocess.call(command, cwd=REPO) else "passed"), []
+    STAMPS.mkdir(parents=True, exist_ok=True)
+    stamp, chosen, report = (STAMPS / f"{title.replace(' ', '-')}.{ending}" for ending in ("json", "txt", "xml"))
+    now, skipped = state(title), {}
+    if now and stamp.exists() and (before := json.loads(stamp.read_text()))["state"] == now:
+        skipped = {test: why for test, why in before["skipped"].items() if still_missing(why)}
+        if not (again := before["skipped"].keys() - skipped):
+            return "passed before, nothing has changed (rm -r _build/tests runs it again)", [*skipped.values()]
+        chosen.write_text("\n".join(sorted(again)))
+        command = [*PYTEST, f"@{chosen}"]
+    stamp.unlink(missing_ok=True)
+    if subprocess.call([*command, f"--junitxml={report}"], cwd=REPO):
+        return "FAILED", []
+    for case in ElementTree.parse(report).iter("testcase"):
+        if (element := case.find("skipped")) is not None:
+            skipped[f"{case.get('classname').replace('.', '/')}.py::{case.get('name')}"] = element.get("message")
+    stamp.write_text(json.dumps({"state": now, "skipped": skipped}))
+    return "passed", [*skipped.values()]
+
+
+def state(title: str) -> str:
+    """A digest of what decides the outcome of a stage's tests, less what they may need; "" where git cannot list it."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        done = subprocess.run(listed, cwd=REPO, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    files = {REPO / name for name in done.stdout.split("\0")}
+    files |= set((BUILD / "executed").rglob("*.ipynb")) if title in OF_THE_BOOK else set()
+    digest = hashlib.sha256(f"{sys.version} {version_of('mindspore')}".encode())
+    for path in sorted(path for path in files if path.is_file()):
+        digest.update(f"{path}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def still_missing(why: str) -> bool:
+    """Whether a test that was skipped would be skipped again. A reason that `require` did not give stays one."""
+    need = re.match("needs ([^:]+):", why)
+    return not need or bool(why_missing(need[1]))
 
 
 if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        print("\nmake test: stopped; what passed is not run again unless something changes", file=sys.stderr)
-        sys.exit(130)
+        sys.exit("\nmake test: stopped; stages that have passed are not run again unless something changes")

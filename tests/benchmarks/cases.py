@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-DATA = "uniform random pixels: speed does not depend on what they show"
-PHOTOGRAPHS = "scikit-learn's two photographs, 640x427 JPEG, 64 times each"
+PIXELS = "uniform random pixels: speed does not depend on what they show"
+PHOTOGRAPHS = "scikit-learn's two photographs, 640x427 JPEG"
+LOADER = "PyTorch DataLoader, 2 workers"
 
 
 @dataclass(frozen=True)
@@ -18,41 +19,28 @@ class Case:
 
 
 def _steps(network, title, batch):
-    return Case(
-        f"{title} training step",
-        f"forward, backward and momentum update of {batch} images of 3x32x32, float32",
-        batch,
-        "PyTorch eager",
-        {
-            "PyTorch eager": ("torch-step", network, str(batch)),
-            "MindSpore graph": ("mindspore-step", network, str(batch), "stock"),
-            "MindSpore graph, labkit's gradient": ("mindspore-step", network, str(batch), "fast"),
-        },
-    )
-
-
-def _images(split, title, work, peers):
-    return Case(
-        f"ImageNet input pipeline, {title}",
-        f"32 JPEG files: {work}, normalise, batch",
-        32,
-        "PyTorch DataLoader, 2 workers",
-        {
-            "PyTorch DataLoader, 2 workers": ("torch-images", split, "2"),
-            **{name: ("labkit-images", split, *arguments) for name, arguments in peers.items()},
-        },
-    )
+    arguments = network, str(batch)
+    peers = {
+        "PyTorch eager": ("torch-step", *arguments),
+        "MindSpore graph": ("mindspore-step", *arguments, "stock"),
+        "MindSpore graph, labkit's gradient": ("mindspore-step", *arguments, "fast"),
+    }
+    unit = f"forward, backward and momentum update of {batch} images of 3x32x32, float32"
+    return Case(f"{title} training step", unit, batch, "PyTorch eager", peers)
 
 
 def _thor_steps(title, renewing):
     peers = {"momentum": "momentum", "THOR, inverses kept": "plain", "THOR, all inverses renewed": renewing}
-    return Case(
-        title,
-        "a training step of 32 images of 3x224x224, float32",
-        32,
-        "momentum",
-        {name: ("thor-step", kind, "resnet50", "32", "224") for name, kind in peers.items()},
-    )
+    peers = {name: ("thor-step", kind) for name, kind in peers.items()}
+    return Case(title, "a training step of 32 images of 3x224x224, float32", 32, "momentum", peers)
+
+
+def _images(split, title, work, routes):
+    peers = {LOADER: ("torch-images", split, "2")}
+    for route, workers in routes:
+        peers[f"labkit {route}, {workers} worker{'s' * (workers > 1)}"] = ("labkit-images", split, route, str(workers))
+    unit = f"32 JPEG files: {work}, normalise, batch"
+    return Case(f"ImageNet input pipeline, {title}", unit, 32, LOADER, peers)
 
 
 GROUPS = {
@@ -60,25 +48,17 @@ GROUPS = {
     "thor": [
         _thor_steps("ResNet-50 step with THOR", "update"),
         Case(
-            "Inverses of ResNet-50's 108 factors",
-            "all of them, damped, float32",
-            None,
-            "whole factors",
+            "Inverses of ResNet-50's 108 factors", "all of them, damped, float32", None, "whole factors",
             {"whole factors": ("inverses", "none"), "blocks of 128": ("inverses", "128")},
         ),
     ],
     # a group of its own, as four such processes take more than 24 GB
-    "thor-share": [
-        _thor_steps("ResNet-50 step with THOR, factors from an eighth of the images", "eighth"),
-    ],
+    "thor-share": [_thor_steps("ResNet-50 step with THOR, factors from an eighth of the images", "eighth")],
     "pipeline": [
         Case(
-            "CIFAR-10 input pipeline",
-            "128 images: random crop, flip, normalise, batch",
-            128,
-            "PyTorch DataLoader, 2 workers",
+            "CIFAR-10 input pipeline", "128 images: random crop, flip, normalise, batch", 128, LOADER,
             {
-                "PyTorch DataLoader, 2 workers": ("torch-data", "2"),
+                LOADER: ("torch-data", "2"),
                 "PyTorch DataLoader, in process": ("torch-data", "0"),
                 "labkit, 1 worker": ("labkit-data", "1"),
                 "labkit, 2 workers": ("labkit-data", "2"),
@@ -87,25 +67,8 @@ GROUPS = {
         )
     ],
     "imagenet": [
-        _images(
-            "train",
-            "training",
-            "decode, random part, resize to 224, flip",
-            {
-                "labkit fast, 2 workers": ("fast", "2", "files"),
-                "labkit fast, 1 worker": ("fast", "1", "files"),
-                "labkit fast, 2 workers, MindRecord": ("fast", "2", "records"),
-                "labkit exact, 2 workers": ("exact", "2", "files"),
-            },
-        ),
-        _images(
-            "test",
-            "evaluation",
-            "decode, shorter side to 256, middle 224",
-            {
-                "labkit fast, 2 workers": ("fast", "2", "files"),
-                "labkit exact, 2 workers": ("exact", "2", "files"),
-            },
-        ),
+        _images("train", "training", "decode, random part, resize to 224, flip",
+                [("fast", 2), ("fast", 1), ("exact", 2)]),
+        _images("test", "evaluation", "decode, shorter side to 256, middle 224", [("fast", 2), ("exact", 2)]),
     ],
-}
+}  # fmt: skip

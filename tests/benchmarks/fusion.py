@@ -113,22 +113,20 @@ def record(file):
         "fused, OMP_WAIT_POLICY=passive": {"fused": True, "OMP_WAIT_POLICY": "passive"},
         "fused, OMP_NUM_THREADS=1": {"fused": True, "OMP_NUM_THREADS": "1"},
     }
-    found = {name: [] for name in settings}
-    loads = []
+    results_of = {name: [] for name in settings}
     for _ in range(ROUNDS):
         for name, setting in settings.items():
-            found[name].append(run("resnet18", **setting))
-            loads.append(os.getloadavg()[0])
+            results_of[name].append(run("resnet18", **setting))
     rows = []
-    for name, results in found.items():
+    for name, results in results_of.items():
         times = [statistics.median(result["seconds"]) for result in results]
         first = results[times.index(statistics.median(times))]
         row = {"setting": name, "seconds": statistics.median(times), "lowest": min(times), "highest": max(times)}
         row |= {"compile": statistics.median(result["compile"] for result in results)}
         rows.append(row | {key: first[key] for key in ("value", "operators", "ms", "calls")})
     about = {"date": datetime.now(timezone.utc).date().isoformat(), "machine": environment.machine()}
-    about |= {"cores": environment.cores(), "load": [round(min(loads), 1), round(max(loads), 1)]}
-    about |= {"versions": {"mindspore": found["without"][0]["mindspore"]}, "case": resnet18.__doc__, "rounds": ROUNDS}
+    about |= {"cores": environment.cores(), "case": resnet18.__doc__, "rounds": ROUNDS}
+    about |= {"versions": {"mindspore": results_of["without"][0]["mindspore"]}}
     Path(file).write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n", encoding="utf-8")
 
 

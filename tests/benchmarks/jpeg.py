@@ -1,9 +1,8 @@
 """What a JPEG compression of CIFAR-10 costs in accuracy: python -m tests.benchmarks.jpeg OUT
 
 The recorded Runs use a copy of CIFAR-10 whose images were JPEG files. This compresses them once more, as strongly, and
-trains ResNet-20 on both sets (labs/cifar10, profile laptop, a shorter schedule), with several seeds. Each network is
-tested on both. OUT gets the second set, the Runs and the result, jpeg.json; a second call resumes. All of it comes from
-one commit.
+trains ResNet-20 on both sets (labs/cifar10, profile laptop, a shorter schedule), with two seeds. Each network is tested
+on both. OUT gets the second set, the Runs and the result, jpeg.json; a second call resumes.
 """
 
 import json
@@ -19,12 +18,13 @@ from PIL import Image
 from labkit.data import cifar10_files, files
 from labkit.system import environment
 from labkit.system.files import atomic_write
-from labkit.training import evaluation, provenance, runs
-from tests.benchmarks.advantage import require_same_code
+from labkit.training import evaluation, runs
+from tests.benchmarks.advantage import commit_and_data
 
 QUALITY = 75  # the copy's, by the tables in its files; Pillow halves the resolution of colour at it, as the copy does
 # On the first compression's grid a second one would change little: half a block of brightness, a quarter of colour.
 MARGIN = 4
+EPOCHS, SEEDS = 5, (1, 2)
 
 
 def compressed(image):
@@ -55,45 +55,39 @@ def train(data, out, seed, epochs):
         settings = {"data.folder": str(data), "seed": seed, "epochs": epochs}
         options = ["--profile", "laptop"]
         options += [part for key, value in settings.items() for part in ("--set", f"{key}={json.dumps(value)}")]
-    elif not runs.open_run(out).complete:
-        options = ["--resume"]
     else:
-        return runs.open_run(out)
-    subprocess.run([sys.executable, "-m", "labkit", "train", "cifar10", *options, "--out", str(out)], check=True)
+        options = ["--resume"]
+    if not ((out / "recipe.yaml").exists() and runs.open_run(out).complete):
+        subprocess.run([sys.executable, "-m", "labkit", "train", "cifar10", *options, "--out", str(out)], check=True)
     return runs.open_run(out)
 
 
 @click.command()
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option("--epochs", default=5, show_default=True, type=click.IntRange(2))
-@click.option("--seeds", default=2, show_default=True, type=click.IntRange(1))
-def main(out, epochs, seeds):
+def main(out):
     """Make the second set, train what is missing under OUT, and write OUT/jpeg.json."""
     out = out.absolute()
     out.mkdir(parents=True, exist_ok=True)
     sets = {"copy": environment.data_root() / cifar10_files.FOLDER, "compressed again": out / "again"}
-    made_by = provenance.collect(cifar10_files.check(sets["copy"]).dataset)
-    require_same_code(out, made_by)
+    made_by = commit_and_data(cifar10_files.check(sets["copy"]).dataset)
     if not sets["compressed again"].exists():
         write_compressed(sets["copy"], sets["compressed again"])
     pixels = [cifar10_files.read(folder, "test")[0].astype(float) for folder in sets.values()]
     accuracies = {trained: {tested: [] for tested in sets} for trained in sets}
-    for seed in range(1, seeds + 1):
+    for seed in SEEDS:
         for trained, folder in sets.items():
-            run = train(folder, out / f"{trained.replace(' ', '-')}-{epochs}-epochs-seed{seed}", seed, epochs)
+            run = train(folder, out / f"{trained.replace(' ', '-')}-seed{seed}", seed, EPOCHS)
             for tested, other in sets.items():
                 data = run.recipe.data.model_copy(update={"folder": str(other)})
-                logits, labels = evaluation.checkpoint_logits(
-                    run.recipe.model_copy(update={"data": data}), run.checkpoint
-                )
-                accuracies[trained][tested].append(float((logits.argmax(axis=1) == labels).mean()))
-                click.echo(
-                    f"seed {seed}: trained on {trained}, tested on {tested}: {accuracies[trained][tested][-1]:.2%}"
-                )
+                recipe = run.recipe.model_copy(update={"data": data})
+                logits, labels = evaluation.checkpoint_logits(recipe, run.checkpoint)
+                accuracy = float((logits.argmax(axis=1) == labels).mean())
+                accuracies[trained][tested].append(accuracy)
+                click.echo(f"seed {seed}: trained on {trained}, tested on {tested}: {accuracy:.2%}")
     result = {
         "network": run.recipe.network.name,
         "quality": QUALITY,
-        "epochs": epochs,
+        "epochs": EPOCHS,
         "pixel_rms": float(np.sqrt(np.mean((pixels[0] - pixels[1]) ** 2))),  # of 0 to 255
         "accuracies": accuracies,
         "provenance": made_by,

@@ -10,12 +10,12 @@ reads are the caller's to set: the prefix is DNNL_ for MindSpore 2.8's oneDNN 2.
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import time
 from datetime import datetime, timezone
+from pathlib import Path
 
 CALLS, ROUNDS = 3, 3
 PREFIXES = ("DNNL", "ONEDNN")
@@ -76,13 +76,13 @@ def record(file, pythons):
             times = [statistics.median(result["seconds"][name]) for result in results]
             row[name] = {"seconds": statistics.median(times), "lowest": min(times), "highest": max(times)}
         rows.append(row)
-    with open("/proc/cpuinfo", encoding="utf-8") as lines:
-        models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    machine = {"machine": f"{models[0]} ({platform.system()} {platform.machine()})", "cores": len(models)}
-    about = {"date": datetime.now(timezone.utc).date().isoformat(), **machine, "python": platform.python_version()}
-    about |= {"load_at_the_end": round(os.getloadavg()[0], 1), "rounds": ROUNDS, "calls": CALLS, "units": UNITS}
-    with open(file, "w", encoding="utf-8") as out:
-        out.write(json.dumps({**about, "rows": rows}, indent=1) + "\n")
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+    from labkit.system import environment
+
+    about = {"date": datetime.now(timezone.utc).date().isoformat(), "machine": environment.machine()}
+    about |= {"cores": environment.cores(), "load_at_the_end": round(os.getloadavg()[0], 1)}
+    about |= {"rounds": ROUNDS, "calls": CALLS, "units": UNITS}
+    Path(file).write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

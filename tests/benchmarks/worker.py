@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,9 +17,9 @@ BATCHES = 200  # a turn of a pipeline
 RATE = 0.01
 
 
-def images_and_labels(batch):
+def images_and_labels(batch, size=32, classes=10):
     random = np.random.default_rng(0)
-    return random.standard_normal((batch, 3, 32, 32), np.float32), random.integers(0, 10, batch)
+    return random.standard_normal((batch, 3, size, size), np.float32), random.integers(0, classes, batch)
 
 
 def steps(step):
@@ -40,41 +39,31 @@ def steps(step):
 
 
 def mindspore_step(network, batch, gradient):
-    import mindspore as ms
-
-    from labkit.networks import create_resnet, use_fast_gradients
-
-    ms.set_seed(1)
-    net = create_resnet(network)
-    if gradient == "fast":
-        use_fast_gradients(net)
-    return _mindspore_steps(net, 10, "momentum", RATE, *images_and_labels(int(batch)))
+    return _mindspore_steps((network, 10), "momentum", RATE, *images_and_labels(int(batch)), gradient == "fast")
 
 
-def thor_step(kind, network, batch, size):
-    """kind: momentum, plain (a THOR step that keeps its inverses), update (renews all) or eighth.
+def thor_step(kind):
+    """ResNet-50. kind: momentum, plain (a THOR step that keeps its inverses), update (renews all) or eighth.
 
     The last is an update whose factors come from an eighth of the images.
     """
-    import mindspore as ms
-
-    from labkit.networks import create_resnet
-
-    ms.set_seed(1)
-    batch, size, random = int(batch), int(size), np.random.default_rng(0)
-    images, labels = random.standard_normal((batch, 3, size, size), np.float32), random.integers(0, 1000, batch)
-    return _mindspore_steps(create_resnet(network, 1000, "imagenet"), 1000, kind, RATE / 100, images, labels)
+    return _mindspore_steps(("resnet50", 1000, "imagenet"), kind, RATE / 100, *images_and_labels(32, 224, 1000))
 
 
-def _mindspore_steps(net, classes, kind, rate, images, labels):
+def _mindspore_steps(network, kind, rate, images, labels, fast=False):
     """What is measured, and a turn of it: training steps with momentum or THOR in graph mode, always on one batch."""
     import mindspore as ms
     from mindspore import nn
 
     from labkit.losses import CrossEntropySmooth
+    from labkit.networks import create_resnet, use_fast_gradients
     from labkit.thor import TRACE_RULES, Thor, ThorStep
 
+    ms.set_seed(1)
     ms.set_context(mode=ms.GRAPH_MODE)
+    net, classes = create_resnet(*network), network[1]
+    if fast:
+        use_fast_gradients(net)
     loss, parameters = CrossEntropySmooth(classes), sum(p.size for p in net.trainable_params())
     optimizer = nn.Momentum(net.trainable_params(), rate, 0.9)
     if kind == "momentum":
@@ -167,16 +156,11 @@ def cifar_folder():
 
 
 def labkit_data(workers):
-    import mindspore as ms
-
     from labkit.data import cifar10
 
-    folder = cifar_folder()
-    data = cifar10.create_dataset(
-        folder.name, "train", 128, image_transforms=cifar10.train_transforms(), num_workers=int(workers)
-    )
-    turn = batches(data.repeat().create_tuple_iterator(output_numpy=True))
-    return {"version": ms.__version__}, lambda: (folder, turn())[1]
+    folder, transforms = cifar_folder(), cifar10.train_transforms()
+    data = cifar10.create_dataset(folder.name, "train", 128, image_transforms=transforms, num_workers=int(workers))
+    return _mindspore_batches(data, folder)
 
 
 def mindspore_data(workers):
@@ -186,12 +170,18 @@ def mindspore_data(workers):
 
     from labkit.data import cifar10
 
-    folder, workers = cifar_folder(), int(workers)
-    data = ds.Cifar10Dataset(folder.name, usage="train", shuffle=True, num_parallel_workers=workers)
-    data = data.map(cifar10.train_transforms(), "image", num_parallel_workers=workers)
-    data = data.map(transforms.TypeCast(ms.int32), "label", num_parallel_workers=workers)
-    data = data.batch(128, drop_remainder=True, num_parallel_workers=workers)
-    turn = batches(data.repeat().create_tuple_iterator(output_numpy=True))
+    folder, workers = cifar_folder(), {"num_parallel_workers": int(workers)}
+    data = ds.Cifar10Dataset(folder.name, usage="train", shuffle=True, **workers)
+    data = data.map(cifar10.train_transforms(), "image", **workers)
+    data = data.map(transforms.TypeCast(ms.int32), "label", **workers)
+    return _mindspore_batches(data.batch(128, drop_remainder=True, **workers), folder)
+
+
+def _mindspore_batches(data, folder, **counts):
+    """The version, and a turn of a data set that reads a temporary folder, which has to stay as long."""
+    import mindspore as ms
+
+    turn = batches(data.repeat().create_tuple_iterator(output_numpy=True), **counts)
     return {"version": ms.__version__}, lambda: (folder, turn())[1]
 
 
@@ -221,42 +211,31 @@ def torch_data(workers):
 
 
 def image_folder():
-    """An image folder, in a temporary folder that ends with the process: one class, links to photographs, each in both
-    splits. The photographs are those of the folder $LABKIT_BENCH_IMAGES, or scikit-learn's two, 64 times."""
+    """An image folder, in a temporary folder that ends with the process: one class, 64 links to each of scikit-learn's
+    two photographs, in both splits."""
     from labkit.data import imagenet_files
 
-    given = os.environ.get("LABKIT_BENCH_IMAGES")
-    paths = sorted(path for path in Path(given).rglob("*") if path.is_file()) if given else []
-    paths = paths[: len(paths) // 32 * 32] or [path for path in imagenet_files.photographs() for _ in range(64)]
     folder = tempfile.TemporaryDirectory()
     for split in imagenet_files.SPLITS.values():
-        place = Path(folder.name) / "images" / split / "a"
+        place = Path(folder.name) / split / "a"
         place.mkdir(parents=True)
-        for number, path in enumerate(paths):
-            (place / f"{number:06}.JPEG").symlink_to(path.resolve())
+        for path, number in itertools.product(imagenet_files.photographs(), range(64)):
+            (place / f"{path.stem}-{number:02}.JPEG").symlink_to(path.resolve())
     return folder
 
 
 IMAGES = {"queued": 24, "measured": 24}  # batches of 32; MindData's queues hold up to 16
 
 
-def labkit_images(split, route, workers, form):
-    import mindspore as ms
-
+def labkit_images(split, route, workers):
     from labkit.data import imagenet
 
-    place = image_folder()
-    folder = Path(place.name) / "images"
-    if form == "records":
-        script = Path(__file__).parents[2] / "data_scripts" / "imagenet.py"
-        subprocess.run([sys.executable, script, "mindrecord", folder], check=True)
-        folder = folder.with_name("images-mindrecord")
-    make = imagenet.train_transforms if split == "train" else imagenet.evaluation_transforms
+    folder = image_folder()
+    transforms = {"train": imagenet.train_transforms, "test": imagenet.evaluation_transforms}[split](route=route)
     data = imagenet.create_dataset(
-        folder, split, 32, image_transforms=make(route=route), num_workers=int(workers), bad_images="skip"
+        folder.name, split, 32, image_transforms=transforms, num_workers=int(workers), bad_images="skip"
     )
-    turn = batches(data.repeat().create_tuple_iterator(output_numpy=True), **IMAGES)
-    return {"version": ms.__version__}, lambda: (place, turn())[1]
+    return _mindspore_batches(data, folder, **IMAGES)
 
 
 def torch_images(split, workers):
@@ -264,43 +243,32 @@ def torch_images(split, workers):
 
     from labkit.parity import pytorch
 
-    torchvision, place = pytorch.torchvision(), image_folder()
+    torchvision, folder = pytorch.torchvision(), image_folder()
     steps = torchvision.transforms
-    if split == "train":
-        first = [steps.RandomResizedCrop(224, (0.08, 1.0), (0.75, 1.333)), steps.RandomHorizontalFlip()]
-    else:
-        first = [steps.Resize(256), steps.CenterCrop(224)]
-    preprocess = steps.Compose(
-        [*first, steps.ToTensor(), steps.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))]
-    )
-    name = {"train": "train", "test": "val"}[split]
-    images = torchvision.datasets.ImageFolder(Path(place.name) / "images" / name, preprocess)
+    first = {
+        "train": [steps.RandomResizedCrop(224, (0.08, 1.0), (0.75, 1.333)), steps.RandomHorizontalFlip()],
+        "test": [steps.Resize(256), steps.CenterCrop(224)],
+    }[split]
+    last = [steps.ToTensor(), steps.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))]
+    place = Path(folder.name) / {"train": "train", "test": "val"}[split]
+    images = torchvision.datasets.ImageFolder(place, steps.Compose([*first, *last]))
+    training = split == "train"
     loader = torch.utils.data.DataLoader(
-        images, 32, shuffle=split == "train", drop_last=split == "train", num_workers=int(workers),
-        persistent_workers=True,
-    )  # fmt: skip
+        images, 32, shuffle=training, drop_last=training, num_workers=int(workers), persistent_workers=True
+    )
     turn = batches(itertools.chain.from_iterable(itertools.repeat(loader)), **IMAGES)
-    version = f"{torch.__version__}, torchvision {torchvision.__version__}"
-    return {"version": version}, lambda: (place, turn())[1]
+    return {"version": f"{torch.__version__}, torchvision {torchvision.__version__}"}, lambda: (folder, turn())[1]
 
 
-PEERS = {
-    "mindspore-step": mindspore_step,
-    "thor-step": thor_step,
-    "inverses": inverses,
-    "torch-step": torch_step,
-    "labkit-data": labkit_data,
-    "mindspore-data": mindspore_data,
-    "torch-data": torch_data,
-    "labkit-images": labkit_images,
-    "torch-images": torch_images,
-}
+PEERS = (mindspore_step, thor_step, inverses, torch_step, labkit_data, mindspore_data, torch_data, labkit_images,
+         torch_images)  # fmt: skip
 
 if __name__ == "__main__":
     # What a library prints must not be taken for an answer: answers go to the real standard output, prints to stderr.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    about, turn = PEERS[sys.argv[1]](*sys.argv[2:])
+    peers = {peer.__name__.replace("_", "-"): peer for peer in PEERS}
+    about, turn = peers[sys.argv[1]](*sys.argv[2:])
     turn()
     print(json.dumps(about), file=answers, flush=True)
     for _ in sys.stdin:

@@ -7,7 +7,6 @@ Code cells are parsed: imports, and dotted names that start with an imported one
 import ast
 import importlib
 import re
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -124,41 +123,38 @@ def old_names(variable: str) -> dict[str, str]:
     raise AssertionError(f"{ORIGINAL_CODE}: no cell assigns {variable}")
 
 
-@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.relative_to(REPO).as_posix())
-def test_names_exist(path):
-    named = names_in_code(cells(path, "code"))
-    for text in cells(path, "markdown"):
-        named |= names_in_prose(text)
-    missing = {name for name in named if not name.startswith("torch") and not exists(name)}
-    assert missing - set(old_names("GONE")) == set()
+@pytest.fixture(scope="module")
+def named():
+    """Names by chapter."""
+    return {
+        path.relative_to(REPO).as_posix(): names_in_code(cells(path, "code")).union(
+            *map(names_in_prose, cells(path, "markdown"))
+        )
+        for path in CHAPTERS
+    }
 
 
-@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.relative_to(REPO).as_posix())
-def test_pytorchs_names_exist(path, pytorch):
-    named = names_in_code(cells(path, "code")).union(*map(names_in_prose, cells(path, "markdown")))
-    assert {name for name in named if name.startswith("torch") and not exists(name)} == set()
+def missing(named, torch):
+    """Names that do not exist, with their chapters: those of PyTorch, or the others."""
+    return {(page, name) for page, names in named.items() for name in names
+            if name.startswith("torch") == torch and not exists(name)}  # fmt: skip
 
 
-@pytest.mark.parametrize("old", old_names("GONE"))
-def test_what_is_called_gone_is_gone(old):
-    assert not exists(old)
+def test_names_exist(named):
+    """An empty list would pass as well, so the book has to name many."""
+    gone = old_names("GONE")
+    assert {(page, name) for page, name in missing(named, torch=False) if name not in gone} == set()
+    assert len(set().union(*named.values())) > 40
 
 
-@pytest.mark.parametrize("new", sorted({*old_names("GONE").values(), *old_names("MOVED").values()}))
-def test_what_is_recommended_exists(new):
-    assert exists(new)
+def test_pytorchs_names_exist(named, pytorch):
+    assert missing(named, torch=True) == set()
 
 
-@pytest.mark.parametrize("old", old_names("MOVED"))
-def test_what_is_said_to_work_still_exists(old):
-    assert exists(old)
-
-
-def test_the_book_names_many():
-    """An empty list would pass everything above."""
-    named = {name for path in CHAPTERS for name in names_in_code(cells(path, "code"))}
-    assert {"mindspore.nn.Momentum", "mindspore.train.Model"} <= named
-    assert len(named) > 40
+def test_what_is_called_gone_is_gone_and_what_is_recommended_exists():
+    gone, moved = old_names("GONE"), old_names("MOVED")
+    assert [name for name in gone if exists(name)] == []
+    assert [name for name in (*moved, *moved.values(), *gone.values()) if not exists(name)] == []
 
 
 def test_names_are_found_where_they_stand():
@@ -169,8 +165,3 @@ def test_names_are_found_where_they_stand():
     assert names_in_prose(prose) == {"mindspore.nn.Momentum", "torch.nn.ReLU", "mindspore.dataset.config.set_seed"}
     assert not exists("mindspore.nn.NoSuchLayer")
 
-
-if __name__ == "__main__":  # list what is checked
-    for path in CHAPTERS:
-        for name in sorted(names_in_code(cells(path, "code"))):
-            sys.stdout.write(f"{path.name:20} {name}\n")
