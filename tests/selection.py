@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from labkit import doctor
+from book import chromium
 from labkit.system.environment import version_of
 
 REPO = Path(__file__).resolve().parent.parent
@@ -47,13 +47,13 @@ def _bubblewrap():
 
 
 def _chromium():
-    if not all(doctor.browser()):
+    if not all(chromium.browser()):
         return "Chromium or its chromedriver is not installed (Debian: apt install chromium chromium-driver)"
 
 
 NEEDS = {
     "PyTorch": _pytorch, "bubblewrap": _bubblewrap, "Chromium": _chromium,
-    "Chinese font": partial(doctor.no_font, "zh"),
+    "Chinese font": partial(chromium.no_font, "zh"),
 }  # fmt: skip
 why_missing = cache(lambda need: NEEDS[need]())
 
