@@ -82,14 +82,16 @@ def stride_on_1x1(reference, candidate):
     _convolution(block.conv2, stride=1)
 
 
-def statistics_momentum(reference, candidate, epsilon=1e-5, momentum=0.9):
+def statistics_momentum(reference, candidate):
     for _, cell in candidate.net.cells_and_names():
         if isinstance(cell, nn.BatchNorm2d):
-            cell.bn_train = ops.BatchNorm(is_training=True, epsilon=epsilon, momentum=momentum)
+            cell.bn_train = ops.BatchNorm(is_training=True, epsilon=cell.eps, momentum=0.9)
 
 
 def epsilon(reference, candidate):
-    statistics_momentum(reference, candidate, epsilon=1e-3, momentum=0.1)
+    for _, cell in candidate.net.cells_and_names():
+        if isinstance(cell, nn.BatchNorm2d):
+            cell.bn_train = ops.BatchNorm(is_training=True, epsilon=1e-3, momentum=0.1)
 
 
 def evaluation_mode(reference, candidate):

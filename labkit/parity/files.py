@@ -11,8 +11,6 @@ from labkit.parity.weights import WeightsError, from_mindspore, load, read_state
 from labkit.system.errors import first_line
 from labkit.training.checkpoint import is_weight
 
-PYTORCH, MINDSPORE = (".pth", ".pt"), (".ckpt",)
-
 
 def convert(network, source, target, num_classes=1000, stem="imagenet") -> None:
     """Convert a file; the endings say which way. `target` appears whole or not at all. Raises WeightsError."""
@@ -23,12 +21,12 @@ def convert(network, source, target, num_classes=1000, stem="imagenet") -> None:
         net = create_resnet(network, num_classes, stem)
     except ValueError as error:
         raise WeightsError(str(error)) from None
-    if source.suffix in PYTORCH and target.suffix in MINDSPORE:
+    if source.suffix in (".pth", ".pt") and target.suffix == ".ckpt":
         to_mindspore(read_state(source), net)
         with tempfile.TemporaryDirectory(dir=target.parent) as hidden:
             ms.save_checkpoint(net, f"{hidden}/new.ckpt")
             os.replace(f"{hidden}/new.ckpt", target)
-    elif source.suffix in MINDSPORE and target.suffix in PYTORCH:
+    elif source.suffix == ".ckpt" and target.suffix in (".pth", ".pt"):
         load_checkpoint(source, net)
         write_state(target, from_mindspore(net))
     else:

@@ -28,11 +28,6 @@ def outside_course() -> str:
     return f"labkit is a copy in {REPO}, away from the course's labs and data"
 
 
-def user_id() -> int:
-    """This user's number, as in the owner of a file."""
-    return os.getuid()
-
-
 def data_root() -> Path:
     """Folder that holds the data sets: `$LABKIT_DATA`, or `data/` next to the package."""
     return Path(os.environ.get("LABKIT_DATA") or REPO / "data")
