@@ -92,12 +92,6 @@ def test_without_a_network_it_ends_at_once(tmp_path, monkeypatch):
     failed(result, "one.invalid", "two.invalid", "host name not found", "sample")
 
 
-def test_silent_server_times_out(site, tmp_path):
-    result = download(tmp_path, site.page("/a", stall=100_000), retries=0, timeout=0.3)
-    failed(result, "no answer for 0.3 s")
-    nothing(tmp_path)
-
-
 def test_disk_too_small(site, tmp_path):
     result = download(tmp_path, site.page("/a", claim=10**17), site.page("/b"))
     failed(result, tmp_path, "GiB free", "--out")

@@ -157,20 +157,6 @@ def test_mindspores_own_reader_agrees(tmp_path):
     assert equal(stream(ours)[0], stream(theirs)[0])
 
 
-def test_resize():
-    """A plain image stays plain; a ramp across stays a ramp across; pixels round to one of 255."""
-    ramp = np.tile(np.arange(0, 256, 8, dtype=np.uint8)[None, :, None], (32, 1, 3))
-    for image in (np.full((32, 32, 3), 77, np.uint8), ramp):
-        out = image
-        for transform in normalize_transforms(48):
-            out = transform(out)
-        assert out.shape == (3, 48, 48)
-        values = (out * cifar10_streams.STD[:, None, None] + cifar10_streams.MEAN[:, None, None]) * 255
-        np.testing.assert_allclose(values, values[:, :1, :].repeat(48, 1), atol=1.01)
-        centres = (np.arange(48) + 0.5) * 32 / 48 - 0.5
-        np.testing.assert_allclose(values[0, 0], np.interp(centres, np.arange(32), image[0, :, 0]), atol=1.01)
-
-
 def test_the_recipes_seed_decides_the_stream_of_a_training(cifar10, repo_root):
     """Data sets made in the order of `loop.train`: first both, then the first epoch."""
     streams = []
@@ -184,12 +170,6 @@ def test_the_recipes_seed_decides_the_stream_of_a_training(cifar10, repo_root):
 
 
 # -- Bad data -------------------------------------------------------------------------------------
-
-
-def test_missing_data(tmp_path):
-    for make in (cifar10_streams.training, cifar10_streams.evaluation):
-        with pytest.raises(DataError, match=r"\.bin: this batch is missing"):
-            make(tmp_path)
 
 
 def test_bad_images_stop_or_are_skipped(tmp_path):

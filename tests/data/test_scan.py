@@ -70,12 +70,6 @@ def test_a_folder_is_read_once(checked, looked_at, in_another_process, monkeypat
     assert len(looked_at) == 8
 
 
-def test_a_small_folder_is_not_kept_on_disk(data, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    files.check(data)
-    assert not (tmp_path / "cache").exists()
-
-
 @pytest.mark.parametrize(
     "change, bad, again",
     [
