@@ -20,7 +20,6 @@ FOLDER = "imagenet"
 SPLITS = {"train": "train", "test": "val"}  # the pipelines' name -> ImageNet's name
 CLASSES_FILE = "classes.txt"  # optional: class folder, a tab, its readable name
 SAMPLE_SOURCE = "scikit-learn digits, 64x64, as an image folder"
-SAMPLE_TRAIN, SAMPLE_VAL = 400, 100
 UNKNOWN_SOURCE = "image folder, source unknown"
 GET_DATA = "`python data_scripts/imagenet.py arrange` or `sample`, or put your own images into train/CLASS, val/CLASS"
 
@@ -73,7 +72,7 @@ def write_sample(folder: str | Path, force: bool = False) -> Info:
 
     Writes the same bytes each time (with the same libjpeg). Raises DataError as `cifar10_files.write_sample` does.
     """
-    grey, labels, train, val = files.digits(SAMPLE_VAL, SAMPLE_TRAIN)
+    grey, labels, train, val = files.digits(test_size=100, train_size=400)
     with files.staging(folder) as staged:
         for split, numbers in (("train", train), ("val", val)):
             for number in numbers:

@@ -22,7 +22,6 @@ from labkit.system.files import atomic_write
 
 LARGE = 10_000  # files; smaller folders are read again in seconds
 THREADS = 16  # more than there are cores: reading waits for the disk
-FORMATS = ("JPEG", "PNG")
 _findings = {}  # of this process, by folder and part
 
 
@@ -37,7 +36,7 @@ def examine(path: str | Path, decode: bool = False) -> str | None:
 
 def _defect(content, decode):
     try:
-        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        with Image.open(io.BytesIO(content), formats=("JPEG", "PNG")) as image:
             if image.mode in ("I", "I;16", "I;16B", "F"):
                 return "16 bits a channel, which the decoders read differently"
             # Entropy-coded JPEG has no end marker (0xFFD9) inside; some files have a few bytes after it.

@@ -26,16 +26,11 @@ def ranks() -> tuple[int, int]:
 
 def require_one_process() -> None:
     """Raise LabkitError if this is one of several processes: each would make a Run, or a launch, of its own."""
-    size = ranks()[1]
+    instead = "start a lab's train.py in each of them, or all of them with `labkit launch` alone"
     if "MS_ROLE" in os.environ:
-        raise LabkitError(
-            "MS_ROLE is set, so msrun has started this: have it start a lab's train.py, or use `labkit launch` alone"
-        )
-    if size > 1:
-        raise LabkitError(
-            f"RANK_SIZE is {size}, so this is one of {size} processes: start a lab's train.py in each of them, "
-            "or unset it and start them all with `labkit launch`"
-        )
+        raise LabkitError(f"MS_ROLE is set, so msrun has started this: {instead}")
+    if ranks()[1] > 1:
+        raise LabkitError(f"RANK_SIZE is {ranks()[1]}, so this is one of several processes: {instead}")
 
 
 def use_device(name: str | None = None) -> None:
