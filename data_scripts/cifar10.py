@@ -38,6 +38,7 @@ from data_scripts.shared import (
     summary,
 )
 from labkit.data import cifar10_files as files
+from labkit.data.files import publish, staging, write_source
 from labkit.system.environment import data_root
 
 OFFICIAL_SOURCE = "CIFAR-10, official binary archive"
@@ -184,20 +185,20 @@ def show_table(info: files.Info) -> None:
 
 def install(origin: Path, folder: Path, source: str, force: bool) -> None:
     """Take the batches from an archive or folder, check them, and make them `folder`."""
-    with files.staging(folder) as staged:
+    with staging(folder) as staged:
         try:
             unpack(origin, staged)
             files.check(staged)
         except files.DataError as error:
             # The staged file is gone when this is read: name where it came from.
             raise files.DataError(str(error).replace(f"{staged}{os.sep}", f"{origin}: ")) from None
-        files.write_source(staged, source)
-        if files.publish(staged, folder, files.check, force):
+        write_source(staged, source)
+        if publish(staged, folder, files.check, force):
             summary("ready", files.check(folder))
             return
     known = files.check(folder).name
     if source != known and not source.startswith("imported from"):
-        files.write_source(folder, source)  # the same bytes, now known better
+        write_source(folder, source)  # the same bytes, now known better
     summary("already there, the same data", files.check(folder))
 
 

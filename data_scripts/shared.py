@@ -16,6 +16,7 @@ import click
 from tqdm import tqdm
 
 from labkit.data.files import DataError, Info
+from labkit.system.errors import first_line, of_file_system
 from labkit.system.files import locked
 
 # RuntimeError is zipfile's, for an archive with a password.
@@ -42,7 +43,7 @@ class Commands(click.Group):
         except OSError as error:
             if error.errno == errno.EPIPE:  # output piped into `head`; click ends quietly
                 raise
-            raise Failure(f"{error.filename or 'file system'}: {error.strerror or error}") from None
+            raise Failure(of_file_system(error)) from None
 
 
 out_option = click.option(
@@ -78,8 +79,7 @@ def summary(what: str, info: Info) -> None:
 
 
 def damaged(origin: Path, error: Exception) -> DataError:
-    reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(":")
-    return DataError(f"{origin}: not a whole .tar.gz, .tar or .zip archive ({reason}); fetch it again")
+    return DataError(f"{origin}: not a whole .tar.gz, .tar or .zip archive ({first_line(error)}); fetch it again")
 
 
 def require_space(folder: Path, needed: int) -> None:

@@ -1,7 +1,8 @@
-"""The command line: which room has which command. A command's module is imported when the command is used."""
+"""The command line: which package has which command. A command's module is imported when the command is used."""
 
 import errno
 import importlib
+import importlib.util
 import sys
 from contextlib import contextmanager
 
@@ -9,7 +10,7 @@ import click
 
 import labkit
 from labkit.system import environment
-from labkit.system.errors import LabkitError
+from labkit.system.errors import LabkitError, of_file_system
 
 COMMANDS = {
     "train": "labkit.training.commands:train",
@@ -31,15 +32,20 @@ COMMANDS = {
 }
 
 
+def is_there(name: str) -> bool:
+    """Whether a command's package is installed: learners and jobs have labkit without grader."""
+    return importlib.util.find_spec(COMMANDS[name].partition(".")[0]) is not None
+
+
 @contextmanager
 def _explained():
     """Turns labkit's own errors into one line and their exit status, which is 1 except for a failed launch."""
     try:
         yield
     except LabkitError as error:
-        known = click.ClickException(str(error))
-        known.exit_code = error.exit_status
-        raise known from None
+        shown = click.ClickException(str(error))
+        shown.exit_code = error.exit_status
+        raise shown from None
     except ModuleNotFoundError as error:
         if (error.name or "labkit").partition(".")[0] == "labkit":
             raise
@@ -48,20 +54,22 @@ def _explained():
     except OSError as error:
         if error.errno == errno.EPIPE:  # output piped into `head`; click ends quietly
             raise
-        raise click.ClickException(f"{error.filename or 'file system'}: {error.strerror or error}") from None
+        raise click.ClickException(of_file_system(error)) from None
 
 
 class Commands(click.Group):
     """The commands of COMMANDS, each imported when it is used."""
 
     def list_commands(self, context):
-        return sorted(COMMANDS)
+        return sorted(filter(is_there, COMMANDS))
 
     def get_command(self, context, name):
         if name not in COMMANDS:
             return None
-        module, _, command = COMMANDS[name].partition(":")
         with _explained():
+            if not is_there(name):
+                raise LabkitError(f"labkit {name} is for instructors: use a clone of the course, which has the grader")
+            module, _, command = COMMANDS[name].partition(":")
             return getattr(importlib.import_module(module), command)
 
     def invoke(self, context):
@@ -71,8 +79,7 @@ class Commands(click.Group):
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(labkit.__version__)
-@click.pass_context
-def main(context):
+def main():
     """Train, evaluate and compare the networks of the course.
 
     \b
@@ -82,5 +89,5 @@ def main(context):
     for stream in (sys.stdout, sys.stderr):  # a name or log may have what this terminal cannot show
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    if context.invoked_subcommand != "doctor" and (problem := environment.outside_course()):
+    if problem := environment.outside_course():
         raise LabkitError(f"{problem}; run `pip install -e .` in the course's folder")

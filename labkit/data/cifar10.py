@@ -41,7 +41,7 @@ def create_dataset(
     MindData's seed is global: read one training pipeline before you make the next with another seed.
     """
     training = split == "train"
-    if training:  # MindData reads the seed when iteration begins; a test set made in between must not change it
+    if training:  # a test set must not change the seed of a training set that has not begun to read
         ds.config.set_seed(seed)
     parallel = workers(num_workers)
     # `ds.Cifar10Dataset` would read the files itself, but only in batches of exactly 10,000; the sample's are smaller.
@@ -53,12 +53,12 @@ def create_dataset(
         shard_id=rank if ranks > 1 else None,
         num_parallel_workers=1,
     )
-    if training:  # the shuffling, the same on all ranks, is settled by now; crops and flips differ
+    if training:  # the sampler has the seed, the same on all ranks; operations read theirs when iteration begins
         ds.config.set_seed(rank_seed(seed, rank))
     # Each worker has its own random numbers, so a single one runs the random steps; they are the quick part.
-    chance = [number for number, step in enumerate(image_transforms) if type(step).__name__.startswith("Random")]
-    first = chance[-1] + 1 if chance else 0
-    for steps, count in ((image_transforms[:first], 1), (image_transforms[first:], parallel)):
+    is_random = [type(step).__name__.startswith("Random") for step in image_transforms]
+    behind = len(is_random) - is_random[::-1].index(True) if True in is_random else 0
+    for steps, count in ((image_transforms[:behind], 1), (image_transforms[behind:], parallel)):
         if steps:
             data = data.map(steps, "image", num_parallel_workers=count)
     data = data.map(transforms.TypeCast(ms.int32), "label", num_parallel_workers=parallel)

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from labkit.data import files as _files
-from labkit.data.files import DataError, Info, publish, staging, write_source
+from labkit.data import files
+from labkit.data.files import DataError, Info
 
 FOLDER = "cifar-10-batches-bin"
 TRAIN_FILES = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
 TEST_FILE = "test_batch.bin"
+FILES_OF = {"train": TRAIN_FILES, "test": (TEST_FILE,)}
 META_FILE = "batches.meta.txt"  # the class names, one a line
 RECORD_BYTES = 1 + 3 * 32 * 32
 # Per channel (R, G, B) over the training images, in units of 0..1 (the original lab's).
@@ -27,6 +28,7 @@ CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 SAMPLE_SOURCE = "scikit-learn digits, 32x32, in CIFAR-10's binary layout"
 UNKNOWN_SOURCE = "CIFAR-10 layout, source unknown"
 GET_DATA = "`python data_scripts/cifar10.py download` or `import PATH` (the profile sample makes its own)"
+AGAIN = f"get the data again with {GET_DATA}"
 
 
 def check(folder: str | Path) -> Info:
@@ -36,29 +38,26 @@ def check(folder: str | Path) -> Info:
     some of the batches have CIFAR-10's 10,000 images; or if the number of class names is not ten.
     """
     folder = Path(folder)
-    _files.require_folder(folder, GET_DATA)
-    digest, files = hashlib.sha256(), []
+    files.require_folder(folder, GET_DATA)
+    digest, counts = hashlib.sha256(), {}
     for name in (*TRAIN_FILES, TEST_FILE):
         records = _records(folder / name)
         digest.update(name.encode())
         digest.update(records)
-        files.append((name, len(records)))
+        counts[name] = len(records)
     classes, note = _class_names(folder / META_FILE)
-    name = _files.source_of(folder, UNKNOWN_SOURCE)
     # A batch that lost whole records still has a valid layout; only the count shows the loss.
-    short = [f"{folder / file} ({count:,})" for file, count in files if count != 10_000]
-    if 0 < len(short) < len(files):
-        raise DataError(f"{', '.join(short)}: the other batches hold 10,000 images; get the data again with {GET_DATA}")
-    if short and name.startswith("CIFAR-10"):
-        note = "; ".join(filter(None, [note, "CIFAR-10 has 10,000 images in each batch, this data does not"]))
+    short = [f"{folder / name} ({count:,})" for name, count in counts.items() if count != 10_000]
+    if 0 < len(short) < len(counts):
+        raise DataError(f"{', '.join(short)}: the other batches hold 10,000 images; {AGAIN}")
     return Info(
         folder=folder,
-        name=name,
+        name=files.source_of(folder, UNKNOWN_SOURCE),
         classes=classes,
-        train_images=sum(count for _, count in files[:-1]),
-        test_images=files[-1][1],
+        train_images=sum(counts[name] for name in TRAIN_FILES),
+        test_images=counts[TEST_FILE],
         sha256=digest.hexdigest(),
-        files=tuple(files),
+        files=tuple(counts.items()),
         note=note,
     )
 
@@ -66,12 +65,9 @@ def check(folder: str | Path) -> Info:
 def read(folder: str | Path, split: str) -> tuple[np.ndarray, np.ndarray]:
     """Return images (N, 32, 32, 3) RGB and labels (N,), both uint8, of split 'train' or 'test'.
 
-    Raises DataError as `check` does, for the files that it reads; ValueError for another split.
+    Raises DataError as `check` does, for the files that it reads.
     """
-    if split not in ("train", "test"):
-        raise ValueError(f"split is 'train' or 'test', not {split!r}")
-    names = TRAIN_FILES if split == "train" else (TEST_FILE,)
-    records = np.concatenate([_records(Path(folder) / name) for name in names])
+    records = np.concatenate([_records(Path(folder) / name) for name in FILES_OF[split]])
     planes = records[:, 1:].reshape(-1, 3, 32, 32)
     return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), records[:, 0].copy()
 
@@ -79,51 +75,39 @@ def read(folder: str | Path, split: str) -> tuple[np.ndarray, np.ndarray]:
 def write_sample(folder: str | Path, force: bool = False) -> Info:
     """Write scikit-learn's handwritten digits (8x8) as 32x32 RGB: 1,437 to train, 360 to test.
 
-    Writes the same bytes each time. The batches are smaller than the 10,000 images that MindSpore's
-    `Cifar10Dataset` requires: feed a pipeline from `read` instead. Both parts have the same writers,
-    so the accuracy is flattering: it shows that training works, not how good a network is. Raises
-    DataError if `folder` already holds other or damaged data, unless `force`.
+    Writes the same bytes each time. Both parts have the same writers, so the accuracy is flattering: it shows that
+    training works, not how good a network is. Raises DataError if `folder` already holds other or damaged data,
+    unless `force`.
     """
     from PIL import Image
 
-    grey, labels, train, test = _files.digits(test_size=360)
+    grey, labels, train, test = files.digits(test_size=360)
     large = [Image.fromarray(image).resize((32, 32), Image.Resampling.BICUBIC) for image in grey]
     pixels = np.stack([np.asarray(image).reshape(-1) for image in large])  # (N, 1024)
     records = np.hstack([labels.astype(np.uint8)[:, None], pixels, pixels, pixels])
-    with staging(folder) as staged:
+    with files.staging(folder) as staged:
         for name, rows in zip(TRAIN_FILES, np.array_split(train, 5), strict=True):
             records[rows].tofile(staged / name)
         records[test].tofile(staged / TEST_FILE)
-        (staged / META_FILE).write_text("\n".join(_files.DIGITS) + "\n", encoding="utf-8")
-        write_source(staged, SAMPLE_SOURCE)
-        publish(staged, folder, check, force)
+        (staged / META_FILE).write_text("\n".join(files.DIGITS) + "\n", encoding="utf-8")
+        files.write_source(staged, SAMPLE_SOURCE)
+        files.publish(staged, folder, check, force)
     return check(folder)
 
 
 def _records(path: Path) -> np.ndarray:
     """The records of one batch, (N, 3073) uint8, label first."""
-    again = f"get the data again with {GET_DATA}"
     if not path.is_file():
-        raise DataError(f"{path}: this batch is missing; {again}")
-    try:
-        data = np.fromfile(path, np.uint8)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
-    if len(data) == 0:
-        raise DataError(f"{path}: the file is empty; {again}")
-    whole, rest = divmod(len(data), RECORD_BYTES)
-    if rest:
-        raise DataError(
-            f"{path}: record {whole} is cut short: it begins at byte {whole * RECORD_BYTES:,} and"
-            f" has {rest:,} of {RECORD_BYTES:,} bytes; {again}"
-        )
-    records = data.reshape(whole, RECORD_BYTES)
+        raise DataError(f"{path}: this batch is missing; {AGAIN}")
+    data = np.fromfile(path, np.uint8)
+    count, rest = divmod(len(data), RECORD_BYTES)
+    if rest or not count:
+        raise DataError(f"{path}: record {count} is cut short after {rest:,} of {RECORD_BYTES:,} bytes; {AGAIN}")
+    records = data.reshape(count, RECORD_BYTES)
     wrong = np.flatnonzero(records[:, 0] > 9)
     if len(wrong):
-        raise DataError(
-            f"{path}: record {wrong[0]} has label {records[wrong[0], 0]}, but labels are 0 to 9"
-            f" ({len(wrong):,} such records); {again}"
-        )
+        label = records[wrong[0], 0]
+        raise DataError(f"{path}: record {wrong[0]} has label {label}, but labels are 0 to 9; {AGAIN}")
     return records
 
 
@@ -131,7 +115,7 @@ def _class_names(path: Path) -> tuple[tuple[str, ...], str | None]:
     """The ten names in batches.meta.txt, or CIFAR-10's with a note when there is no such file."""
     if not path.exists():
         return CLASSES, f"no {META_FILE}: CIFAR-10's own class names are assumed"
-    names = _files.lines(path)
+    names = files.lines(path)
     if len(names) != 10:
         raise DataError(f"{path}: {len(names)} class names, but ten are needed, one on each line")
     return tuple(names), None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import shutil
-import time
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,9 +45,8 @@ class Info:
 
 
 def same_data(first: dict, second: dict) -> bool:
-    """Whether the data sets of two provenances are the same, by the checksums both have; older Runs lack contents."""
-    both = [key for key in ("sha256", "contents") if first.get(key) and second.get(key)]
-    return all(first[key] == second[key] for key in both)
+    """Whether the data sets of two provenances have the same checksums."""
+    return all(first.get(key) == second.get(key) for key in ("sha256", "contents"))
 
 
 def require_folder(folder: Path, get_data: str) -> None:
@@ -69,21 +68,13 @@ def write_source(folder: Path, text: str) -> None:
 
 @contextmanager
 def staging(folder: str | Path) -> Iterator[Path]:
-    """Yield a new hidden folder next to `folder` for incomplete files; it is deleted afterwards."""
+    """Yield a new folder for incomplete files, in a hidden one next to `folder` that is deleted afterwards."""
     folder = real(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    for left in folder.parent.glob(f".{folder.name}.*.unfinished"):
-        # Left by a killed process. An hour: no file takes that long, and a pid does not show whether
-        # its process is alive if several machines share the file system.
-        if time.time() - left.stat().st_mtime > 3600:
-            shutil.rmtree(left, ignore_errors=True)
-    staged = folder.with_name(f".{folder.name}.{os.getpid()}.unfinished")
-    shutil.rmtree(staged, ignore_errors=True)
-    staged.mkdir()
-    try:
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", suffix=".unfinished", dir=folder.parent) as hidden:
+        staged = Path(hidden, "new")
+        staged.mkdir()
         yield staged
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
 
 
 def publish(staged: Path, folder: str | Path, check: Callable[[Path], Info], force: bool = False) -> bool:
@@ -92,28 +83,24 @@ def publish(staged: Path, folder: str | Path, check: Callable[[Path], Info], for
     Raises DataError if `staged` is bad or, without `force`, if `folder` is bad or holds other data.
     """
     new, shown, folder = check(staged), folder, real(folder)
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        staged.replace(folder)
+    if force and folder.is_dir():
+        with staging(folder) as aside:
+            folder.replace(aside / "replaced")
+            staged.replace(folder)
         return True
+    try:
+        staged.replace(folder)  # also in place of an empty folder
+        return True
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
     try:
         old = check(folder)
     except DataError as error:
-        if not force or not folder.is_dir():
-            raise DataError(f"{error}; --force replaces the folder") from None
-    else:
-        if same_data(old.dataset, new.dataset) and not force:
-            return False
-        if not force:
-            raise DataError(f"{shown}: holds other data ({old.name}); --force replaces it")
-    aside = folder.with_name(f".{folder.name}.{os.getpid()}.old.unfinished")
-    folder.replace(aside)
-    try:
-        staged.replace(folder)
-    except OSError:
-        aside.replace(folder)
-        raise
-    shutil.rmtree(aside, ignore_errors=True)
-    return True
+        raise DataError(f"{error}; --force replaces the folder") from None
+    if not same_data(old.dataset, new.dataset):
+        raise DataError(f"{shown}: holds other data ({old.name}); --force replaces it")
+    return False
 
 
 def digits(test_size: int, train_size: int | None = None):
@@ -122,10 +109,10 @@ def digits(test_size: int, train_size: int | None = None):
     from sklearn.datasets import load_digits  # takes a second
     from sklearn.model_selection import train_test_split
 
-    found = load_digits()
-    grey = np.rint(found.images * (255 / 16)).astype(np.uint8)  # ink is 0 to 16
-    parts = {"test_size": test_size, "train_size": train_size, "stratify": found.target, "random_state": 0}
-    return grey, found.target, *train_test_split(np.arange(len(grey)), **parts)
+    data = load_digits()
+    grey = np.rint(data.images * (255 / 16)).astype(np.uint8)  # ink is 0 to 16
+    parts = {"test_size": test_size, "train_size": train_size, "stratify": data.target, "random_state": 0}
+    return grey, data.target, *train_test_split(np.arange(len(grey)), **parts)
 
 
 def real(folder: str | Path) -> Path:
@@ -134,9 +121,6 @@ def real(folder: str | Path) -> Path:
 
 
 def lines(path: Path) -> list[str]:
-    """The lines of a text file that are not blank; none if there is no such file. Raises DataError."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+    """The lines of a text file that are not blank; none if there is no such file."""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     return [line.strip() for line in text.splitlines() if line.strip()]

@@ -1,4 +1,4 @@
-"""The ImageNet pipeline: image files or MindRecord -> batches of (N, 3, H, W) float32 images and (N,) int32 labels.
+"""The ImageNet pipeline: image files -> batches of (N, 3, H, W) float32 images and (N,) int32 labels.
 
 There are two routes. `fast` uses MindData's own C++ operations, as the original documents do. `exact` decodes, crops
 and resizes with Pillow and gives torchvision's pixels. book/2-migration/routes.py measures where they differ.
@@ -6,7 +6,6 @@ and resizes with Pillow and gives torchvision's pixels. book/2-migration/routes.
 
 import io
 import math
-from pathlib import Path
 
 import mindspore as ms
 import mindspore.dataset as ds
@@ -15,7 +14,6 @@ from mindspore.dataset import transforms, vision
 from PIL import Image
 
 from labkit.data import imagenet_files, rank_seed
-from labkit.data.files import DataError
 from labkit.system.environment import workers
 
 # Per channel (R, G, B) over ImageNet, in units of 0..1 (the original documents', and torchvision's).
@@ -34,7 +32,6 @@ def normalize_transforms():
 
 def train_transforms(image_size=224, route="fast", crop_scale=(0.08, 1.0), flip=0.5):
     """Random part of the image (as in the original THOR tutorial), resized; flip with probability `flip`; normalise."""
-    _require_route(route)
     if route == "exact":
         return [RandomCropResizeFlip(image_size, crop_scale, flip), *normalize_transforms()]
     augment = [vision.RandomCropDecodeResize(image_size, tuple(crop_scale), RATIO)]
@@ -45,13 +42,10 @@ def train_transforms(image_size=224, route="fast", crop_scale=(0.08, 1.0), flip=
 
 def evaluation_transforms(image_size=224, resize=256, route="fast"):
     """Shorter side to `resize` pixels, the middle image_size x image_size of it, normalise."""
-    _require_route(route)
-    if resize < image_size:
-        raise ValueError(f"resize {resize} leaves less than the {image_size} pixels of image_size")
     if route == "exact":
 
         def decode_resize_crop(image):
-            return _pixels(center_crop(resize_short(decode(image), resize), image_size))
+            return np.array(center_crop(resize_short(decode(image), resize), image_size))
 
         return [decode_resize_crop, *normalize_transforms()]
     return [vision.Decode(), vision.Resize(resize), vision.CenterCrop(image_size), *normalize_transforms()]
@@ -105,8 +99,6 @@ class RandomCropResizeFlip:
     """
 
     def __init__(self, size, scale, flip):
-        if not 0 < scale[0] <= scale[1] <= 1 or not 0 <= flip <= 1:
-            raise ValueError(f"crop_scale {scale}, flip {flip}: shares are from 0 to 1, the smaller first")
         self.size, self.scale, self.flip = size, scale, flip
 
     def __call__(self, image, draw):
@@ -116,32 +108,10 @@ class RandomCropResizeFlip:
         image = image.crop((left, top, left + width, top + height)).resize((self.size, self.size), BILINEAR)
         if random.random() < self.flip:
             image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        return _pixels(image)
-
-
-def _pixels(image):
-    return np.array(image)  # a copy: MindData needs its own memory
-
-
-def _require_route(route):
-    if route not in ROUTES:
-        raise ValueError(f"route is 'fast' or 'exact', not {route!r}")
+        return np.array(image)
 
 
 # -- The data set ---------------------------------------------------------------------------------
-
-
-class Files:
-    """Path and label of each image file, by number."""
-
-    def __init__(self, paths, labels):
-        self.paths, self.labels = paths, labels
-
-    def __len__(self):
-        return len(self.paths)
-
-    def __getitem__(self, number):
-        return self.paths[number], self.labels[number]
 
 
 def read(path):
@@ -166,57 +136,31 @@ class EpochOrder(ds.Sampler):
 def create_dataset(
     folder, split, batch_size, *, image_transforms, seed=0, rank=0, ranks=1, num_workers=1, bad_images="error"
 ):
-    """Batches of `split` ("train" or "test") of an image folder, or of MindRecord files in its place.
+    """Batches of `split` ("train" or "test") of an image folder.
 
     Training batches are complete and shuffled anew each epoch, and over all ranks together an epoch has every image
-    once; shards are equally long, so up to ranks - 1 images repeat. (From MindRecord, a rank always has the same part.)
-    Test batches keep the order and every image; rank r has images r, r + ranks, ..., so shards may differ by one.
+    once; shards are equally long, so up to ranks - 1 images repeat. Test batches keep the order and every image.
     The stream depends only on seed, rank, ranks and, on the fast route, the number of workers started, which is at most
     the number of cores: a pipeline with the same values repeats it bit for bit.
     MindData's seed is global: read one training pipeline before you make the next with another seed.
-    Raises DataError for bad images unless bad_images is "skip"; ValueError.
+    Raises DataError for bad images unless bad_images is "skip".
     """
-    imagenet_files.require_split(split)
-    training = split == "train"
-    if not 0 <= rank < ranks:
-        raise ValueError(f"rank {rank} is none of {ranks} ranks")
+    training, parallel = split == "train", workers(num_workers)
     if training:  # for the random operations; they must not do the same on every rank
         ds.config.set_seed(rank_seed(seed, rank))
-    parallel = workers(num_workers)
-    folder = Path(folder)
-    held = imagenet_files.records(folder)
-    paths, labels = ([], []) if held else imagenet_files.listing(folder, split, bad_images)
-    images = held[split]["images"] if held else len(paths)
-    if ranks > images:
-        raise DataError(f"{folder}: {images} {split} images are too few for {ranks} ranks")
-    if held:
-        data = _from_records(folder, held, split, rank, ranks, parallel)
-    else:
-        sampler = EpochOrder(images, seed, rank, ranks) if training else list(range(rank, images, ranks))
-        data = ds.GeneratorDataset(Files(paths, labels), ["image", "label"], sampler=sampler, num_parallel_workers=1)
-        # Files are read here, several at once: GeneratorDataset's own threads halve the speed of the whole pipeline.
-        data = data.map(read, "image", num_parallel_workers=parallel)
+    paths, labels = imagenet_files.listing(folder, split, bad_images)
+    sampler = EpochOrder(len(paths), seed, rank, ranks) if training else ds.SequentialSampler()
+    images = list(zip(paths, labels))
+    data = ds.GeneratorDataset(images, ["image", "label"], sampler=sampler, num_parallel_workers=1)
+    # Files are read here, several at once: GeneratorDataset's own threads halve the speed of the whole pipeline.
+    data = data.map(read, "image", num_parallel_workers=parallel)
     columns = ["image"]
     if any(isinstance(step, RandomCropResizeFlip) for step in image_transforms):
-        # A random number for each image, from MindData's own generator, which starts anew with each iterator.
+        # MindData cannot seed a function in Python, so each image travels with a random number of its own. It is from
+        # MindData's own generator, which starts anew with each iterator.
         numbers = ds.RandomSampler(replacement=True, num_samples=data.get_dataset_size())
         data = ds.zip((data, ds.GeneratorDataset(range(2**31), ["draw"], sampler=numbers, num_parallel_workers=1)))
         columns = ["image", "draw"]
     data = data.map(image_transforms, columns, ["image"], num_parallel_workers=parallel)
     data = data.map(transforms.TypeCast(ms.int32), "label", num_parallel_workers=parallel)
     return data.project(["image", "label"]).batch(batch_size, drop_remainder=training, num_parallel_workers=parallel)
-
-
-def _from_records(folder, held, split, rank, ranks, parallel):
-    names = [str(folder / name) for name, *_ in held[split]["files"]]
-    images = held[split]["images"]
-    own = range(rank, images, ranks)
-    if split == "train":
-        # MindDataset accepts no sampler written in Python, and its own shards overlap unless all ranks have one seed.
-        # SubsetRandomSampler would shuffle a part of the images too, but it repeats its first order in every epoch.
-        sampler = ds.RandomSampler()
-        sampler.add_child(ds.SubsetSampler(np.resize(own, -(-images // ranks)).tolist()))
-    else:
-        sampler = ds.DistributedSampler(ranks, rank, shuffle=False)
-    data = ds.MindDataset(names, ["image", "label"], sampler=sampler, num_parallel_workers=parallel)
-    return data if split == "train" else data.take(len(own))  # the sampler wraps around to make shards equally long

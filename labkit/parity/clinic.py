@@ -13,6 +13,7 @@ from mindspore import nn, ops
 from mindspore.common.initializer import XavierUniform, initializer
 from mindspore.dataset import vision
 
+from labkit.data.imagenet import MEAN, STD
 from labkit.losses import CrossEntropySmooth
 from labkit.optimizers import momentum
 from labkit.parity.pipeline import compare_pipeline
@@ -67,15 +68,8 @@ def _convolution(conv, stride=None, pad_mode="pad"):
     conv.conv2d = ops.Conv2D(conv.out_channels, conv.kernel_size, pad_mode=pad_mode, pad=pad, stride=stride)
 
 
-def _first_strided(net):
-    """First block that halves the resolution, and the name of the convolution that does it."""
-    block = net.layer2[0]
-    return block, "conv2" if hasattr(block, "conv3") else "conv1"
-
-
 def same_padding(reference, candidate):
-    block, name = _first_strided(candidate.net)
-    _convolution(getattr(block, name), pad_mode="same")
+    _convolution(candidate.net.layer2[0].conv1, pad_mode="same")
 
 
 def same_pooling(reference, candidate):
@@ -110,8 +104,6 @@ def channels_reversed(reference, candidate):
 
 def scale_forgotten(reference, candidate):
     """(255 p - mean) / deviation instead of (p - mean) / deviation, for a pixel p of 0..1."""
-    from labkit.data.imagenet import MEAN, STD
-
     mean, std = (np.array(v, np.float32).reshape(3, 1, 1) for v in (MEAN, STD))
     candidate.images = (255 * (candidate.images * std + mean) - mean) / std
 

@@ -14,10 +14,9 @@ import click
 @click.option("--image-size", type=click.IntRange(32), default=64, show_default=True, help="In pixels.")
 @click.option("--batch", type=click.IntRange(2), default=8, show_default=True, help="Images per step.")
 @click.option("--steps", type=click.IntRange(0), default=20, show_default=True, help="Steps of the short training.")
-@click.option("--weights", type=click.Path(path_type=Path), help="PyTorch file with a state dict to begin with.")
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of first weights and order.")
-@click.option("--report", type=click.Path(path_type=Path, file_okay=False), help="Folder for report.json and .html.")
-def parity(network, data, image_size, batch, steps, weights, seed, report):
+@click.option("--report", type=click.Path(path_type=Path, file_okay=False), help="Folder for report.json.")
+def parity(network, data, image_size, batch, steps, seed, report):
     """Compare torchvision's NETWORK (resnet18, 34, 50, 101 or 152) with labkit's, stage by stage.
 
     Exit status 1 if they are not equal. Needs PyTorch and torchvision.
@@ -25,29 +24,17 @@ def parity(network, data, image_size, batch, steps, weights, seed, report):
     \b
     Example:  labkit parity resnet50 --report runs/parity
     """
-    from tqdm import tqdm
-
-    from labkit import parity as comparison
+    from labkit.parity.resnets import Setting, compare_resnets
 
     folder = data or _photographs()
-    setting = comparison.Setting(
-        network, folder, image_size=image_size, batch_size=batch, steps=steps, seed=seed, weights=weights
-    )
-    # Shown on a terminal only. It counts steps as they begin: PyTorch's, then MindSpore's; the first of these compiles.
-    with tqdm(total=1 + 2 * steps, unit=" steps", leave=False, disable=None) as bar:
-
-        def progress(what):
-            bar.set_description(what, refresh=False)
-            bar.update()
-
-        found = comparison.compare_resnets(setting, progress=progress)
-    versions = f"PyTorch {found.about['PyTorch']}, MindSpore {found.about['MindSpore']}"
+    setting = Setting(network, folder, image_size=image_size, batch_size=batch, steps=steps, seed=seed)
+    compared = compare_resnets(setting)
+    versions = f"PyTorch {compared.about['PyTorch']}, MindSpore {compared.about['MindSpore']}"
     click.echo(f"{network}, {batch} images of {image_size} pixels, seed {seed}; {versions}")
-    click.echo(found.table())
+    click.echo(compared.table())
     if report:
-        found.save(report)
-        click.echo(report / "report.html")
-    sys.exit(0 if found.ok else 1)
+        click.echo(compared.save(report))
+    sys.exit(0 if compared.ok else 1)
 
 
 @click.command()
@@ -63,8 +50,6 @@ def clinic(defect, listing, report):
     \b
     Example:  labkit clinic same_padding decay_everywhere
     """
-    from tqdm import tqdm
-
     from labkit.parity.clinic import DEFECTS, examine
     from labkit.system.files import atomic_write
 
@@ -73,32 +58,29 @@ def clinic(defect, listing, report):
         for name, known in DEFECTS.items():
             click.echo(f"{name:{width}}  {known.what} ({known.source})")
         return
-    if report:
-        report.parent.mkdir(parents=True, exist_ok=True)  # before minutes of work
-    findings, planting = {}, defect or DEFECTS
-    examined = examine(planting, _photographs())
-    for planted, compared, found in tqdm(examined, total=len(planting), unit=" defects", leave=False, disable=None):
-        mark = "" if found["located"] else f"   EXPECTED {planted.stage}, {planted.layer or '-'}"
-        with tqdm.external_write_mode():
-            if not findings:  # not above an error
-                click.echo(f"{'defect':{width}}  {'first stage that differs':24}  first layer")
-            click.echo(f"{planted.name:{width}}  {found['stage'] or 'none':24}  {found['layer'] or '-'}{mark}")
-            if defect:
-                click.echo(f"\n{compared.table()}\n")
+    results = {}
+    for planted, compared, result in examine(defect or DEFECTS, _photographs()):
+        mark = "" if result["located"] else f"   EXPECTED {planted.stage}, {planted.layer or '-'}"
+        if not results:  # not above an error
+            click.echo(f"{'defect':{width}}  {'first stage that differs':24}  first layer")
+        click.echo(f"{planted.name:{width}}  {result['stage'] or 'none':24}  {result['layer'] or '-'}{mark}")
+        if defect:
+            click.echo(f"\n{compared.table()}\n")
         stages = [{**stage.as_dict(), "tensors": None} for stage in compared.stages]
-        findings[planted.name] = {**found, "table": compared.table(), "stages": stages, "about": compared.about}
+        results[planted.name] = {**result, "table": compared.table(), "stages": stages, "about": compared.about}
     if report:
-        atomic_write(report, json.dumps(findings, indent=1) + "\n")
+        report.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(report, json.dumps(results, indent=1) + "\n")
         click.echo(report)
-    sys.exit(0 if all(found["located"] for found in findings.values()) else 1)
+    sys.exit(0 if all(result["located"] for result in results.values()) else 1)
 
 
 def _photographs():
     """Folder of tiles of two photographs, for as long as this command runs."""
-    from labkit import parity
+    from labkit.parity.resnets import write_photographs
 
     folder = Path(click.get_current_context().with_resource(tempfile.TemporaryDirectory()), "photographs")
-    parity.write_photographs(folder)
+    write_photographs(folder)
     return folder
 
 

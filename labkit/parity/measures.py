@@ -39,8 +39,8 @@ class Difference:
     tensors: list = field(default_factory=list, repr=False)  # a Difference of each
 
     def as_dict(self) -> dict:
-        """For JSON: numbers that are not finite become None."""
-        return _finite(asdict(self))
+        """For JSON."""
+        return finite(asdict(self))
 
 
 NOISE = 1e-6  # of the largest gradient: a smaller one may be mere rounding, such as a bias's before a batch norm
@@ -86,9 +86,16 @@ def differences(name, reference: dict, candidate: dict, tolerance, by="max_rel")
     )  # fmt: skip
 
 
-def _finite(value):
+def listed(names, most=8) -> str:
+    """Names in a line, the first ones of many."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def finite(value):
+    """For JSON: numbers that are not finite become None."""
     if isinstance(value, dict):
-        return {key: _finite(part) for key, part in value.items()}
+        return {key: finite(part) for key, part in value.items()}
     if isinstance(value, list):
-        return [_finite(part) for part in value]
+        return [finite(part) for part in value]
     return None if isinstance(value, float) and not np.isfinite(value) else value

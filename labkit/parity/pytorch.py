@@ -3,7 +3,7 @@
 import sys
 import warnings
 
-from labkit.system.errors import LabkitError
+from labkit.system.errors import LabkitError, first_line
 
 INSTALL = "make torch"
 _library = None  # keeps the operator below alive
@@ -40,13 +40,10 @@ def torchvision():
             raise NoTorchError(f"torchvision is not installed: {INSTALL}") from None
         except RuntimeError as error:
             if "torchvision::nms does not exist" not in str(error):
-                raise NoTorchError(f"torchvision cannot be imported: {str(error).splitlines()[0]}") from None
+                raise NoTorchError(f"torchvision cannot be imported: {first_line(error)}") from None
             for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
                 del sys.modules[name]  # half imported
             _library = library.Library("torchvision", "DEF")
             _library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-            try:
-                import torchvision
-            except RuntimeError as error:
-                raise NoTorchError(f"torchvision cannot be imported: {str(error).splitlines()[0]}") from None
+            import torchvision
     return torchvision

@@ -15,7 +15,7 @@ from labkit.parity.pytorch import torch, torchvision
 from labkit.parity.report import Report
 from labkit.parity.step import Side, compare_step, torch_state
 from labkit.parity.trajectory import compare_trajectory
-from labkit.parity.weights import read_state, to_mindspore
+from labkit.parity.weights import to_mindspore
 from labkit.system.errors import LabkitError
 from labkit.training import provenance
 
@@ -36,8 +36,7 @@ TRAINING_RATE = 3e-5  # the rate of the lab's profile `full` at its fourth step
 class Setting:
     """What is compared: the network by its name, batches of photographs, the short training's length.
 
-    folder: an image folder (train/<class>/*); the first batches of its shuffled images are used;
-    weights: a PyTorch file to begin with, instead of PyTorch's own initialisation.
+    folder: an image folder (train/<class>/*); the first batches of its shuffled images are used.
     """
 
     network: str
@@ -47,7 +46,6 @@ class Setting:
     steps: int = 20
     lr: float = TRAINING_RATE
     seed: int = 1
-    weights: Path | None = None
 
 
 def write_photographs(folder, tile=128, step=96, classes=10) -> None:
@@ -105,21 +103,17 @@ def mindspore_batches(setting, count) -> list:
     return [batch for _, batch in zip(range(count), iterator)]
 
 
-def create_sides(setting, theirs, ours, classes, state=None, lr=LEARNING_RATE, scale=STEP_SCALE) -> tuple[Side, Side]:
+def create_sides(setting, theirs, ours, classes, lr=LEARNING_RATE, scale=STEP_SCALE) -> tuple[Side, Side]:
     """PyTorch's and MindSpore's network, loss and optimizer for a pair of batches, from the same weights.
 
-    scale: of the last batch norm in each block, if no state is given.
+    scale: of the last batch norm in each block.
     """
     torch().manual_seed(setting.seed)
     reference = torchvision().models.get_model(setting.network, weights=None, num_classes=classes)
-    if state is None:
-        for block in reference.modules():
-            if hasattr(block, "downsample"):  # torchvision's name for a block's shortcut
-                torch().nn.init.constant_(getattr(block, "bn3", block.bn2).weight, scale)
+    for block in reference.modules():
+        if hasattr(block, "downsample"):  # torchvision's name for a block's shortcut
+            torch().nn.init.constant_(getattr(block, "bn3", block.bn2).weight, scale)
     candidate = create_resnet(setting.network, classes, "imagenet")
-    if state is not None:
-        to_mindspore(state, candidate)  # first: its error says in one line what does not fit
-        reference.load_state_dict({name: torch().from_numpy(np.array(value)) for name, value in state.items()})
     to_mindspore(torch_state(reference), candidate)
     reference.train()
     candidate.set_train()
@@ -141,34 +135,26 @@ def torch_momentum(net, lr):
     return torch().optim.SGD(groups, lr=lr, momentum=MOMENTUM)
 
 
-def compare_resnets(setting: Setting, plant=None, progress=lambda what: None) -> Report:
+def compare_resnets(setting: Setting, plant=None) -> Report:
     """One step and a short training of a ResNet in both frameworks.
 
-    plant: changes the pair before each comparison, (reference, candidate) -> None; the clinic plants defects with it;
-    progress: called with what comes next, before the one step and before each step of the short training.
-    Raises NoTorchError, DataError, WeightsError; LabkitError for an unknown network.
+    plant: changes the pair before each comparison, (reference, candidate) -> None; the clinic plants defects with it.
+    Raises NoTorchError, DataError; LabkitError for an unknown network.
     """
     if setting.network not in NETWORKS:
         raise LabkitError(f"network must be one of {', '.join(NETWORKS)}, not {setting.network!r}")
     data = imagenet_files.check(setting.folder)
-    classes, state = len(data.classes), None
-    if setting.weights is not None:
-        state = read_state(setting.weights)
-        classes = len(state.get("fc.bias", data.classes))
-        if classes < len(data.classes):
-            raise LabkitError(f"{setting.weights}: {classes} classes, but {setting.folder} has {len(data.classes)}")
     count = min(4, data.train_images // setting.batch_size)
     if not count:
         raise LabkitError(f"{setting.folder}: {data.train_images} images, fewer than a batch of {setting.batch_size}")
     theirs, ours = torch_batches(setting, count), mindspore_batches(setting, count)
 
     def pair(batch=0, **options):
-        sides = create_sides(setting, theirs[batch], ours[batch], classes, state, **options)
+        sides = create_sides(setting, theirs[batch], ours[batch], len(data.classes), **options)
         if plant:
             plant(*sides)
         return sides
 
-    progress("one step")
     for batch in range(min(TRIES, count)):
         report = compare_step(*pair(batch))
         wrong = {stage.name for stage in report.stages if not stage.ok}
@@ -177,7 +163,7 @@ def compare_resnets(setting: Setting, plant=None, progress=lambda what: None) ->
     if setting.steps:
         reference, candidate = pair(lr=setting.lr, scale=TRAINING_SCALE)
         batches = [theirs[step % count] for step in range(setting.steps)]
-        stage, losses = compare_trajectory(reference, candidate, batches, progress=progress)
+        stage, losses = compare_trajectory(reference, candidate, batches)
         report.stages.append(stage)
         report.losses = losses
     report.about = {

@@ -144,14 +144,14 @@ def mindspore_step(side: Side, names: Names) -> Step:
     return step
 
 
-def compare_step(reference: Side, candidate: Side, names=None, tolerances=None) -> Report:
+def compare_step(reference: Side, candidate: Side, names=None) -> Report:
     """One step of PyTorch (reference) and MindSpore (candidate) from their present weights, stage by stage.
 
     The optimizers are compared on the same gradients, the reference's, so that a difference there is theirs alone; they
     take two steps, because momentum has no effect on the first. Both networks end up with the updated weights.
     Raises WeightsError if two parameters get the same name, LabkitError for a layer with two outputs, NoTorchError.
     """
-    names, allowed = names or Names(), tolerances or Tolerances()
+    names, allowed = names or Names(), Tolerances
     ours = mindspore_step(candidate, names)
     theirs = torch_step(reference)
     weights_after = torch_update(reference, theirs.gradients)

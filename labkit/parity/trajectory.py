@@ -4,7 +4,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn
 
-from labkit.parity.measures import Difference, Tolerances
+from labkit.parity.measures import Difference, Tolerances, differences
 from labkit.parity.pytorch import torch
 from labkit.system import device
 
@@ -32,26 +32,15 @@ def mindspore_losses(side, batches) -> list[float]:
         ]
 
 
-def compare_trajectory(
-    reference, candidate, batches, tolerance=Tolerances.trajectory, progress=lambda framework: None
-) -> tuple[Difference, dict]:
+def compare_trajectory(reference, candidate, batches, tolerance=Tolerances.trajectory) -> tuple[Difference, dict]:
     """Train both sides on the same batches; return the stage and the losses {"pytorch": [...], "mindspore": [...]}.
 
-    max_rel is the largest relative difference of the losses of a step. progress: called before each step with
-    the framework's name.
+    max_rel is the largest relative difference of the losses of a step.
     """
-
-    def announced(framework):
-        for batch in batches:
-            progress(framework)
-            yield batch
-
-    theirs, ours = torch_losses(reference, announced("PyTorch")), mindspore_losses(candidate, announced("MindSpore"))
-    a, b = np.array(theirs), np.array(ours)
-    errors = np.abs(a - b)
-    relative = float((errors / np.abs(a)).max())
-    cosine = float((a * b).sum() / (np.linalg.norm(a) * np.linalg.norm(b)))
-    ok = bool(np.isfinite(relative) and relative <= tolerance)
-    worst = f"step {(errors / np.abs(a)).argmax() + 1}"
-    stage = Difference(f"losses of {len(a)} steps", float(errors.max()), relative, cosine, tolerance, ok, worst=worst)
+    theirs, ours = torch_losses(reference, batches), mindspore_losses(candidate, batches)
+    stage = differences(f"losses of {len(theirs)} steps", _by_step(theirs), _by_step(ours), tolerance)
     return stage, {"pytorch": theirs, "mindspore": ours}
+
+
+def _by_step(losses):
+    return {f"step {number}": loss for number, loss in enumerate(losses, 1)}

@@ -1,6 +1,6 @@
 """Weights between PyTorch's state dicts and MindSpore's parameters: all names accounted for, only tensors unpickled."""
 
-import os
+import io
 import pickle
 import re
 from pathlib import Path
@@ -8,8 +8,10 @@ from pathlib import Path
 import mindspore as ms
 import numpy as np
 
+from labkit.parity.measures import listed
 from labkit.parity.pytorch import torch
-from labkit.system.errors import LabkitError
+from labkit.system.errors import LabkitError, first_line
+from labkit.system.files import atomic_write
 
 # Last part of a parameter's name, MindSpore -> PyTorch.
 PARTS = {
@@ -50,39 +52,41 @@ class Names:
 
 def parameters(net, names=None) -> dict:
     """Every parameter of a MindSpore network by its PyTorch name; raises WeightsError if two get the same."""
-    names, found = names or Names(), {}
-    for own, parameter in net.parameters_dict().items():
-        name = names.parameter(own)
-        if name in found:
-            raise WeightsError(f"{found[name].name} and {own} would both be called {name} in PyTorch")
-        found[name] = parameter
-    return found
+    names, by_name = names or Names(), {}
+    for original, parameter in net.parameters_dict().items():
+        name = names.parameter(original)
+        if name in by_name:
+            raise WeightsError(f"{by_name[name].name} and {original} would both be called {name} in PyTorch")
+        by_name[name] = parameter
+    return by_name
 
 
 def to_mindspore(state, net, names=None) -> None:
-    """Load a PyTorch state (name -> array) into a MindSpore network, all of it or nothing.
+    """Load a PyTorch state (name -> array) into a MindSpore network, all of it or nothing. Raises WeightsError."""
+    state = {name: np.asarray(value) for name, value in state.items() if name.rpartition(".")[2] != COUNTER}
+    load(state, parameters(net, names), type(net).__name__)
+
+
+def load(state, parameters, network) -> None:
+    """Load arrays into parameters of the same names.
 
     Raises WeightsError, listing names: missing in the state, left over in it, of another shape.
     """
-    found = parameters(net, names)
-    state = {name: np.asarray(value) for name, value in state.items() if name.rpartition(".")[2] != COUNTER}
-    problems = []
-    if missing := [name for name in found if name not in state]:
-        problems.append(f"missing: {_listed(missing)}")
-    if left_over := [name for name in state if name not in found]:
-        problems.append(f"left over: {_listed(left_over)}")
-    clashes = [
-        f"{name} {state[name].shape} for {tuple(parameter.shape)}"
-        for name, parameter in found.items()
-        if name in state and state[name].shape != tuple(parameter.shape)
-    ]
-    if clashes:
-        problems.append(f"other shapes: {_listed(clashes)}")
-    if problems and state and all(name.startswith("module.") for name in state):
-        problems = ["all names begin with 'module.', which DataParallel puts there: take it off"]
-    if problems:
-        raise WeightsError(f"the weights do not fit {type(net).__name__}: {'; '.join(problems)}")
-    for name, parameter in found.items():
+    problems = {
+        "missing": [name for name in parameters if name not in state],
+        "left over": [name for name in state if name not in parameters],
+        "other shapes": [
+            f"{name} {state[name].shape} for {tuple(parameter.shape)}"
+            for name, parameter in parameters.items()
+            if name in state and state[name].shape != tuple(parameter.shape)
+        ],
+    }
+    if any(problems.values()):
+        details = "; ".join(f"{problem}: {listed(names)}" for problem, names in problems.items() if names)
+        if state and all(name.startswith("module.") for name in state):
+            details = "all names begin with 'module.', which DataParallel puts there: take it off"
+        raise WeightsError(f"the weights do not fit {network}: {details}")
+    for name, parameter in parameters.items():
         parameter.set_data(ms.Tensor(state[name].astype(np.float32), parameter.dtype))
 
 
@@ -109,40 +113,25 @@ def read_state(path) -> dict[str, np.ndarray]:
     except pickle.UnpicklingError:
         raise WeightsError(f"{path}: holds more than tensors, or is no PyTorch file; not unpickled") from None
     except Exception as error:  # torch has no error of its own for a damaged file: struct.error, IndexError, ...
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise WeightsError(f"{path}: not a whole PyTorch file ({reason})") from None
-    tensor = torch().Tensor
+        raise WeightsError(f"{path}: not a whole PyTorch file ({first_line(error)})") from None
     if not isinstance(state, dict) or not state:
         raise WeightsError(f"{path}: not a state dict, but a {type(state).__name__}")
-    plain = {n: v for n, v in state.items() if isinstance(n, str) and isinstance(v, tensor) and _is_plain(v)}
-    others = [str(name) for name in state if name not in plain]
-    if others:
-        inner = [name for name in ("state_dict", "model") if isinstance(state.get(name), dict)]
-        advice = f"the weights may be under {inner[0]!r}: save that part" if inner else "save model.state_dict()"
-        raise WeightsError(f"{path}: no plain state dict: no tensor under {_listed(others)}; {advice}")
+    if others := [str(name) for name, value in state.items() if not _is_plain(value)]:
+        raise WeightsError(f"{path}: no plain tensor under {listed(others)}; save model.state_dict()")
     return {name: _array(value) for name, value in state.items()}
 
 
 def write_state(path, state) -> None:
     """Write a state (name -> array) as a PyTorch file, whole or not at all."""
-    path = Path(path)
-    part = path.with_name(path.name + ".part")
-    try:
-        torch().save({name: torch().from_numpy(np.array(value, order="C")) for name, value in state.items()}, part)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    file = io.BytesIO()
+    torch().save({name: torch().from_numpy(np.array(value, order="C")) for name, value in state.items()}, file)
+    atomic_write(Path(path), file.getvalue())
 
 
 def _is_plain(value):
-    return value.layout is torch().strided and not value.is_quantized
+    return isinstance(value, torch().Tensor) and value.layout is torch().strided and not value.is_quantized
 
 
 def _array(value):
     value = value.detach()
     return (value.float() if value.is_floating_point() else value).numpy()
-
-
-def _listed(names, most=8):
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

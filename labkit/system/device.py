@@ -4,42 +4,33 @@ import os
 from contextlib import contextmanager
 
 from labkit.system import environment
-from labkit.system.errors import LabkitError
+from labkit.system.errors import LabkitError, first_line
 
 DEVICE = "LABKIT_DEVICE"  # set by `labkit launch` for the processes that it starts
 
 
 def ranks() -> tuple[int, int]:
-    """Number of this process among those of a training, from 0, and how many there are, from the environment.
+    """This process's rank and the number of processes, from the environment.
 
     RANK_ID and RANK_SIZE, set by msrun, by ModelArts or for a rank table, are used first, then mpirun's (Open MPI).
     """
     mpi = "OMPI_COMM_WORLD_RANK" in os.environ and "RANK_SIZE" not in os.environ
     names = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE") if mpi else ("RANK_ID", "RANK_SIZE")
-    found = [os.environ.get(name) for name in names]
-    if found[1] in (None, "1"):
+    rank, size = (os.environ.get(name, "") for name in names)
+    if size in ("", "1"):
         return 0, 1
-    try:
-        rank, size = map(int, found)
-    except (TypeError, ValueError):
-        rank, size = -1, 0
-    if not 0 <= rank < size:
-        raise LabkitError(f"{names[1]} is {found[1]}, but {names[0]} is {found[0]}")
-    return rank, size
+    if not (rank.isdecimal() and size.isdecimal() and int(rank) < int(size)):
+        raise LabkitError(f"{names[1]} is {size}, but {names[0]} is {rank or 'not set'}")
+    return int(rank), int(size)
 
 
 def require_one_process() -> None:
     """Raise LabkitError if this is one of several processes: each would make a Run, or a launch, of its own."""
-    size = ranks()[1]
+    instead = "start a lab's train.py in each of them, or all of them with `labkit launch` alone"
     if "MS_ROLE" in os.environ:
-        raise LabkitError(
-            "MS_ROLE is set, so msrun has started this: have it start a lab's train.py, or use `labkit launch` alone"
-        )
-    if size > 1:
-        raise LabkitError(
-            f"RANK_SIZE is {size}, so this is one of {size} processes: start a lab's train.py in each of them, "
-            "or unset it and start them all with `labkit launch`"
-        )
+        raise LabkitError(f"MS_ROLE is set, so msrun has started this: {instead}")
+    if ranks()[1] > 1:
+        raise LabkitError(f"RANK_SIZE is {ranks()[1]}, so this is one of several processes: {instead}")
 
 
 def use_device(name: str | None = None) -> None:
@@ -109,8 +100,7 @@ def _join_others():
     except RuntimeError as error:
         scheduler = os.environ.get("MS_ROLE") == "MS_SCHED"  # most likely its port is in use
         who = "msrun's scheduler" if scheduler else f"rank {ranks()[0]} of {ranks()[1]}"
-        reason = str(error).splitlines()[0].split(". ")[0]
-        raise LabkitError(f"{who} does not find the other processes: {reason}") from None
+        raise LabkitError(f"{who} does not find the other processes: {first_line(error).split('. ')[0]}") from None
 
 
 def mean_over_ranks(value: float) -> float:

@@ -17,9 +17,8 @@ TERMINAL = "LABKIT_TERMINAL"  # set by `labkit launch` if its output goes to a t
 
 def require_linux(command: str, why: str) -> None:
     """Raise LabkitError on another system, with the reason why a command cannot work there."""
-    elsewhere = {"win32": "On Windows, use WSL2", "darwin": "On a Mac, use a Linux virtual machine or container"}
     if sys.platform != "linux":
-        raise LabkitError(f"{command} needs Linux: {why}. {elsewhere.get(sys.platform, 'Use a Linux machine')}")
+        raise LabkitError(f"{command} needs Linux: {why}. Use a Linux machine, a virtual one or a container")
 
 
 def outside_course() -> str:
@@ -27,11 +26,6 @@ def outside_course() -> str:
     if (REPO / "labs").is_dir():
         return ""
     return f"labkit is a copy in {REPO}, away from the course's labs and data"
-
-
-def user_id() -> int:
-    """This user's number, as in the owner of a file; 0 on Windows, as for every file there."""
-    return os.getuid() if hasattr(os, "getuid") else 0
 
 
 def data_root() -> Path:
@@ -97,8 +91,8 @@ def prepare_mindspore() -> None:
 
 
 def cores() -> int:
-    """CPU cores that this process may use (a container may grant fewer than the machine has)."""
-    if hasattr(os, "sched_getaffinity"):
+    """CPU cores that this process may use (a scheduler may grant fewer than the machine has)."""
+    if hasattr(os, "sched_getaffinity"):  # not on a Mac
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 

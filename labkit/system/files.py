@@ -2,16 +2,16 @@
 
 import errno
 import os
+import secrets
 import subprocess
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 
 
 def atomic_write(path: Path, data: str | bytes) -> None:
-    """Write a file so that it appears whole or not at all, even if the machine stops in between."""
+    """Write a file so that it appears whole or not at all, whatever stops or writes it too."""
     require_replaceable(path)
-    part = path.with_name(path.name + ".part")
+    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     with open(part, "wb") as file:
         file.write(data.encode() if isinstance(data, str) else data)
         file.flush()
@@ -41,10 +41,7 @@ def lock(handle: int) -> bool:
 @contextmanager
 def locked(folder: Path, refusal: Exception):
     """Hold a folder's lock, or raise `refusal`; the lock is released when the process ends, however it ends."""
-    if sys.platform == "win32":  # it cannot open a folder
-        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT)
-    else:
-        handle = os.open(folder, os.O_RDONLY)
+    handle = os.open(folder, os.O_RDONLY)
     try:
         if not lock(handle):
             raise refusal
@@ -56,7 +53,7 @@ def locked(folder: Path, refusal: Exception):
 def checkout(folder: Path) -> Path | None:
     """The top of git's checkout that a folder is in; None if there is none."""
     place = folder.resolve()
-    return next((one for one in (place, *place.parents) if (one / ".git").exists()), None)
+    return next((parent for parent in (place, *place.parents) if (parent / ".git").exists()), None)
 
 
 def tracked(folder: Path, error: type[Exception]) -> list[str] | None:
@@ -67,7 +64,7 @@ def tracked(folder: Path, error: type[Exception]) -> list[str] | None:
     try:
         done = subprocess.run(command, capture_output=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as failure:
-        said = (getattr(failure, "stderr", None) or b"").decode(errors="replace").split("\n")
-        why = next((line.strip() for line in reversed(said) if line.strip()), failure)
+        message = (getattr(failure, "stderr", None) or b"").decode(errors="replace").strip()
+        why = message.rpartition("\n")[2].strip() or failure  # git's last line says most
         raise error(f"{folder}: git cannot say what it tracks ({why})") from None
     return [name for name in done.stdout.decode(errors="surrogateescape").split("\0") if name]

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from labkit.parity import Setting, compare_resnets, resnets, write_photographs
+from labkit.parity import resnets
 from labkit.parity.pytorch import torch
+from labkit.parity.resnets import Setting, compare_resnets, write_photographs
 
 BATCH, STEPS = 4, 20
 RATES = (1e-3, 1e-4, resnets.TRAINING_RATE)

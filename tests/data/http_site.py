@@ -25,7 +25,7 @@ class Site:
 
     def page(self, path, content=None, **behaviour):
         """Serve `content`. Behaviour: ranges, etag, drop=[bytes sent of each answer, then cut],
-        rate (bytes a second), stall (bytes, then silence), status, type, claim (Content-Length)."""
+        rate (bytes a second), status, claim (Content-Length)."""
         content = self.content if content is None else content
         self.pages[path] = {"content": content, "ranges": True, "etag": '"v1"', **behaviour}
         return f"http://127.0.0.1:{self.server.server_port}{path}"
@@ -52,7 +52,7 @@ class Site:
             request.send_header("Content-Range", f"bytes {start}-{last}/{len(content)}")
         if page["etag"]:
             request.send_header("ETag", page["etag"])
-        request.send_header("Content-Type", page.get("type", "application/x-gzip"))
+        request.send_header("Content-Type", "application/x-gzip")
         request.send_header("Content-Length", str(page.get("claim", len(content) - start)))
         request.end_headers()
         end = len(content)
@@ -61,9 +61,6 @@ class Site:
         step = 16384
         try:
             for at in range(start, end, step):
-                if at - start >= page.get("stall", end):
-                    time.sleep(1.5)
-                    return
                 piece = content[at : min(at + step, end)]
                 request.wfile.write(piece)
                 log[3] += len(piece)

@@ -45,13 +45,13 @@ def photographs():
 PHOTOGRAPHS = photographs()
 
 
-def write_photographs(folder):
-    """An image folder of the photographs, all of them in both splits."""
-    for split in ("train", "val"):
-        for number, content in enumerate(PHOTOGRAPHS.values()):
+def write_photographs(folder, repeat=1):
+    """An image folder of the photographs, all of them in both splits; so many times in train."""
+    for split, times in (("train", repeat), ("val", 1)):
+        for number, content in enumerate([*PHOTOGRAPHS.values()] * times):
             place = folder / split / "ab"[number % 2]
             place.mkdir(parents=True, exist_ok=True)
-            content.tofile(place / f"{number:02}.JPEG")
+            content.tofile(place / f"{number:03}.JPEG")
     return folder
 
 

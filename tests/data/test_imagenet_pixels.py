@@ -7,9 +7,9 @@ from pathlib import Path
 import mindspore.dataset as ds
 import numpy as np
 import pytest
-from imagenet_streams import MEAN, PHOTOGRAPHS, STD, encoded, evaluation, raw, training, write_photographs
+from imagenet_streams import MEAN, PHOTOGRAPHS, STD, encoded, evaluation, training, write_photographs
 from PIL import Image
-from streams import equal, images_of, labels_of, stream
+from streams import images_of, labels_of, stream
 
 from labkit.data import imagenet, imagenet_files
 from labkit.data.imagenet import ROUTES, train_transforms
@@ -35,7 +35,7 @@ def by_torchvision(torchvision, folder, split, size, resize):
     return np.stack([image.numpy() for image, _ in rows]), [label for _, label in rows]
 
 
-@pytest.mark.parametrize("size, resize", [(224, 256), (64, 73), (65, 65)])
+@pytest.mark.parametrize("size, resize", [(224, 256), (65, 65)])
 def test_exact_evaluation_is_torchvisions(photos, torchvision, size, resize):
     theirs, labels = by_torchvision(torchvision, photos, "val", size, resize)
     (epoch,) = stream(evaluation(photos, 5, size=size, resize=resize, route="exact", num_workers=2))
@@ -71,9 +71,9 @@ def test_exact_training_is_torchvisions_crop_resize_and_flip(torchvision):
     assert 0.4 < flips / (40 * len(PHOTOGRAPHS)) < 0.6
 
 
-@pytest.mark.parametrize("width, height", [(640, 427), (50, 200), (200, 50), (7, 5)])
+@pytest.mark.parametrize("width, height", [(640, 427), (50, 200), (7, 5)])
 def test_random_box_has_torchvisions_distribution(torchvision, width, height):
-    """Mean of place, share and shape over 4,000 boxes; (50, 200) and (200, 50) often fall back to the middle."""
+    """Mean of place, share and shape over 4,000 boxes; (50, 200) often falls back to the middle."""
     import torch
 
     torch.manual_seed(0)
@@ -88,16 +88,6 @@ def test_random_box_has_torchvisions_distribution(torchvision, width, height):
     spread = np.concatenate([ours, theirs]).std(0) + 0.02
     assert (np.abs(ours.mean(0) - theirs.mean(0)) < 0.1 * spread).all()
     assert (np.abs(ours.std(0) - theirs.std(0)) < 0.1 * spread).all()
-
-
-def test_normalisation_is_the_seeds():
-    np.testing.assert_array_equal([imagenet.MEAN, imagenet.STD], [MEAN, STD])
-    image = np.arange(2 * 4 * 3, dtype=np.uint8).reshape(2, 4, 3) * 10
-    for transform in imagenet.normalize_transforms():
-        image = transform(image)
-    wanted = (np.arange(24).reshape(2, 4, 3) * 10 / 255 - MEAN) / STD
-    np.testing.assert_allclose(image, wanted.transpose(2, 0, 1), rtol=1e-5, atol=1e-6)
-    assert image.dtype == np.float32
 
 
 # -- Pixels: how far the fast route is -------------------------------------------------------------
@@ -123,34 +113,6 @@ def test_where_the_routes_part(monkeypatch):
         assert apart["center crop"][0] > 1  # 383 - 224 is 159: left 79 there, 80 here
         assert apart["all"][0] > apart["resize, LINEAR"][0]
         assert apart["all"][1] > 100
-
-
-def test_center_crop_differs_by_a_pixel_for_every_second_odd_margin():
-    """C++ rounds half a pixel down, torchvision to the even number."""
-    for width in range(224, 240):
-        image = np.tile(np.arange(width, dtype=np.uint8)[None, :, None], (224, 1, 3))
-        fast = ds.vision.CenterCrop(224)(image)[0, 0, 0]
-        exact = np.asarray(imagenet.center_crop(Image.fromarray(image), 224))[0, 0, 0]
-        assert int(exact) - int(fast) == ((width - 224) % 4 == 3)
-
-
-def test_fast_evaluation_is_the_seeds_operations(photos):
-    (epoch,) = stream(evaluation(photos, 4, size=224, resize=256))
-    vision = ds.vision
-    paths, labels = imagenet_files.listing(photos, "test")
-    for path, image in zip(paths, images_of(epoch)):
-        wanted = np.fromfile(path, np.uint8)
-        for step in (vision.Decode(), vision.Resize(256), vision.CenterCrop(224)):
-            wanted = step(wanted)
-        np.testing.assert_array_equal(raw(image), wanted.transpose(2, 0, 1))
-    np.testing.assert_array_equal(labels_of(epoch), labels)
-
-
-@pytest.mark.parametrize("route", ROUTES)
-def test_shapes_and_types(photos, route):
-    for dataset in (training(photos, 4, route=route), evaluation(photos, 4, route=route)):
-        images, labels = stream(dataset)[0][0]
-        assert (images.shape, images.dtype, labels.dtype) == ((4, 3, 16, 16), np.float32, np.int32)
 
 
 # -- Augmentation ---------------------------------------------------------------------------------
@@ -197,22 +159,12 @@ def test_random_parts_have_the_seeds_shares_and_shapes(route):
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_crop_scale_and_flip_are_obeyed(route):
-    _, _, across, down, flipped = boxes(route, (0.25, 0.35), 0.0, count=300)
-    assert 0.2 < (across * down / (96 * 64)).min() < (across * down / (96 * 64)).max() < 0.4
-    assert not flipped.any()
-    assert boxes(route, flip=1.0, count=100)[-1].all()
-    assert 0.15 < boxes(route, flip=0.25, count=1000)[-1].mean() < 0.35
-
-
-@pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize("seed", [1, 2])
-def test_crop_and_flip_draw_independently(route, seed):
+def test_crop_and_flip_draw_independently(route):
     """MindData seeds its random operations alike; CIFAR-10's crop and flip drew in step for it, these do not.
 
     Correlation of 3,000 independent pairs: deviation 0.018.
     """
-    *box, flipped = boxes(route, seed=seed)
+    *box, flipped = boxes(route)
     for place in box:
         assert abs(np.corrcoef(place, flipped)[0, 1]) < 0.08
         assert abs(np.corrcoef(place[:-1], flipped[1:])[0, 1]) < 0.08
@@ -230,9 +182,3 @@ def test_ranks_and_epochs_augment_differently(tmp_path, route):
         ranks = [stream(training(tmp_path, route=route, rank=rank, ranks=2, **options), 2) for rank in (0, 1)]
         every = {image.tobytes() for epochs in ranks for epoch in epochs for image in images_of(epoch)}
         assert len(every) == 80
-
-
-@pytest.mark.parametrize("route", ROUTES)
-def test_evaluation_does_not_augment(photos, route):
-    first, second = stream(evaluation(photos, route=route), 2)
-    assert equal(first, second)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from threadpoolctl import threadpool_limits
 
-from labkit.parity import Setting, compare_resnets, write_photographs
+from labkit.parity.resnets import Setting, compare_resnets, write_photographs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "book" / "2-migration"))
 

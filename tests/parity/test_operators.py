@@ -6,7 +6,7 @@ import mindspore as ms
 import numpy as np
 import operator_table
 import pytest
-from operator_check import Row, look_up
+from operator_check import Row
 
 
 @pytest.fixture(scope="module")
@@ -58,17 +58,6 @@ def test_a_row_that_differs_says_so(pytorch):
     table = operator_table.table([row])
     assert "<td nowrap><strong>DIFFERS</strong>: 5e-01</td>" in table and "value: <strong>50% off</strong>" in table
     assert Row("torch.nn.ReLU", "mindspore.nn.ReLU", one(2), raising).examine()["equal"] is False
-
-
-def test_defaults_that_differ(pytorch):
-    row = Row("torch.optim.SGD", "mindspore.nn.SGD", arguments="lr:learning_rate momentum:momentum").examine()
-    assert row["defaults"] == [["lr=0.001", "learning_rate=0.1"]]
-
-
-@pytest.mark.parametrize("name", ["mindspore.nn.AdaptiveAvgPool5d", "torch.nn.init.he_normal_"])
-def test_a_name_that_does_not_exist(pytorch, name):
-    with pytest.raises(AttributeError, match=name):
-        look_up(name)
 
 
 def test_what_the_chapter_says_of_mindspore_alone():

@@ -8,9 +8,10 @@ from selection import torch_or_none
 
 from labkit.losses import CrossEntropySmooth
 from labkit.optimizers import momentum
-from labkit.parity import Report, Side, compare_step, compare_trajectory, to_mindspore
-from labkit.parity.step import torch_state, torch_step
-from labkit.parity.weights import Names
+from labkit.parity.report import Report
+from labkit.parity.step import Side, compare_step, torch_state, torch_step
+from labkit.parity.trajectory import compare_trajectory
+from labkit.parity.weights import Names, to_mindspore
 from labkit.system.errors import LabkitError
 
 pytestmark = pytest.mark.usefixtures("pytorch")
@@ -85,9 +86,7 @@ def test_own_trajectory_and_its_modes():
     before = ms.get_context("mode")
     reference, candidate = own_pair()
     batches = [(np.roll(reference.images, step, 0), np.roll(reference.labels, step)) for step in range(20)]
-    steps = []
-    stage, losses = compare_trajectory(reference, candidate, batches, progress=steps.append)
-    assert steps == ["PyTorch"] * 20 + ["MindSpore"] * 20
+    stage, losses = compare_trajectory(reference, candidate, batches)
     assert stage.ok and stage.max_rel < 1e-4 and len(losses["mindspore"]) == 20
     assert losses["mindspore"][-1] < losses["mindspore"][0]
     assert ms.get_context("mode") == before
@@ -137,12 +136,10 @@ def test_gradients_against_autograd_of_the_whole():
     np.testing.assert_allclose(step.layers["features.0"].gradient_in, stem.grad.numpy(), rtol=1e-5, atol=1e-9)
 
 
-def test_a_report_comes_back_as_it_was(tmp_path):
+def test_a_report_comes_back_unchanged(tmp_path):
     report = compare_step(*own_pair(momentum=0.1), names=NAMES)
-    report.save(tmp_path)
-    again = Report.load(tmp_path / "report.json")
+    again = Report.load(report.save(tmp_path))
     assert again.as_dict() == report.as_dict() and again.table() == report.table()
-    again.layers_figure()
 
 
 def test_batch_counters_do_not_count():
@@ -150,8 +147,3 @@ def test_batch_counters_do_not_count():
     reference, candidate = own_pair()
     reference.net.features[1].num_batches_tracked += 5000
     assert compare_step(reference, candidate, names=NAMES).ok
-
-
-def test_nothing_in_common_is_said():
-    report = compare_step(*own_pair())
-    assert not report.ok and "layers on one side only" in report.table()

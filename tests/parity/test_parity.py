@@ -10,12 +10,12 @@ from selection import torch_or_none
 
 from labkit.cli import main
 from labkit.networks import resnet
-from labkit.parity import Report, pytorch, resnets
+from labkit.parity import pytorch, resnets
 from labkit.parity.clinic import DEFECTS, examine
 from labkit.parity.measures import difference
+from labkit.parity.report import Report
 from labkit.parity.resnets import NETWORKS
 from labkit.parity.step import Layer, _ties
-from labkit.system.errors import LabkitError
 
 pytestmark = pytest.mark.usefixtures("pytorch")
 torch = torch_or_none()
@@ -38,6 +38,7 @@ def require_equal(report, network):
     return stages
 
 
+@pytest.mark.slow
 def test_a_step_and_twenty_are_equal(compare):
     """The network of bottlenecks; that of two-layer blocks is test_command_and_report."""
     report = compare("resnet50", image_size=SIZE, steps=20)
@@ -46,12 +47,14 @@ def test_a_step_and_twenty_are_equal(compare):
     assert len(report.losses["pytorch"]) == 20 and len(set(report.losses["pytorch"])) == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", sorted({*NETWORKS} - {"resnet18", "resnet50"}))
 def test_every_other_depth_is_equal(compare, network):
     """The same blocks, in other numbers: one step. (`make bench ARGS=parity` trains them all, at 224 pixels.)"""
     require_equal(compare(network, image_size=64), network)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in DEFECTS if name != "epsilon"])  # test_clinic_command has that
 def test_a_planted_defect_is_located(photographs, name):
     [(defect, report, found)] = examine([name], photographs)
@@ -81,6 +84,7 @@ def refused(*arguments):
     return done.stderr
 
 
+@pytest.mark.slow
 def test_command_and_report(photographs, tmp_path):
     """A batch so large that there is only one: there are 48 photographs."""
     setting = ("--data", photographs, "--image-size", 32, "--batch", 25, "--steps", 20)
@@ -94,10 +98,9 @@ def test_command_and_report(photographs, tmp_path):
     assert report["ok"] is True and report["first_divergence"] == {"forward": None, "backward": None}
     for stage in report["stages"]:
         assert {"name", "max_abs", "max_rel", "cosine", "tolerance", "ok"} <= set(stage)
-    page = (tmp_path / "r" / "report.html").read_text()
-    assert page.count("<img") == 2 and "equal" in page and "logits" in page
 
 
+@pytest.mark.slow
 def test_command_on_networks_that_differ(photographs, tmp_path, monkeypatch):
     """Another epsilon in labkit."""
     monkeypatch.setattr(resnet, "batch_norm", lambda channels: nn.BatchNorm2d(channels, eps=1e-3, momentum=0.9))
@@ -109,9 +112,8 @@ def test_command_on_networks_that_differ(photographs, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "arguments, says",
-    [(("resnet20",), "network must be one of"), (("resnet18", "--data", "nowhere"), "nowhere: there is no such folder"),
-     (("resnet18", "--weights", "none.pth"), "none.pth: no such file")],
-)  # fmt: skip
+    [(("resnet20",), "network must be one of"), (("resnet18", "--data", "nowhere"), "nowhere: there is no such")],
+)
 def test_command_says_what_is_wrong(arguments, says):
     assert says in refused("parity", *arguments)
 
@@ -132,21 +134,7 @@ def test_clinic_with_an_unknown_defect():
     assert "no defect 'hiccups'" in refused("clinic", "epsilon", "hiccups")
 
 
-def test_an_unknown_defect_has_no_table():
-    done = CliRunner().invoke(main, ["clinic", "hiccups"])
-    assert (done.exit_code, done.stdout) == (1, "")
-
-
-# -- A saved report -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"stages": [{}]}'])
-def test_what_is_no_report(tmp_path, text):
-    (tmp_path / "report.json").write_text(text)
-    with pytest.raises(LabkitError, match="report.json: not a report"):
-        Report.load(tmp_path / "report.json")
-    with pytest.raises(LabkitError, match="none.json: no such file"):
-        Report.load(tmp_path / "none.json")
+# -- What rounding decides -------------------------------------------------------------------------
 
 
 def test_values_that_rounding_decided_are_counted():
@@ -183,22 +171,3 @@ def test_only_what_rounding_may_have_decided_is_asked_of_another_batch(compare, 
 def test_batches_that_the_photographs_allow(photographs):
     said = refused("parity", "resnet18", "--data", photographs, "--image-size", 32, "--batch", 999, "--steps", 0)
     assert "images, fewer than a batch of 999" in said
-
-
-def test_a_trained_networks_file(compare, tmp_path):
-    """A thousand classes, batch counters that have counted."""
-    net = pytorch.torchvision().models.resnet18(num_classes=1000)
-    for name, value in net.state_dict().items():
-        if name.endswith("bn2.weight"):
-            value.fill_(0.1)
-        if name.endswith("num_batches_tracked"):
-            value.fill_(5000)
-    torch.save(net.state_dict(), tmp_path / "trained.pth")
-    report = compare("resnet18", weights=tmp_path / "trained.pth", image_size=SIZE)
-    assert report.ok, report.table()
-
-
-def test_another_networks_file(compare, tmp_path):
-    torch.save(pytorch.torchvision().models.resnet34(num_classes=10).state_dict(), tmp_path / "deeper.pth")
-    with pytest.raises(LabkitError, match="left over: layer1.2"):
-        compare("resnet18", weights=tmp_path / "deeper.pth")

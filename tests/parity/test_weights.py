@@ -11,14 +11,22 @@ from selection import torch_or_none
 
 from labkit.cli import main
 from labkit.networks import create_resnet
-from labkit.parity import Names, WeightsError, files, from_mindspore, pytorch, read_state, to_mindspore, write_state
+from labkit.parity import files, pytorch
 from labkit.parity.step import torch_state
-from labkit.parity.weights import parameters
+from labkit.parity.weights import (
+    Names,
+    WeightsError,
+    from_mindspore,
+    parameters,
+    read_state,
+    to_mindspore,
+    write_state,
+)
 
 pytestmark = pytest.mark.usefixtures("pytorch")
 torch = torch_or_none()
 models = torch and pytorch.torchvision().models
-RESNETS = ["resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]
+RESNETS = ["resnet18", "resnet50"]
 
 
 def random_state(name):
@@ -77,13 +85,6 @@ def test_what_does_not_fit_is_listed_and_nothing_is_loaded(change, says):
         np.testing.assert_array_equal(value, before[name])
 
 
-def test_names_of_another_network():
-    names = Names([(r"down_sample_layer", "downsample"), (r"^end_point", "fc")])
-    assert names.parameter("layer2.0.down_sample_layer.1.moving_variance") == "layer2.0.downsample.1.running_var"
-    assert names.parameter("end_point.weight") == "fc.weight"
-    assert names.layer("backend_point") == "backend_point"
-
-
 def test_two_parameters_of_one_name_are_refused():
     net = nn.SequentialCell(nn.Dense(2, 2), nn.Dense(2, 2))
     with pytest.raises(WeightsError, match="would both be called x.weight"):
@@ -113,11 +114,11 @@ class Evil:
     [
         ({"weight": Evil()}, "holds more than tensors"),
         (torch and torch.nn.Linear(2, 2), "holds more than tensors"),
-        ({"state_dict": {"w": torch and torch.zeros(2)}, "epoch": 3}, "no tensor under state_dict, epoch"),
+        ({"state_dict": {"w": torch and torch.zeros(2)}, "epoch": 3}, "no plain tensor under state_dict, epoch"),
+        ({"weight": torch and torch.eye(3).to_sparse()}, "no plain tensor under weight"),
         ([torch and torch.zeros(2)], "not a state dict, but a list"),
-        ({}, "not a state dict"),
     ],
-    ids=["code", "module", "training checkpoint", "list", "empty"],
+    ids=["code", "module", "training checkpoint", "sparse", "list"],
 )
 def test_a_file_that_is_no_state_dict(tmp_path, monkeypatch, content, says):
     monkeypatch.chdir(tmp_path)
@@ -170,13 +171,14 @@ def test_convert_both_ways(tmp_path):
         (("resnet19", "a.pth", "b.ckpt"), "unknown network 'resnet19'"),
         (("resnet18", "a.pth", "b.pth"), "one is a PyTorch file"),
         (("resnet18", "none.pth", "b.ckpt"), "none.pth: no such file"),
+        (("resnet18", "a.pth", "nowhere/b.ckpt"), "nowhere: no such folder"),
         (("resnet18", "a.ckpt", "b.pth"), "a.ckpt: not a whole MindSpore checkpoint"),
     ],
 )
 def test_convert_says_what_is_wrong(tmp_path, arguments, says):
     write_state(tmp_path / "a.pth", random_state("resnet18"))
     (tmp_path / "a.ckpt").write_bytes(b"nothing")
-    paths = [tmp_path / a if str(a).startswith(("a.", "b.", "none.")) else a for a in arguments]
+    paths = [tmp_path / a if "." in str(a) else a for a in arguments]
     done = convert(*paths)
     assert done.exit_code == 1 and len(done.stderr.strip().splitlines()) == 1, done.output
     assert says in done.stderr
@@ -206,21 +208,3 @@ def test_a_deeper_networks_checkpoint_is_refused(tmp_path):
     with pytest.raises(WeightsError, match="left over: layer1.3"):
         files.convert("resnet20", tmp_path / "run.ckpt", tmp_path / "run.pth", 10, "cifar")
     assert not (tmp_path / "run.pth").exists()
-
-
-def test_a_folder_that_is_not_there(tmp_path):
-    checkpoint_of_a_run("resnet20", tmp_path / "run.ckpt")
-    with pytest.raises(WeightsError, match="nowhere: no such folder"):
-        files.convert("resnet20", tmp_path / "run.ckpt", tmp_path / "nowhere" / "run.pth", 10, "cifar")
-
-
-def test_a_sparse_tensor_is_refused(tmp_path):
-    torch.save({"weight": torch.eye(3).to_sparse()}, tmp_path / "sparse.pth")
-    with pytest.raises(WeightsError, match="no plain state dict: no tensor under weight"):
-        read_state(tmp_path / "sparse.pth")
-
-
-def test_a_state_inside_a_larger_one(tmp_path):
-    torch.save({"state_dict": {"weight": torch.eye(3)}, "epoch": 3}, tmp_path / "training.pth")
-    with pytest.raises(WeightsError, match="under 'state_dict': save that part"):
-        read_state(tmp_path / "training.pth")

@@ -62,8 +62,11 @@ SLIPS = [
 OTHERS = [
     Mutant("names alone", "operators", LAB.stubs["operators"] + "\npass", "wrong", 0),
     Mutant("labkit's names", "weights", """\
+from labkit.parity.weights import Names
+
+
 def convert(state):
-    names = parity.Names()
+    names = Names()
     return {names.parameter(name): value for name, value in state.items()}
 """, "wrong", 0),
     Mutant("labkit's groups", "decay", """\
