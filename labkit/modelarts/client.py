@@ -175,8 +175,7 @@ class Client:
         try:
             return take(json.loads(answer.content or b"{}"))
         except (ValueError, LookupError, TypeError, AttributeError):
-            request = answer.headers.get("X-Request-Id")
-            raise Unanswered(f"{place}: not the answer expected", answer.status_code, None, request) from None
+            raise Unanswered(f"{place}: not the answer expected", answer.status_code) from None
 
     def _sign(self, request):
         """Sign a request as it is sent."""
@@ -195,8 +194,7 @@ class Client:
         status = answer.status_code
         kind = Busy if status == 429 else Unanswered if status == 408 or status >= 500 else CloudError
         message = access.cleaned(f"{place}: {details.get('error_msg') or answer.reason or 'refused'}", self._keys)
-        request = answer.headers.get("X-Request-Id")
-        return kind(message, status, str(details.get("error_code") or ""), request)
+        return kind(message, status, str(details.get("error_code") or ""), answer.headers.get("X-Request-Id"))
 
 
 def _cause(error):

@@ -23,19 +23,28 @@ def copy_once_per_node(src, dst, *, timeout=math.inf, **options) -> Report:
     for another's copy, which may take hours; one that has died is not waited for.
     Raises CloudError in all of them where the copy fails.
     """
-    target = str(dst) if "://" in str(dst) else str(Path(dst).absolute())
-    file = own_folder(tempfile.gettempdir()) / f"{short(str(src), target)}.lock"
+    file = lock_file(src, dst)
     before = read_json(file)
     with held(file, timeout) as handle:
         outcome = read_json(file)
         if outcome and outcome != before:
             if "error" in outcome:
-                raise CloudError(f"the copy by another process of this machine failed: {outcome['error']}")
+                message, *details = outcome["error"]
+                error = CloudError(f"the copy by another process of this machine failed: {message}")
+                error.status, error.code, error.request_id = details
+                raise error
             return Report(**outcome["report"] | {"failed": ()})
         try:
             report = copy(src, dst, **options)
         except CloudError as error:
-            write_json(handle, {"id": uuid.uuid4().hex, "error": str(error)})
+            details = [error.status, error.code, error.request_id]
+            write_json(handle, {"id": uuid.uuid4().hex, "error": [str(error), *details]})
             raise
         write_json(handle, {"id": uuid.uuid4().hex, "report": asdict(report)})
         return report
+
+
+def lock_file(src, dst) -> Path:
+    """The file that a process locks while it copies src to dst."""
+    target = str(dst) if "://" in str(dst) else str(Path(dst).absolute())
+    return own_folder(tempfile.gettempdir()) / f"{short(str(src), target)}.lock"

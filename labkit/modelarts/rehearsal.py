@@ -22,7 +22,6 @@ from labkit.system import interrupts
 
 # Of another launch, which this is no part of.
 FOREIGN = ("RANK_", "MS_", "VC_", "MA_", "OMPI_", "LABKIT_LAUNCH", "DEVICE_ID", "ASCEND_DEVICE_ID")
-POLL = 0.1  # seconds between two looks at its log
 TIME_TO_SAVE = 60.0  # seconds between "stop" and the end of an interrupted job
 
 
@@ -89,7 +88,7 @@ def _run(command, environment, folder, log, printed):
         )  # fmt: skip
     try:
         while process.poll() is None:
-            time.sleep(POLL)
+            time.sleep(0.1)
             printed(output.read())
         return process.returncode
     except BaseException:

@@ -16,8 +16,6 @@ from labkit.obs.console import DRY_RUN, bar, connected, warn
 from labkit.system import interrupts
 from labkit.system.errors import LabkitError
 
-LOCAL_BUCKET = "file://runs/bucket"  # of rehearsals, where none is named
-
 
 @click.command(epilog=access.HELP)
 @click.argument("lab")
@@ -62,7 +60,7 @@ def submit(lab, profile, bucket, data, settings, flavor, engine, nodes, name, ta
         if value:
             raise click.UsageError(f"--{option}: only for --target {'modelarts' if local else 'local'}")
     given = {key: value for key, value in given.items() if value is not None}
-    profile, bucket = profile or ("sample" if local else "full"), bucket or (LOCAL_BUCKET if local else None)
+    profile, bucket = profile or ("sample" if local else "full"), bucket or ("file://runs/bucket" if local else None)
     if not local and str(bucket).startswith("file://"):
         raise click.UsageError(f"--bucket {bucket}: a bucket on this machine is for --target local")
     asked = submission.prepare(lab, profile, bucket, data, settings, name, not dry_run, **given)
