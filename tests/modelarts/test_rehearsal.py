@@ -262,7 +262,7 @@ def test_a_job_with_urls_that_is_stopped_and_resumes(uploaded, objects, tmp_path
 
     with open(tmp_path / "log", "w") as log:
         process = subprocess.Popen(command, env=environment("first"), stdout=log, stderr=log, cwd=tmp_path)
-    wait_until(lambda: f"jobs/mine/run/{'checkpoints/latest.ckpt'}" in objects.buckets["course"], seconds=300)
+    wait_until(lambda: "jobs/mine/run/checkpoints/latest.ckpt" in objects.buckets["course"], seconds=300)
     process.send_signal(number)
     assert process.wait(timeout=300) == status, (tmp_path / "log").read_text()
     first = submission.fetch("obs://course", "mine", tmp_path / "fetched")
