@@ -1,4 +1,4 @@
-"""A stand-in for ModelArts on this machine, as far as labkit asks it: checks signatures, keeps jobs, fails on purpose."""
+"""A stand-in for ModelArts on this machine, as far as labkit asks it: checks signatures, keeps jobs, can fail."""
 
 import hashlib
 import hmac

@@ -17,7 +17,7 @@ def _place(text):
     except CloudError as error:
         raise ValueError(error.message) from None
     if (key or key is text) and (reason := why_outside(key) or why_no_file(key)):  # a URL may be a whole bucket's
-        raise ValueError(f"{text!r}: {reason}")
+        raise ValueError(reason)
     return text
 
 
@@ -25,7 +25,7 @@ def _bucket(text):
     if text.startswith("file://"):
         return str(text).rstrip("/")
     if not text.startswith("obs://"):
-        raise ValueError(f"must be an obs:// URL, not {text!r}")
+        raise ValueError("must be obs://BUCKET, or for a rehearsal file://DIR")
     return _place(text)
 
 
@@ -113,10 +113,11 @@ def read_job(path: Path, **given) -> JobSpec:
 
 
 def _message(error):
-    """'key: what is wrong with it', without values: one of a variable or a parameter may be a secret."""
+    """'key: what is wrong with it', without values of variables and parameters: one may be a secret."""
     key = ".".join(str(part) for part in error["loc"] if part != "[key]")
     if key == "bucket" and error["type"] == "missing":
         return "bucket: missing; give one by --bucket, or rehearse here: --target local"
-    what = {"missing": "missing", "extra_forbidden": "unknown key"}.get(error["type"]) or error["msg"]
-    what = what.removeprefix("Value error, ").replace("Input should be", "must be").replace("String should", "must")
-    return f"{key}: {what}"
+    if error["type"] in ("missing", "extra_forbidden"):
+        return f"{key}: {'missing' if error['type'] == 'missing' else 'unknown key'}"
+    what = error["msg"].removeprefix("Value error, ").replace("Input should", "must").replace("String should", "must")
+    return f"{key}: {what}" + ("" if key.startswith(("environment", "parameters")) else f", not {error['input']!r}")

@@ -60,8 +60,8 @@ def run_folder(url, leads_host: bool, leads: bool):
     top.mkdir(parents=True, exist_ok=True)
     with locked(top, CloudError(f"{url}: another training on this machine writes this Run")):
         if folder.exists():  # a killed start left it; it may have more than is at the URL
-            print(f"Run: what an earlier start left in {folder} is now "
-                  f"{folder.rename(runs.free_path(top, 'before'))}", flush=True)  # fmt: skip
+            before = folder.rename(runs.free_path(top, "before"))
+            print(f"Run: what an earlier start left in {folder} is now {before}", flush=True)
         if copying.exists(f"{url.rstrip('/')}/recipe.yaml"):
             report = copying.copy(url, folder)
             print(f"Run: {url}, {report.copied} files, copied to {folder}", flush=True)

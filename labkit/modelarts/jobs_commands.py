@@ -15,7 +15,6 @@ from labkit.obs.place import CloudError
 DEADLINE = deadline(120.0)
 EXAMPLE = "5b5d8c2e-3f0a-4d57-9d3c-0c8a1f6f2b11"  # of a job's id
 POLL = 10.0  # seconds between two looks at a job
-KNOWN = 400  # characters of a log by which the part already shown is found again
 
 
 @click.group(epilog=access.HELP)
@@ -143,9 +142,8 @@ def added(shown, log):
     """What is new in the end of a log, of which an earlier end was shown."""
     if log.startswith(shown):
         return log[len(shown) :]
-    known = shown[-KNOWN:]  # the beginning of the log has gone
-    place = log.rfind(known)
-    return log[place + len(known) :] if place >= 0 else log
+    _, known, rest = log.rpartition(shown[-400:])  # the beginning of the log has gone
+    return rest if known else log
 
 
 @jobs.command()

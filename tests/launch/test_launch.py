@@ -323,7 +323,8 @@ def process_of(done):
 def test_train_and_eval(sh, lab, suffix, device):
     """THOR has its own numbers for GPUs."""
     full = {"--profile": "full-gpu"} if (lab, device) == ("thor", "GPU") else {}
-    file, pairs, process = process_of(sh(f"run_standalone_train{suffix}.sh", "my data", "--num_epochs", 1, DEVICE_ID="3"))
+    done = sh(f"run_standalone_train{suffix}.sh", "my data", "--num_epochs", 1, DEVICE_ID="3")
+    file, pairs, process = process_of(done)
     given = {"--data_url": "my data", "--train_url": "train", "--device_target": device, "--num_epochs": "1"}
     assert (file, pairs, process["DEVICE_ID"]) == ("train.py", given | full, "3")
     file, pairs, process = process_of(sh(f"run_eval{suffix}.sh", "my data", "latest.ckpt"))

@@ -58,8 +58,8 @@ def test_what_is_given_wins(read):
 
 
 @pytest.mark.parametrize("key, value, says", [
-    ("name", "a b", "name: must match pattern"), ("name", 7, "name: must be a valid string"),
-    ("bucket", "my-bucket", "bucket: must be an obs:// URL"), ("bucket", "obs://My/", "bucket: .*is no bucket's name"),
+    ("name", "a b", "name: must match pattern"), ("name", 7, "name: must be a valid string, not 7"),
+    ("bucket", "my-bucket", "bucket: must be obs://BUCKET"), ("bucket", "obs://My/", "bucket: .*is no bucket's name"),
     ("bucket", "obs://my-bucket/../x", "bucket: .*leads out"), ("code", "/code", "code: .*absolute"),
     ("code", "", "code: .*empty"), ("engine", {"name": "x"}, "engine.version: missing"), ("nodes", 0, "nodes: "),
     ("inputs", {"data_url": "/tmp"}, "inputs.data_url: .*absolute"), ("parameters", {"a b": "c"}, "parameters.a b: "),

@@ -56,7 +56,7 @@ def test_data_elsewhere(prepare, sample_data, tmp_path, small_lab):
 
 
 @pytest.mark.parametrize("bucket, options, says", [
-    ("my-bucket", {}, "bucket: must be an obs:// URL"), ("obs://my-bucket", {"name": "a b"}, "name: "),
+    ("my-bucket", {}, "bucket: must be obs://BUCKET"), ("obs://my-bucket", {"name": "a b"}, "name: "),
     ("obs://my-bucket", {"data": "nowhere"}, "nowhere: there is no such folder"),
     ("obs://my-bucket", {"data": "s3://b-1/x"}, "s3://b-1/x: no data: write obs://"),
     (None, {}, "job.yaml: bucket: missing; give one by"), ("obs://my-bucket", {"settings": ("epohcs=1",)}, "epohcs"),
