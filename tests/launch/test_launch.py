@@ -117,13 +117,6 @@ def test_an_interrupted_launch_leaves_nothing(labkit, script, two_cards, tmp_pat
     assert labkit.left() == [] and list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_logs_of_a_failed_launch_stay(labkit, script, tmp_path):
-    (tmp_path / "tmp").mkdir()
-    done = labkit.run("launch", "-n", 1, script("raise SystemExit(3)"), TMPDIR=str(tmp_path / "tmp"))
-    [log] = (tmp_path / "tmp").glob("labkit-launch-*/worker_0.log")
-    assert done.stderr == f"Error: worker_0 ended with exit status 3; the end of {log}: (empty)\n"
-
-
 KILLING = """
 import os, pathlib, psutil, time
 ready = pathlib.Path({ready!r})
@@ -248,24 +241,6 @@ def test_no_launch_in_one_of_several_processes(labkit, script):
     done = labkit.run("launch", "-n", 2, script(PRINT), RANK_SIZE="8", RANK_ID="3")
     assert done.returncode == 1
     assert done.stderr.startswith("Error: RANK_SIZE is 8") and len(done.stderr.splitlines()) == 1
-
-
-@pytest.mark.parametrize("role", [{"MS_ROLE": "MS_SCHED"}, {"MS_ROLE": "MS_WORKER", "RANK_ID": "0", "RANK_SIZE": "1"}])
-def test_no_launch_below_msrun(labkit, script, role):
-    done = labkit.run("launch", "-n", 2, script(PRINT), **role)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("Error: MS_ROLE is set, so msrun has started this: ")
-    assert len(done.stderr.splitlines()) == 1
-
-
-def test_a_port_is_held_but_can_be_listened_on():
-    with msrun._free_port() as port:
-        with socket.socket() as other, pytest.raises(OSError, match="in use"):
-            other.bind(("127.0.0.1", port))
-        with socket.socket() as scheduler:  # MindSpore's sets this option
-            scheduler.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            scheduler.bind(("127.0.0.1", port))
-            scheduler.listen()
 
 
 def test_a_port_that_is_taken_ends_the_launch(tmp_path, monkeypatch, labkit, repo_root):

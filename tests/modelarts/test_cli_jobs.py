@@ -80,13 +80,6 @@ def test_what_is_new_in_a_log(shown, log, added):
     assert jobs_commands.added(shown, log) == added
 
 
-def test_a_server_that_does_not_answer(two):
-    two.faults["POST training-job-searches"] = [(503, {})] * 99
-    done = labkit("jobs", "list", "--deadline", 0.3)
-    first, last = done.stderr.splitlines()
-    assert done.exit_code == 1 and first.endswith("; asking again, 0.3 s at most") and "given up after" in last
-
-
 def test_flavors_and_engines(stub):
     rows = [line.split()[:2] for line in labkit("jobs", "flavors").stdout.splitlines()]
     assert rows[1:] == [["modelarts.npu.1", "Ascend"], ["modelarts.cpu.8", "CPU"]]
@@ -99,11 +92,6 @@ def test_flavors_and_engines(stub):
 def test_no_such_job(stub, command):
     done = labkit("jobs", *command)
     assert done.exit_code == 1 and done.stderr.startswith("Error: ") and len(done.stderr.splitlines()) == 1
-
-
-@pytest.mark.parametrize("arguments", [("show",), ("flavors", "--kind", "TPU"), ("list", "--deadline", "-1")])
-def test_wrong_usage(nobody, arguments):
-    assert labkit("jobs", *arguments).exit_code == 2
 
 
 @pytest.mark.parametrize("given, says", [

@@ -57,7 +57,8 @@ def test_one_name_one_job(account, stub):
     assert submit("--name", "mine").exit_code == 0
     before = set(account.buckets["course"])
     again = submit("--name", "mine")
-    assert (again.exit_code, again.stderr) == (1, "Error: mine: there is a job of this name already (job-1, Creating)\n")
+    assert again.exit_code == 1
+    assert again.stderr == "Error: mine: there is a job of this name already (job-1, Creating)\n"
     stub.jobs.clear()
     again = submit("--name", "mine")
     assert again.exit_code == 1 and "mine: the bucket has files of a job of this name; choose" in again.stderr

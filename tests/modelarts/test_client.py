@@ -48,13 +48,6 @@ def test_find_is_exact_and_jobs_are_the_newest_first(stub):
     assert [job.name for job in asked.find("a")] == ["a"] and asked.find("c") == []
 
 
-def test_flavors_and_engines(stub):
-    asked = connect(stub)
-    assert [flavor["flavor_id"] for flavor in asked.flavors()] == ["modelarts.npu.1", "modelarts.cpu.8"]
-    assert [flavor["flavor_id"] for flavor in asked.flavors("Ascend")] == ["modelarts.npu.1"]
-    assert asked.engines() == stubs.ENGINES
-
-
 # -- Creation, once -----------------------------------------------------------------------------------
 
 
@@ -162,15 +155,6 @@ def test_ids_stay_ids(stub, hostile):
 
 
 # -- Who asks, and whom -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("keys, says", [
-    (("OTHER", stubs.SECRET, None), "no such access key"), ((stubs.ACCESS, "other", stubs.TOKEN), "signature is wrong"),
-])  # fmt: skip
-def test_wrong_keys(stub, keys, says):
-    with pytest.raises(CloudError, match=says) as caught:
-        Client(stub.url, stubs.PROJECT, keys).engines()
-    assert (caught.value.status, caught.value.code) == (401, "APIG.0301") and stub.asked == []
 
 
 def test_no_secret_anywhere(stub, caplog, capfd, monkeypatch):

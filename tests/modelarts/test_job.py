@@ -50,13 +50,6 @@ def test_least(read):
     assert "log_export_path" not in body["spec"] and body["algorithm"]["inputs"] == []
 
 
-def test_what_is_given_wins(read):
-    """And is what is blamed, not the file."""
-    assert read(JOB, flavor="other").flavor == "other"
-    with pytest.raises(CloudError, match="^name: must match pattern"):
-        read(JOB, name="a b")
-
-
 @pytest.mark.parametrize("key, value, says", [
     ("name", "a b", "name: must match pattern"), ("name", 7, "name: must be a valid string, not 7"),
     ("bucket", "my-bucket", "bucket: must be obs://BUCKET"), ("bucket", "obs://My/", "bucket: .*is no bucket's name"),

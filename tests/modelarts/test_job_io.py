@@ -1,11 +1,7 @@
 """What a job with URLs copies: data before the training, its Run afterwards, however it ends. No training."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -14,7 +10,6 @@ from waiting import wait_until
 
 from labkit.modelarts import job_io, node_lock
 from labkit.obs.place import CloudError, parse
-from labkit.system.environment import REPO
 from labkit.system.files import atomic_write
 from labkit.training import recipes, runs
 
@@ -144,39 +139,6 @@ def test_a_checkpoint_is_copied_at_once(run_url, tmp_path, monkeypatch):
             assert there(run_url)["history.jsonl"].count("\n") == steps
             assert "checkpoints/part.ckpt" not in there(run_url)
     assert left(tmp_path) == []
-
-
-SAVES = """
-import sys
-from labkit.modelarts import job_io
-from labkit.system import interrupts
-with interrupts.stopped_once(), job_io.run_folder(sys.argv[1], True, True) as folder:
-    folder.mkdir(parents=True)
-    (folder / "recipe.yaml").write_text("lab: x")
-    copy_run = job_io.copy_run
-    def slowly(*arguments):
-        print("saving", flush=True)
-        sys.stdin.readline()
-        return copy_run(*arguments)
-    job_io.copy_run = slowly
-    print("ready", flush=True)
-    sys.stdin.readline()
-"""
-
-
-def test_a_second_interrupt_does_not_cut_off_the_saving(tmp_path):
-    """As of somebody who presses Ctrl-C again, or of a machine that says SIGTERM twice."""
-    env = os.environ | {"PYTHONPATH": str(REPO), "TMPDIR": str(tmp_path)}
-    command = [sys.executable, "-c", SAVES, f"file://{tmp_path}/bucket/run"]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen(command, env=env, **pipes)
-    assert process.stdout.readline() == "ready\n"
-    process.send_signal(signal.SIGTERM)
-    assert process.stdout.readline() == "saving\n"
-    process.send_signal(signal.SIGTERM)
-    _, stderr = process.communicate("\n", timeout=60)
-    assert stderr.splitlines()[-1] == "KeyboardInterrupt"
-    assert (tmp_path / "bucket/run/recipe.yaml").read_text() == "lab: x"
 
 
 def test_data_is_copied_once(run_url, tmp_path, capsys):

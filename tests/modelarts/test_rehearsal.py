@@ -184,19 +184,6 @@ def test_what_cannot_be_copied_stays(doing, tmp_path, action):
     assert (kept / "outputs" / "train_url_0" / "result.txt").read_text() == "here"
 
 
-def test_mistakes_are_reported_before_anything_is_done(submit, small_lab, tmp_path):
-    lab = small_lab()
-    (tmp_path / "there").mkdir()
-    (tmp_path / "there" / "x").write_text("")
-    for arguments, says in (
-        (("--name", "a b"), "name: "), (("--data", "nowhere"), "nowhere"),
-        (("--out", str(tmp_path / "there")), "already there"),
-    ):  # fmt: skip
-        done = submit(lab, f"file://{tmp_path}/b", *arguments)
-        assert done.returncode == 1 and says in done.stderr and len(done.stderr.splitlines()) == 1
-    assert not (tmp_path / "b").exists()
-
-
 # -- Training ----------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,6 @@ from labkit.obs import copying
 from labkit.obs.place import CloudError
 from labkit.system.environment import REPO
 from labkit.system.errors import LabkitError
-from labkit.system.files import locked
 from labkit.training import recipes, runs
 
 # -- What a job is made of --------------------------------------------------------------------------------
@@ -226,15 +225,6 @@ def test_fetch(in_bucket, tmp_path):
     with pytest.raises(LabkitError, match="recipe.yaml"):
         submission.fetch(url, "mine", tmp_path / "damaged")
     assert not (tmp_path / "damaged").exists()
-
-
-def test_two_fetches_at_once(in_bucket, tmp_path):
-    asked, bucket = in_bucket
-    write_run(asked, bucket)
-    part = tmp_path / ".here-mine.part"
-    part.mkdir()
-    with locked(part, AssertionError()), pytest.raises(CloudError, match="here: another fetch to"):
-        submission.fetch(f"file://{bucket}", "mine", tmp_path / "here")
 
 
 def test_an_interrupted_fetch_is_resumed(in_bucket, objects, tmp_path):
