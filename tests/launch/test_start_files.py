@@ -94,7 +94,7 @@ def test_a_wrong_folder_fails_in_every_process(environment, monkeypatch, run_fil
     place = tmp_path / "imagenet/train"
     monkeypatch.setattr(start_files.device, "use_device", lambda _: pytest.fail("it would join the other processes"))
     done = run_file(REPO / "labs/imagenet/train.py", "--data_url", place, "--train_url", tmp_path / "out")
-    assert done.stderr.startswith(f"Error: {place}: must be the folder that holds train/ and val/")
+    assert done.returncode == 1 and done.stderr.startswith(f"Error: {place}")
 
 
 # -- What is started for the cards of a custom image -----------------------------------------------------

@@ -155,13 +155,6 @@ def test_the_packed_code_is_enough(prepare, tmp_path):
     assert others <= installed and {"pydantic", "yaml", "psutil"} <= others
 
 
-def test_needs_are_pinned():
-    lines = packing.needs()
-    assert [line.partition("==")[0] for line in lines] == list(packing.NEEDS)
-    pinned = (REPO / "requirements.txt").read_text().splitlines()
-    assert all(line in pinned for line in lines)
-
-
 # -- Copying ---------------------------------------------------------------------------------------------
 
 
