@@ -3,7 +3,7 @@
 MindSpore's msrun starts them: a scheduler, which only connects them, and for each training process a shield, a wrapper
 that runs its program (`labkit.launch.shield`). On Ascend the programs may be started for the cards of a rank table
 instead. On Linux they end even if the launch itself is killed.
-MindSpore's builds for macOS and Windows have no msrun that works on a CPU; one process can be launched on macOS.
+MindSpore's build for macOS has no msrun that works on a CPU; there, one process can be launched.
 """
 
 import os
@@ -38,9 +38,8 @@ MSRUN_FAILURE = re.compile(r"Worker process (\d+) exit with exception\. Error co
 
 def require_possible(count: int) -> None:
     """Raise LabkitError on a system that cannot launch so many processes."""
-    if count > 1 or sys.platform == "win32":
-        why = "MindSpore's own builds train in several processes only there"
-        environment.require_linux("labkit launch", why)
+    if count > 1:
+        environment.require_linux("labkit launch", "MindSpore's own builds train in several processes only there")
 
 
 class LaunchError(LabkitError):
@@ -124,20 +123,16 @@ def _environment(log_dir, device):
     return env
 
 
-def _python():
-    """This interpreter by a name that msrun recognises; its folder is first on PATH."""
-    return "python" if (Path(sys.executable).parent / "python").exists() else "python3"
-
-
 def _msrun(command, count, port, log_dir, hosts=None):
     """Command line of msrun. `tail_worker_log` names a process that does not exist, so msrun starts no `tail`."""
     size = count * hosts.count if hosts else count
+    python = "python" if (Path(sys.executable).parent / "python").exists() else "python3"  # names that msrun recognises
     place = [f"--master_addr={hosts.master}", f"--node_rank={hosts.rank}"] if hosts else []
     place += [f"--cluster_time_out={HOSTS_MEET}"] if hosts else []
     return (
         sys.executable, "-m", "mindspore.parallel.cluster.run", "--join=True", f"--worker_num={size}",
         f"--local_worker_num={count}", *place, f"--master_port={hosts.port if hosts else port}",
-        f"--log_dir={log_dir}", f"--tail_worker_log={size}", _python(), "-m", "labkit.launch.shield", *command,
+        f"--log_dir={log_dir}", f"--tail_worker_log={size}", python, "-m", "labkit.launch.shield", *command,
     )  # fmt: skip
 
 
@@ -161,7 +156,7 @@ def _start(command, env, log):
 
 def _watch(processes, shown):
     """Show one log until all processes (by their logs) have ended; raise LaunchError as soon as one fails."""
-    output, ended = _Follower(shown), False
+    output, ended = Follower(shown), False
     while not ended:
         time.sleep(POLL)
         ended = all(process.poll() is not None for process in processes.values())
@@ -227,7 +222,7 @@ def _belongs(process, log_dir):
         return False
 
 
-class _Follower:
+class Follower:
     """Reads what is added to a file, in whole lines; a progress bar's line ends with a carriage return."""
 
     def __init__(self, file):

@@ -1,12 +1,13 @@
 """Rank tables: which Ascend devices of which servers train together, in the file (JSON) that their HCCL reads."""
 
-import json
 import re
+from collections import Counter
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
+from typing import Literal
 
 import psutil
+from pydantic import BaseModel, IPvAnyAddress, ValidationError, model_validator
 
 from labkit.system.errors import LabkitError
 
@@ -15,6 +16,51 @@ HCCN = Path("/etc/hccn.conf")  # where an Ascend server keeps its devices' addre
 
 class RankTableError(LabkitError):
     """A rank table that cannot be read or built: one line that names the file or server, and the key or device."""
+
+
+class Device(BaseModel):
+    """An Ascend device; a table of one server may leave its address out."""
+
+    device_id: int
+    device_ip: IPvAnyAddress | None = None
+    rank_id: int
+
+
+class Server(BaseModel):
+    """A server and its devices."""
+
+    server_id: str
+    device: list[Device]
+
+
+class RankTable(BaseModel):
+    """A rank table of version 1.0, as HCCL accepts it; in the file, numbers are texts."""
+
+    version: Literal["1.0"]
+    status: Literal["completed"] = "completed"
+    server_count: int
+    server_list: list[Server]
+
+    @model_validator(mode="after")
+    def _consistent(self):
+        devices = [(server.server_id, device) for server in self.server_list for device in server.device]
+        ranks, counts = sorted(device.rank_id for _, device in devices), [len(s.device) for s in self.server_list]
+        _require_different("server_id", [server.server_id for server in self.server_list])
+        _require_different("device_id", [f"{device.device_id} of {server}" for server, device in devices])
+        _require_different("device_ip", [device.device_ip for _, device in devices if device.device_ip])
+        if self.server_count != len(counts):
+            raise ValueError(f"server_count: {self.server_count}, but server_list has {len(counts)}")
+        if not ranks or ranks != list(range(len(ranks))):
+            raise ValueError(f"rank_id: must count from 0 without a gap, not {ranks}")
+        if len(set(counts)) > 1:
+            raise ValueError(f"device: must be as many on each server, not {' and '.join(map(str, counts))}")
+        return self
+
+
+def _require_different(key, values):
+    for value, count in Counter(values).items():
+        if count > 1:
+            raise ValueError(f"{key}: {value} is listed twice")
 
 
 @dataclass(frozen=True)
@@ -28,41 +74,9 @@ class Card:
 
 def read_rank_table(path: Path) -> list[Card]:
     """Cards of an Ascend rank table (JSON, version 1.0), by rank. Raises RankTableError, with file and key."""
-    try:
-        table = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RankTableError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:
-        raise RankTableError(f"{path}: not a rank table: not valid JSON ({error})") from None
-    cards = []
-    try:
-        if table["version"] != "1.0":
-            raise RankTableError(f"{path}: version: must be '1.0', not {table['version']!r}")
-        if table.get("status", "completed") != "completed":
-            raise RankTableError(f"{path}: status: must be 'completed', not {table['status']!r}")
-        for server in table["server_list"]:
-            for card in server["device"]:
-                if "device_ip" in card:  # which a table of one server may leave out
-                    _require_address(card["device_ip"], f"{path}: device_ip")
-                cards.append(Card(server["server_id"], int(card["device_id"]), int(card["rank_id"])))
-        servers, devices = len(table["server_list"]), len({(card.server, card.device) for card in cards})
-        counts = [len(server["device"]) for server in table["server_list"]]
-        if len({server["server_id"] for server in table["server_list"]}) < servers:
-            raise RankTableError(f"{path}: server_id: a server is listed twice")
-        if int(table.get("server_count", servers)) != servers:
-            raise RankTableError(f"{path}: server_count: {table['server_count']}, but server_list has {servers}")
-    except KeyError as error:
-        raise RankTableError(f"{path}: {error.args[0]}: missing") from None
-    except (TypeError, AttributeError, ValueError) as error:
-        raise RankTableError(f"{path}: not a rank table of version 1.0 ({error})") from None
-    cards.sort(key=lambda card: card.rank)
-    if not cards or [card.rank for card in cards] != list(range(len(cards))):
-        raise RankTableError(f"{path}: rank_id: must count from 0 without a gap, not {[card.rank for card in cards]}")
-    if devices != len(cards):
-        raise RankTableError(f"{path}: device_id: a server lists a device twice")
-    if len(set(counts)) > 1:  # HCCL refuses such a table
-        raise RankTableError(f"{path}: device: must be as many on each server, not {' and '.join(map(str, counts))}")
-    return cards
+    table = _valid(path, RankTable.model_validate_json, _read(path))
+    cards = [Card(s.server_id, d.device_id, d.rank_id) for s in table.server_list for d in s.device]
+    return sorted(cards, key=lambda card: card.rank)
 
 
 def local_cards(rank_table: Path, count: int) -> list[dict]:
@@ -76,7 +90,7 @@ def local_cards(rank_table: Path, count: int) -> list[dict]:
         raise RankTableError(f"{path}: lists {len(cards)} devices, not {count}")
     servers = {card.server for card in cards}
     if len(servers) > 1:
-        servers &= {address.address for found in psutil.net_if_addrs().values() for address in found}
+        servers &= {address.address for interface in psutil.net_if_addrs().values() for address in interface}
     if len(servers) != 1:
         which = f"{' and '.join(sorted(servers))} are both" if servers else "none of its servers has"
         raise RankTableError(f"{path}: server_id: {which} an address of this machine")
@@ -88,44 +102,19 @@ def local_cards(rank_table: Path, count: int) -> list[dict]:
     ]
 
 
-def read_hccn(path: Path) -> dict[int, str]:
-    """Device ids and addresses of a server's hccn.conf (`address_0=192.168.100.101`); raises RankTableError."""
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise RankTableError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise RankTableError(f"{path}: not text") from None
-    devices = {}
-    for number, line in enumerate(lines, start=1):
-        key, equals, value = (part.strip() for part in line.partition("="))
-        if not key.startswith("address_"):  # netmask_0, gateway_0 and others
-            continue
-        if not equals or not re.fullmatch(r"address_\d+", key):
-            raise RankTableError(f"{path}, line {number}: {key}: must be address_DEVICE=ADDRESS")
-        _add(devices, int(key.removeprefix("address_")), value, f"{path}, line {number}: {key}")
-    if not devices:
-        raise RankTableError(f"{path}: address_0: missing: it names no device")
-    return devices
-
-
 def parse_server(text: str) -> tuple[str, dict[int, str]]:
     """Address and devices of a server written ADDRESS, ADDRESS=HCCN_CONF or ADDRESS=DEVICE:ADDRESS,...
 
     ADDRESS alone is this machine's, with the devices of /etc/hccn.conf. Raises RankTableError.
     """
     server, equals, rest = text.partition("=")
-    _require_address(server, text)
-    if not equals:
-        return server, read_hccn(HCCN)
-    if not re.match(r"\d+:", rest):
-        return server, read_hccn(Path(rest))
-    devices = {}
-    for word in rest.split(","):
-        number, colon, address = word.partition(":")
-        if not colon or not re.fullmatch(r"\d+", number):
-            raise RankTableError(f"{text}: {word!r} must be DEVICE:ADDRESS, such as 0:192.168.100.101")
-        _add(devices, int(number), address, f"{text}: device {number}")
+    if re.match(r"\d+:", rest):
+        pairs = [word.partition(":")[::2] for word in rest.split(",")]
+    else:
+        pairs = re.findall(r"^address_(.*?) *= *(.*?) *$", _read(rest or HCCN), re.MULTILINE)
+    devices = {int(number): address for number, address in pairs if number.isdecimal()}
+    if not pairs or len(devices) < len(pairs):
+        raise RankTableError(f"{text}: must give each device once: 0:192.168.100.101,... or, in a file, address_0=...")
     return server, devices
 
 
@@ -134,38 +123,36 @@ def build(servers: list[tuple[str, dict[int, str]]], chosen: tuple[int, ...] = (
 
     chosen: device ids to use on each server; default: all. Raises RankTableError.
     """
-    rank, listed, seen, addresses = 0, [], set(), {}
+    rank, listed = 0, []
     for server, devices in servers:
-        if server in seen:
-            raise RankTableError(f"{server}: named twice")
-        seen.add(server)
         if missing := [number for number in chosen if number not in devices]:
             there = ", ".join(map(str, sorted(devices)))
             raise RankTableError(f"{server}: it has no device {missing[0]}, only {there}")
         entries = []
         for number in sorted(chosen or devices):
-            address = devices[number]
-            if address in addresses:
-                raise RankTableError(f"{server}: device {number}: {address} is the address of {addresses[address]} too")
-            addresses[address] = f"{server}, device {number}"
-            entries.append({"device_id": str(number), "device_ip": address, "rank_id": str(rank)})
+            entries.append({"device_id": str(number), "device_ip": devices[number], "rank_id": str(rank)})
             rank += 1
         listed.append({"server_id": server, "device": entries, "host_nic_ip": "reserve"})
-    counts = [len(entry["device"]) for entry in listed]
-    if len(set(counts)) > 1:  # HCCL refuses such a table
-        raise RankTableError(f"devices: must be as many on each server, not {' and '.join(map(str, counts))}")
-    return {"version": "1.0", "server_count": str(len(listed)), "server_list": listed, "status": "completed"}
+    table = {"version": "1.0", "server_count": str(len(listed)), "server_list": listed, "status": "completed"}
+    _valid("rank table", RankTable.model_validate, table)
+    return table
 
 
-def _add(devices, number, address, what):
-    _require_address(address, what)
-    if number in devices:
-        raise RankTableError(f"{what}: named twice")
-    devices[number] = address
-
-
-def _require_address(address, what):
+def _read(path):
     try:
-        ip_address(str(address))  # it would accept a number
-    except ValueError:
-        raise RankTableError(f"{what}: {address!r} is no IP address") from None
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise RankTableError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise RankTableError(f"{path}: not text") from None
+
+
+def _valid(place, validate, table):
+    """The RankTable; RankTableError, with the place and the first key that is wrong."""
+    try:
+        return validate(table)
+    except ValidationError as error:
+        first = error.errors()[0]
+        keys = [str(key) for key in first["loc"] if isinstance(key, str)]
+        what = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+        raise RankTableError(": ".join([str(place), *keys[-1:], what])) from None

@@ -1,46 +1,31 @@
 """What a training job of ModelArts is: where its code, data and results are in OBS, and what runs it."""
 
-import difflib
 from pathlib import Path
 from typing import Annotated
 
 import yaml
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    StringConstraints,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, ValidationError
 
-from labkit.obs.place import CloudError, Remote, parse, why_no_file, why_outside
+from labkit.obs.place import CloudError, parse, why_no_file, why_outside
 from labkit.training.schema import Count, Part
 
 
-def _refuse(reason):
-    raise PydanticCustomError("job", "{reason}", {"reason": reason})
-
-
 def _place(text):
+    text = text.rstrip("/")
     try:
-        place = parse(text) if ":" in text else None
-        if place and not (isinstance(place, Remote) and place.scheme == "obs"):
-            _refuse(f"must be an obs:// URL or a path below the bucket's, not {text!r}")
+        key = parse(text).key if text.startswith("obs://") else text
     except CloudError as error:
-        _refuse(error.message)
-    key = (place.key if place else text).rstrip("/")
-    reason = why_outside(key) or why_no_file(key) or (None if key.isprintable() else "has a control character")
-    if reason and (key or not place):  # a URL may be a whole bucket's
-        _refuse(f"{text!r}: {reason}")
-    return text.rstrip("/")
+        raise ValueError(error.message) from None
+    if (key or key is text) and (reason := why_outside(key) or why_no_file(key)):  # a URL may be a whole bucket's
+        raise ValueError(reason)
+    return text
 
 
 def _bucket(text):
+    if text.startswith("file://"):
+        return str(text).rstrip("/")
     if not text.startswith("obs://"):
-        _refuse(f"must be an obs:// URL, not {text!r}")
+        raise ValueError("must be obs://BUCKET, or for a rehearsal file://DIR")
     return _place(text)
 
 
@@ -63,12 +48,15 @@ class Engine(Part):
 
 
 class JobSpec(Part):
-    """A training job. inputs and outputs arrive in the job as parameters: --NAME=FOLDER."""
+    """A training job. inputs and outputs arrive in the job as parameters: --NAME=FOLDER.
+
+    bucket: obs://BUCKET[/FOLDER], or for a rehearsal file://DIR. boot_file: a path below the code folder.
+    """
 
     name: Name
     bucket: Annotated[str, AfterValidator(_bucket)]
     code: Place
-    boot_file: str  # a path below the code folder, or an obs:// URL there
+    boot_file: Place
     engine: Engine
     flavor: NotEmpty  # as `labkit jobs flavors` lists them
     nodes: Count = 1
@@ -78,42 +66,9 @@ class JobSpec(Part):
     environment: Annotated[dict[Variable, Text], Field(max_length=100)] = {}
     log: Place | None = None
 
-    @field_validator("boot_file")
-    @classmethod
-    def _inside_code(cls, file, info):
-        _place(file)
-        if not {"bucket", "code"} <= info.data.keys():
-            return file  # they have errors of their own
-        code = _url(info.data["code"], info.data["bucket"])
-        if not _url(file, code).startswith(f"{code}/"):
-            _refuse(f"must be inside the code folder, {code}, not {file!r}")
-        return file if file.endswith(".py") else _refuse(f"must be a Python file, not {file!r}")
-
-    @model_validator(mode="after")
-    def _apart(self):
-        """What the job writes may not be written over by another of its copies."""
-        places = {"code": self.code, **{f"inputs.{name}": place for name, place in self.inputs.items()}}
-        taken = {name: f"{self.url(place)}/" for name, place in places.items()}
-        written = {f"outputs.{name}": place for name, place in self.outputs.items()}
-        for name, place in (written | ({"log": self.log} if self.log else {})).items():
-            url = f"{self.url(place)}/"
-            for other, there in taken.items():
-                if url.startswith(there) or there.startswith(url):
-                    _refuse(f"{name}: {place!r} overlaps {other}")
-            taken[name] = url
-        return self
-
-    @field_validator("outputs", "parameters")
-    @classmethod
-    def _once(cls, given, info):
-        taken = {*info.data.get("inputs", ()), *info.data.get("outputs", ())}
-        for name in given.keys() & taken:
-            _refuse(f"{name!r} is the name of an input or output already")
-        return given
-
     def url(self, place: str) -> str:
-        """obs:// URL of a place of this job."""
-        return _url(place, self.bucket)
+        """URL of a place of this job."""
+        return place if "://" in place else f"{self.bucket}/{place}"
 
     def body(self) -> dict:
         """What is sent to create the job. Folders of OBS are written /bucket/path/."""
@@ -123,7 +78,7 @@ class JobSpec(Part):
 
         algorithm = {
             "code_dir": folder(self.code),
-            "boot_file": _url(self.boot_file, self.url(self.code)).removeprefix("obs:/"),
+            "boot_file": folder(self.code) + self.boot_file,
             "engine": {"engine_name": self.engine.name, "engine_version": self.engine.version},
             "parameters": [{"name": name, "value": value} for name, value in self.parameters.items()],
             "inputs": [{"name": k, "remote": {"obs": {"obs_url": folder(v)}}} for k, v in self.inputs.items()],
@@ -136,10 +91,6 @@ class JobSpec(Part):
         return {"kind": "job", "metadata": {"name": self.name}, "algorithm": algorithm, "spec": spec}
 
 
-def _url(place, above):
-    return place if place.startswith("obs://") else f"{above}/{place}"
-
-
 def read_job(path: Path, **given) -> JobSpec:
     """Read a job's YAML; what is given wins over the file's.
 
@@ -149,31 +100,24 @@ def read_job(path: Path, **given) -> JobSpec:
         tree = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise CloudError(f"{path}: cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        raise CloudError(f"{path}{line}: not valid YAML") from None
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise CloudError(f"{path}: not valid YAML") from None
     if not isinstance(tree, dict):
         raise CloudError(f"{path}: a job holds keys and values, this file does not")
     try:
         return JobSpec.model_validate(tree | given)
     except ValidationError as error:
         first = error.errors()[0]
-        blamed = "" if first["loc"] and first["loc"][0] in given else f"{path}: "
+        blamed = "" if first["loc"][0] in given else f"{path}: "
         raise CloudError(blamed + _message(first)) from None
 
 
 def _message(error):
     """'key: what is wrong with it', without values of variables and parameters: one may be a secret."""
     key = ".".join(str(part) for part in error["loc"] if part != "[key]")
-    if not key:
-        return error["msg"]  # of the whole; it names the keys itself
-    if error["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(key, JobSpec.model_fields, n=1)
-        return f"{key}: unknown key" + (f", did you mean {near[0]}?" if near else "")
-    if error["type"] in ("missing", "job"):
-        missing = "missing; give one by --bucket, or rehearse here: --target local" if key == "bucket" else "missing"
-        return f"{key}: {missing if error['type'] == 'missing' else error['msg']}"
-    what = error["msg"].replace("Input should be", "must be").replace("String should", "must")
-    hidden = error["loc"][0] in ("environment", "parameters")
-    return f"{key}: {what}" + ("" if hidden else f", not {error['input']!r}")
+    if key == "bucket" and error["type"] == "missing":
+        return "bucket: missing; give one by --bucket, or rehearse here: --target local"
+    if error["type"] in ("missing", "extra_forbidden"):
+        return f"{key}: {'missing' if error['type'] == 'missing' else 'unknown key'}"
+    what = error["msg"].removeprefix("Value error, ").replace("Input should", "must").replace("String should", "must")
+    return f"{key}: {what}" + ("" if key.startswith(("environment", "parameters")) else f", not {error['input']!r}")

@@ -1,8 +1,8 @@
 """`labkit jobs`: the training jobs of an account, and what they can run on."""
 
 import datetime
-import os
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,10 +10,11 @@ import click
 
 from labkit.obs import access
 from labkit.obs.console import AS_JSON, bar, connected, deadline, print_json, warn, with_options
-from labkit.system.errors import LabkitError
+from labkit.obs.place import CloudError
 
 DEADLINE = deadline(120.0)
-PLACEHOLDER = "5b5d8c2e-3f0a-4d57-9d3c-0c8a1f6f2b11"  # of a job's id, in examples
+EXAMPLE = "5b5d8c2e-3f0a-4d57-9d3c-0c8a1f6f2b11"  # of a job's id
+POLL = 10.0  # seconds between two looks at a job
 
 
 @click.group(epilog=access.HELP)
@@ -35,17 +36,17 @@ def _client(deadline):
 
 
 def _shows_a_job(action, help):
-    """The command that does this with a job and shows what it is then."""
+    """The command that does this with a job and prints what it is then."""
 
-    @jobs.command(action, help=f"{help}\n\n\b\nExample:  labkit jobs {action} {PLACEHOLDER}")
+    @jobs.command(action, help=f"{help}\n\n\b\nExample:  labkit jobs {action} {EXAMPLE}")
     @click.argument("job")
     @with_options(DEADLINE, AS_JSON)
     def command(job, deadline, as_json):
-        found = getattr(_client(deadline), action)(job)
+        answer = getattr(_client(deadline), action)(job)
         if as_json:
-            print_json(asdict(found))
+            print_json(asdict(answer))
             return
-        for name, value in {**_described(found), "tasks": ", ".join(found.tasks) or "-"}.items():
+        for name, value in {**_described(answer), "tasks": ", ".join(answer.tasks) or "-"}.items():
             click.echo(f"{name:10}{value}")
 
 
@@ -62,8 +63,9 @@ def listed(name, deadline, as_json):
     \b
     Example:  labkit jobs list --name cifar10
     """
-    found = _client(deadline).jobs(name)
-    _list("jobs", [asdict(job) for job in found] if as_json else list(map(_described, found)), as_json)
+    newest = _client(deadline).jobs(name)
+    rows = [asdict(job) if as_json else _described(job) for job in newest]
+    _list("jobs", rows, {key: key for key in ("id", "name", "phase", "created", "duration")}, as_json)
 
 
 @jobs.command()
@@ -76,12 +78,8 @@ def flavors(kind, deadline, as_json):
     Example:  labkit jobs flavors --kind Ascend
     """
 
-    def described(one):
-        most = f"{one['max_num']} nodes" if "max_num" in one else "-"
-        return {"flavor": one.get("flavor_id", "-"), "kind": one.get("flavor_type", "-"), "at most": most}
-
-    found = _client(deadline).flavors(kind or "")
-    _list("flavors", found if as_json else list(map(described, found)), as_json)
+    columns = {"flavor": "flavor_id", "kind": "flavor_type", "at most": "max_num"}
+    _list("flavors", _client(deadline).flavors(kind or ""), columns, as_json)
 
 
 @jobs.command()
@@ -93,11 +91,8 @@ def engines(deadline, as_json):
     Example:  labkit jobs engines
     """
 
-    def described(one):
-        return {"name": one.get("engine_name", "-"), "version": one.get("engine_version", "-")}
-
-    found = _client(deadline).engines()
-    _list("engines", found if as_json else list(map(described, found)), as_json)
+    columns = {"name": "engine_name", "version": "engine_version"}
+    _list("engines", _client(deadline).engines(), columns, as_json)
 
 
 @jobs.command()
@@ -112,25 +107,43 @@ def logs(job, task, follow, deadline):
     Example:  labkit jobs logs 5b5d8c2e-3f0a-4d57-9d3c-0c8a1f6f2b11 --follow
     """
     client = _client(deadline)
-    if not follow:
-        click.echo(client.log(job, task), nl=False)
-        return
-    try:
+    if follow:
         sys.exit(follow_job(client, job, task))
+    click.echo(client.log(job, task), nl=False)
+
+
+def follow_job(client, job, task="worker-0"):
+    """Print phases and log of a job until it has ended; its exit status. Ctrl-C ends the command, not the job."""
+    phase, shown = None, ""
+    try:
+        while True:
+            now = client.show(job)
+            if now.phase != phase and not now.ended:
+                warn(f"job {now.name}: {now.phase}")
+            phase = now.phase
+            try:
+                log = client.log(job, task) if phase not in ("Creating", "Pending") else ""
+            except CloudError as error:
+                if error.status != 404:
+                    raise
+                log = ""  # not there yet, or no longer: the job runs all the same
+            click.echo(added(shown, log), nl=False)
+            shown = log or shown
+            if now.ended:  # after the last of its log
+                warn(f"job {now.name}: {now.phase}")
+                return 0 if now.phase == "Completed" else 1
+            time.sleep(POLL)
     except KeyboardInterrupt:
         warn("\nthe job keeps running")
         sys.exit(130)
 
 
-def follow_job(client, job, task="worker-0"):
-    """Print phases and log of a job until it has ended; its exit status."""
-    from labkit.modelarts.submission import follow
-
-    def on_phase(found):
-        warn(f"job {found.name}: {found.phase}")
-
-    ended = follow(client, job, on_phase, lambda text: click.echo(text, nl=False), task)
-    return 0 if ended.phase == "Completed" else 1
+def added(shown, log):
+    """What is new in the end of a log, of which an earlier end was shown."""
+    if log.startswith(shown):
+        return log[len(shown) :]
+    _, known, rest = log.rpartition(shown[-400:])  # the beginning of the log has gone
+    return rest if known else log
 
 
 @jobs.command()
@@ -145,27 +158,7 @@ def fetch(name, bucket, out):
     \b
     Example:  labkit jobs fetch first --bucket obs://my-bucket/course
     """
-    out = out or Path("runs") / name
-    require_room(out)
-    sys.exit(0 if fetch_run(bucket, name, out) else 1)
-
-
-def require_room(out, others="another --out"):
-    """LabkitError where a Run cannot be fetched to this folder: it is not empty, or cannot be made. Makes nothing."""
-    from labkit.training.runs import RunError, require_free
-
-    try:
-        require_free(out)
-    except RunError:
-        raise LabkitError(f"{out}: already there; choose {others}") from None
-    require_writable(out, f"--out {out}")
-
-
-def require_writable(folder, option):
-    """LabkitError that names the option where nothing can be written to this folder, there or not. Makes nothing."""
-    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    if not (there.is_dir() and os.access(there, os.W_OK)):
-        raise LabkitError(f"{option}: {there} cannot be written")
+    sys.exit(0 if fetch_run(bucket, name, out or Path("runs") / name) else 1)
 
 
 def fetch_run(bucket, name, out):
@@ -178,9 +171,9 @@ def fetch_run(bucket, name, out):
         warn(f"the job left no Run in {bucket.rstrip('/')}/jobs/{name}/run, where jobs keep it")
     elif run.complete:
         summary = run.summary
-        click.echo(f"accuracy {summary['accuracy']:.2%} after {summary['steps']} steps\n{run.path}")
+        click.echo(f"accuracy {summary['accuracy']:.2%} after {summary['steps']} steps\n{out}")
     else:
-        click.echo(f"the Run is not complete; resume it with: labkit train {run.recipe.lab} --resume --out {run.path}")
+        click.echo(f"the Run is not complete; resume it with: labkit train {run.recipe.lab} --resume --out {out}")
     return run is not None
 
 
@@ -192,14 +185,14 @@ def _described(job):
     return {"id": job.id, "name": job.name, "phase": job.phase, "created": created, "duration": duration}
 
 
-def _list(what, found, as_json):
-    """Print what was found, as JSON or as a table with a column for each key."""
+def _list(what, rows, columns, as_json):
+    """Print rows as JSON, or as a table with these columns: titles, and the keys of their values."""
     if as_json:
-        print_json(found)
-    elif not found:
+        print_json(rows)
+    elif not rows:
         warn(f"no {what}")
     else:
-        rows = [list(found[0]), *(list(one.values()) for one in found)]
-        widths = [max(map(len, column)) for column in zip(*rows)]
-        for row in rows:
+        table = [list(columns), *([str(row.get(key, "-")) for key in columns.values()] for row in rows)]
+        widths = [max(map(len, column)) for column in zip(*table)]
+        for row in table:
             click.echo("  ".join(f"{cell:{width}}" for cell, width in zip(row, widths)).rstrip())

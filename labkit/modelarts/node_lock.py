@@ -26,15 +26,19 @@ def copy_once_per_node(src, dst, *, timeout=math.inf, **options) -> Report:
     file = lock_file(src, dst)
     before = read_json(file)
     with held(file, timeout) as handle:
-        known = read_json(file)
-        if known and known != before:
-            return _report(known)
+        outcome = read_json(file)
+        if outcome and outcome != before:
+            if "error" in outcome:
+                message, *details = outcome["error"]
+                error = CloudError(f"the copy by another process of this machine failed: {message}")
+                error.status, error.code, error.request_id = details
+                raise error
+            return Report(**outcome["report"] | {"failed": ()})
         try:
             report = copy(src, dst, **options)
-        except Exception as error:
-            known = error if isinstance(error, CloudError) else CloudError(f"{type(error).__name__}: {error}")
-            details = [known.status, known.code, known.request_id]
-            write_json(handle, {"id": uuid.uuid4().hex, "error": [str(known), *details]})
+        except CloudError as error:
+            details = [error.status, error.code, error.request_id]
+            write_json(handle, {"id": uuid.uuid4().hex, "error": [str(error), *details]})
             raise
         write_json(handle, {"id": uuid.uuid4().hex, "report": asdict(report)})
         return report
@@ -44,13 +48,3 @@ def lock_file(src, dst) -> Path:
     """The file that a process locks while it copies src to dst."""
     target = str(dst) if "://" in str(dst) else str(Path(dst).absolute())
     return own_folder(tempfile.gettempdir()) / f"{short(str(src), target)}.lock"
-
-
-def _report(outcome):
-    """The report of another process's copy; raises its error."""
-    if "report" in outcome:
-        return Report(**outcome["report"] | {"failed": ()})
-    message, *details = outcome["error"]
-    error = CloudError(f"the copy by another process of this machine failed: {message}")
-    error.status, error.code, error.request_id = details
-    raise error

@@ -22,18 +22,15 @@ def pack(submission, folder: Path) -> list[str]:
     this machine's data folder: the job uses another, but a fetched Run must name this one. Recorded Runs are no code
     and stay here.
     """
-    package = environment.REPO / "labkit"
-    wanted = {f"labkit/{name}": package / name for name in _tracked(package)}
-    wanted |= {name: submission.lab / name for name in _tracked(submission.lab) if not name.startswith("runs/")}
-    if BOOT_FILE not in wanted:
-        file = submission.lab / BOOT_FILE
-        raise CloudError(f"{file}: git does not track it; a job gets what git tracks: `git add` it")
-    if taken := [name for name in _tracked(submission.lab) if name.startswith("labkit/") or name == NEEDS_FILE]:
-        raise CloudError(f"{submission.lab / taken[0]}: the job brings its own file of this name: rename yours")
-    for name, source in wanted.items():
+    package, lab = environment.REPO / "labkit", submission.lab
+    files = {f"labkit/{name}": package / name for name in _tracked(package)}
+    files |= {name: lab / name for name in _tracked(lab) if not name.startswith("runs/")}
+    if BOOT_FILE not in files:
+        raise CloudError(f"{lab / BOOT_FILE}: git does not track it; a job gets what git tracks: `git add` it")
+    for name, source in files.items():
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)  # of a link, the file that it leads to: one of these
+        shutil.copyfile(source, target)  # of a link, the file that it leads to
     tree = submission.recipe.model_dump(exclude={"lab", "profile"})
     tree["data"]["folder"] = submission.data_at_home
     recipe = {"lab": submission.recipe.lab, "profiles": {submission.recipe.profile: tree}}
@@ -52,17 +49,10 @@ def needs() -> list[str]:
 
 def _tracked(folder):
     """Names of the files below a folder that git tracks and that are there; CloudError where git does not know it."""
-    listed = tracked(folder, CloudError)
-    if listed is None:
-        top = environment.REPO if folder.is_relative_to(environment.REPO) else folder
-        raise CloudError(f"{top}: no checkout of git; a job gets what git tracks: `git init`, then `git add .` there")
-    names = [name for name in listed if (folder / name).is_file()]
-    for path in (folder / name for name in names):  # a link may lead to anybody's file
-        end = path.resolve()
-        here = path.is_symlink() and checkout(end.parent) == checkout(folder)
-        if path.is_symlink() and not (here and end.name in tracked(end.parent, CloudError)):
-            raise CloudError(f"{path}: a link to a file that git does not track here: remove it")
+    names = [name for name in tracked(folder, CloudError) or () if (folder / name).is_file()]
     if not names:
         raise CloudError(f"{folder}: git tracks nothing there; a job gets what git tracks: `git add` it")
+    for path in (folder / name for name in names):
+        if not path.resolve().is_relative_to(checkout(folder)):
+            raise CloudError(f"{path}: a link to a file that is not in this checkout: remove it")
     return names
-

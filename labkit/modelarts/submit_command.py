@@ -5,18 +5,16 @@ import shlex
 import signal
 import sys
 import tempfile
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
-from labkit.modelarts.jobs_commands import fetch_run, follow_job, require_room, require_writable
+from labkit.modelarts.jobs_commands import fetch_run, follow_job
 from labkit.obs import access
 from labkit.obs.console import DRY_RUN, bar, connected, warn
-from labkit.system import environment, interrupts
+from labkit.system import interrupts
 from labkit.system.errors import LabkitError
-
-LOCAL_BUCKET = "file://runs/bucket"  # of rehearsals, where none is named
 
 
 @click.command(epilog=access.HELP)
@@ -51,90 +49,73 @@ def submit(lab, profile, bucket, data, settings, flavor, engine, nodes, name, ta
               labkit submit cifar10 --bucket obs://my-bucket/course \\
                   --data obs://my-bucket/cifar-10-batches-bin --wait
     """
-    from labkit.modelarts import claims, packing, submission
-    from labkit.obs.place import parse
+    from labkit.modelarts import packing, submission
+    from labkit.modelarts.client import Client
+    from labkit.obs import copying
+    from labkit.training import runs
 
     local = target == "local"
-    if local and not dry_run and sys.platform == "win32":
-        environment.require_linux("labkit submit --target local", "it stops a job by Unix signals")
-    _require_sense(local, bucket, {"flavor": flavor, "engine": engine, "nodes": nodes, "wait": wait}, {"cards": cards})
     given = {"flavor": flavor, "engine": _engine(engine), "nodes": nodes}
-    given = {key: value for key, value in given.items() if value is not None}
-    profile, bucket = profile or ("sample" if local else "full"), bucket or (LOCAL_BUCKET if local else None)
-    asked = submission.prepare(lab, profile, bucket, data, settings, name, not dry_run, **given)
-    if asked.recipe.baseline:
-        warn(f"the baseline is not trained; that takes a job of its own: --profile {asked.recipe.baseline}")
-    out = out or Path("runs") / asked.spec.name
-    if not dry_run:
-        require_room(out, "another --name, or --out")
-    fetching = _fetching(asked, out)
-    with ExitStack() as named:
-        code = Path(named.enter_context(tempfile.TemporaryDirectory(prefix="labkit-code-")))
-        packing.pack(asked, code)
-        if dry_run:
-            _print_plan(asked, submission.copies(asked, code))
-            return
-        client = None if local else _client(asked)
-        store = connected(asked.bucket)
-        if asked.local:
-            require_writable(parse(asked.bucket).path, f"--bucket {asked.bucket}")
-        submission.require_new(asked, code, store)
-        begun = named.enter_context(claims.claimed(asked.folder, asked.spec.name, store))
-        with _on_ctrl_c("the job was not started, and what is there is not copied again"):
-            submission.upload(asked, code, _watched, store)
-        if local:
-            status = _rehearse(asked, fetching, begun, cards or 1)
-        else:
-            status = _start(asked, fetching, begun, client, wait)
-    if local or wait:
-        sys.exit(_fetch(asked, out, fetching, status))
-
-
-def _require_sense(local, bucket, modelarts_only, local_only):
-    """Usage errors: options that mean nothing for this target."""
-    for name, value in (modelarts_only if local else local_only).items():
+    for option, value in ({**given, "wait": wait} if local else {"cards": cards}).items():
         if value:
-            raise click.UsageError(f"--{name}: only for --target {'modelarts' if local else 'local'}")
-    if bucket and bucket.startswith("file://") and not local:
+            raise click.UsageError(f"--{option}: only for --target {'modelarts' if local else 'local'}")
+    given = {key: value for key, value in given.items() if value is not None}
+    profile, bucket = profile or ("sample" if local else "full"), bucket or ("file://runs/bucket" if local else None)
+    if not local and str(bucket).startswith("file://"):
         raise click.UsageError(f"--bucket {bucket}: a bucket on this machine is for --target local")
+    asked = submission.prepare(lab, profile, bucket, data, settings, name, not dry_run, **given)
+    spec, out = asked.spec, out or Path("runs") / asked.spec.name
+    fetching = _fetching(spec, out)
+    with tempfile.TemporaryDirectory(prefix="labkit-code-") as top:
+        code = Path(top)
+        packing.pack(asked, code)
+        copies = submission.copies(asked, code)
+        if dry_run:
+            _print_plan(asked, copies)
+            return
+        runs.require_free(out)
+        if not local:  # it knows us and offers what the job needs
+            client = Client.connect(notice=warn)
+            submission.require_offered(spec, client)
+            client.require_free(spec.name)
+        store = connected(spec.bucket)
+        with _on_ctrl_c("the job was not started"):
+            submission.require_new(asked, store)
+            for part in copies:
+                warn(f"copying {_described(*part)}")
+                with bar() as progress:
+                    copying.copy(part[1], part[2], progress=progress, store=store)
+    status = _rehearse(asked, fetching, cards or 1) if local else _start(spec, fetching, client, wait)
+    if local or wait:
+        try:
+            left = fetch_run(spec.bucket, spec.name, out)
+        except LabkitError as error:
+            warn(f"Error: {error}\nfetch the Run with: {fetching}")
+            left = False
+        sys.exit(status or (0 if left else 1))
 
 
 def _engine(text):
     if text is None:
         return None
-    name, colon, version = text.partition(":")
+    name, _, version = text.partition(":")
     if not (name and version):
         raise click.BadParameter("write NAME:VERSION", param_hint="--engine")
     return {"name": name, "version": version}
 
 
-def _client(asked):
-    """ModelArts, if it knows us and offers what the job needs: asked before anything is copied."""
-    from labkit.modelarts.client import Client
-    from labkit.modelarts.submission import require_offered
-
-    client = Client.connect(notice=warn)
-    require_offered(asked.spec, client)
-    if taken := client.find(asked.spec.name):
-        raise LabkitError(f"{asked.spec.name}: there is a job of this name already ({taken[0].id})")
-    return client
-
-
 def _print_plan(asked, copies):
-    from labkit.modelarts.submission import REHEARSAL
+    """Print the request, without values of job.yaml's variables and parameters: one may be a key."""
     from labkit.training.provenance import COMMIT
 
     body = asked.spec.body()
-    variables = body["algorithm"]["environments"]  # of job.yaml, as parameters are; one may be a key
+    variables = body["algorithm"]["environments"]
     body["algorithm"]["environments"] = {key: variables[key] if key == COMMIT else "***" for key in variables}
-    for one in body["algorithm"]["parameters"]:
-        one["value"] = one["value"] if one["name"] == "profile" else "***"
-    text = json.dumps(body, indent=2)
-    if asked.local:  # a request names places as /BUCKET/KEY
-        text = text.replace(f"/{REHEARSAL.removeprefix('obs://')}/", f"{asked.bucket.rstrip('/')}/")
-    click.echo(text)
-    for copy in copies:
-        warn(f"would copy {_described(*copy)}")
+    for parameter in body["algorithm"]["parameters"]:
+        parameter["value"] = parameter["value"] if parameter["name"] == "profile" else "***"
+    click.echo(json.dumps(body, indent=2))
+    for part in copies:
+        warn(f"would copy {_described(*part)}")
     warn(f"would fetch the Run from {asked.run}")
 
 
@@ -146,71 +127,42 @@ def _described(what, source, target):
 
 
 @contextmanager
-def _watched(*part):
-    warn(f"copying {_described(*part)}")
-    with bar() as progress:
-        yield progress
-
-
-@contextmanager
 def _on_ctrl_c(hint):
     """Within, Ctrl-C ends the command with a line that says how things stand."""
     try:
         yield
     except KeyboardInterrupt as error:
-        warn("\nstopped" if getattr(error, "told", False) else f"\nstopped; {hint}")
+        warn(f"\nstopped; {hint}")
         sys.exit(128 + getattr(error, "number", signal.SIGINT))
 
 
-def _rehearse(asked, fetching, begun, cards):
+def _rehearse(asked, fetching, cards):
     """Rehearse the job; its exit status."""
     from labkit.modelarts.rehearsal import rehearse
 
     name = asked.spec.name
     warn(f"job {name}: Running, on this machine, cards: {cards}")
     with _on_ctrl_c(f"what it wrote is in {asked.run}\nfetch it with: {fetching}"), interrupts.stopped_once():
-        status = interrupts.shell_status(rehearse(asked, cards, lambda text: click.echo(text, nl=False), begun))
+        status = interrupts.shell_status(rehearse(asked.spec, cards, lambda text: click.echo(text, nl=False)))
     warn(f"job {name}: {'Failed' if status else 'Completed'}, exit status {status}")
     return status
 
 
-def _start(asked, fetching, begun, client, wait):
+def _start(spec, fetching, client, wait):
     """Create the job; where it is waited for, its exit status."""
-    with _on_ctrl_c(f"perhaps the job was created; look with: labkit jobs list --name {asked.spec.name}"):
-        job = client.create(asked.spec)
-        begun()
+    with _on_ctrl_c(f"perhaps the job was created; look with: labkit jobs list --name {spec.name}"):
+        job = client.create(spec)
     warn(f"job {job.name}: {job.id}")
     click.echo(job.id)
-    hint = (
+    warn(
         f"the job keeps running; look at it with: labkit jobs show {job.id}\n"
         f"its log: labkit jobs logs {job.id} --follow; stop it: labkit jobs stop {job.id}\n"
         f"its Run, when it has ended: {fetching}"
     )
-    if not wait:
-        warn(hint)
-        return 0
-    try:
-        return follow_job(client, job.id)
-    except KeyboardInterrupt:
-        warn(f"\n{hint}")
-        sys.exit(130)
-    except LabkitError as error:
-        raise LabkitError(f"{error}\n{hint}") from None
+    return follow_job(client, job.id) if wait else 0
 
 
-def _fetching(asked, out):
+def _fetching(spec, out):
     """The command that fetches the Run of a job."""
-    to = [] if out == Path("runs") / asked.spec.name else ["--out", str(out)]
-    return shlex.join(["labkit", "jobs", "fetch", asked.spec.name, "--bucket", asked.bucket, *to])
-
-
-def _fetch(asked, out, fetching, status):
-    """Fetch the Run; the exit status: the job's, or 1 where it ended well and left no Run, or a damaged one."""
-    try:
-        found = fetch_run(asked.bucket, asked.spec.name, out)
-    except LabkitError as error:
-        warn(f"Error: {error}")
-        if not out.exists():
-            warn(f"fetch the Run with: {fetching}")
-        found = False
-    return status or (0 if found else 1)
+    to = [] if out == Path("runs") / spec.name else ["--out", str(out)]
+    return shlex.join(["labkit", "jobs", "fetch", spec.name, "--bucket", spec.bucket, *to])

@@ -5,7 +5,8 @@ Example:  python export.py --checkpoint_path out --file_format ONNX --file_name 
 
 from pathlib import Path
 
-from labkit.modelarts import start_files
+from labkit.launch import start_files
+from labkit.training import jobs
 
 if __name__ == "__main__":
-    start_files.start(start_files.export, Path(__file__).with_name("recipe.yaml"), __doc__)
+    start_files.start(jobs.export, Path(__file__).with_name("recipe.yaml"), __doc__)

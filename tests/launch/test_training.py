@@ -5,14 +5,14 @@ By msrun and MindSpore's AllReduce they do what one process does.
 
 import json
 import re
-import subprocess
-import sys
 
 import mindspore as ms
 import numpy as np
 import pytest
 
-from labkit.training import evaluation, runs
+from labkit.training import runs
+
+pytestmark = pytest.mark.slow  # a dozen processes that import MindSpore, some of which wait half a minute on purpose
 
 SETTINGS = (
     "data.batch_size=20", "data.flip=0.5", "epochs=2", "checkpoint_steps=3", "network.name=resnet8",
@@ -67,13 +67,6 @@ def test_logs_are_in_the_run_and_nowhere_else(trained, place):
     assert [path.name for path in place.iterdir() if re.match("msrun|rank_|kernel|worker|sched|om$", path.name)] == []
 
 
-def test_evaluation_is_that_of_the_checkpoint(trained):
-    """On every test image once, by one process now and by rank 0 then."""
-    run, _ = trained
-    result = evaluation.evaluate(run)
-    assert (result["images"], result["accuracy"]) == (50, run.summary["accuracy"])
-
-
 def test_other_number_of_processes(trained, labkit, place):
     """A Run of two is resumed with two."""
     half = place / "half"
@@ -98,14 +91,6 @@ def test_a_process_that_raises(job, labkit, place):
     assert "worker_0" not in done.stderr
     assert labkit.left() == []
     assert len(runs.open_run(place / "raised").steps()) in (1, 2)
-
-
-def test_what_is_wrong_in_a_process_is_one_line(place):
-    """By its first word `labkit launch` knows it, and shows it instead of the end of a log."""
-    command = [sys.executable, "-m", "labkit.training", "nowhere"]
-    done = subprocess.run(command, cwd=place, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("Error: nowhere: ") and len(done.stderr.splitlines()) == 1
 
 
 # -- The same as one process -----------------------------------------------------------------------

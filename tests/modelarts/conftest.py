@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "obs")]
+from labkit.modelarts import packing, submission
+from labkit.obs import copying
+from labkit.system.environment import REPO
 
-import modelarts_stub  # noqa: E402
-from object_servers import account, big, bucket, certificates, direct, moto, proxy, swift, through  # noqa: E402, F401
+sys.path[:0] = [str(Path(__file__).parent), str(REPO / "book" / "4-cloud")]
 
-from labkit.modelarts import packing, submission  # noqa: E402
-from labkit.system.environment import REPO  # noqa: E402
+import modelarts_server  # noqa: E402
+from object_server import Server  # noqa: E402
 
 NAMES = ("OBS_ACCESS_KEY_ID", "OBS_SECRET_ACCESS_KEY", "ACCESS_KEY_ID", "HUAWEICLOUD_SDK_AK", "HUAWEICLOUD_SDK_SK",
          "MODELARTS_REGION", "MODELARTS_ENDPOINT", "MODELARTS_PROJECT_ID", "OBS_ENDPOINT")  # fmt: skip
@@ -64,8 +65,9 @@ def uploaded(prepare, tmp_path):
     def uploaded(url=f"file://{tmp_path}/b", **options):
         asked = prepare(url, name="mine", **options)
         packing.pack(asked, tmp_path / "code")
-        submission.require_new(asked, tmp_path / "code")
-        submission.upload(asked, tmp_path / "code")
+        submission.require_new(asked)
+        for _, source, target in submission.copies(asked, tmp_path / "code"):
+            copying.copy(source, target)
         return asked
 
     return uploaded
@@ -82,8 +84,19 @@ def nobody(tmp_path, monkeypatch):
 @pytest.fixture
 def stub(nobody, monkeypatch):
     """ModelArts on this machine, and the environment that leads to it."""
-    with modelarts_stub.serve() as stub:
-        project = {"MODELARTS_ENDPOINT": stub.url, "MODELARTS_PROJECT_ID": modelarts_stub.PROJECT}
-        for name, value in {**modelarts_stub.KEYS, **project, "no_proxy": "127.0.0.1,localhost"}.items():
+    with modelarts_server.serve() as stub:
+        project = {"MODELARTS_ENDPOINT": stub.url, "MODELARTS_PROJECT_ID": modelarts_server.PROJECT}
+        for name, value in {**modelarts_server.KEYS, **project, "no_proxy": "127.0.0.1,localhost"}.items():
             monkeypatch.setenv(name, value)
         yield stub
+
+
+@pytest.fixture
+def objects(monkeypatch, tmp_path):
+    """An object server on this machine with the bucket "course", and the environment that leads to it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    server = Server("course", access=modelarts_server.ACCESS, secret=modelarts_server.SECRET).start()
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
+    yield server
+    server.shutdown()

@@ -1,4 +1,4 @@
-"""Signatures beside those of the vendor's SDK, which vendor.json recorded (record_vendor.py)."""
+"""Signatures compared with those of the vendor's SDK, which vendor.json recorded (record_vendor.py)."""
 
 import json
 from datetime import datetime, timezone
@@ -20,13 +20,12 @@ def signed(one, **changed):
     return sign(one["method"], url, one["headers"], one["body"].encode(), one["access"], one["secret"], now)
 
 
-@pytest.mark.parametrize("number", range(40))
-def test_as_the_vendor_signs(number):
-    one = VENDOR["signatures"][number]
-    headers = signed(one)
-    assert headers["Authorization"] == one["says"]
-    assert headers["X-Sdk-Date"] == one["date"] and headers["Host"] == one["host"]
-    assert one["secret"] not in repr(headers)
+def test_as_the_vendor_signs():
+    for one in VENDOR["signatures"]:
+        headers = signed(one)
+        assert headers["Authorization"] == one["says"]
+        assert headers["X-Sdk-Date"] == one["date"] and headers["Host"] == one["host"]
+        assert one["secret"] not in repr(headers)
 
 
 @pytest.mark.parametrize("changed", [
@@ -36,9 +35,3 @@ def test_as_the_vendor_signs(number):
 def test_all_of_a_request_is_signed(changed):
     one = VENDOR["signatures"][0]
     assert signed(one, **changed)["Authorization"].rpartition("=")[2] != one["says"].rpartition("=")[2]
-
-
-def test_now():
-    date = sign("GET", "https://example.com/", {}, b"", "a", "s")["X-Sdk-Date"]
-    told = datetime.strptime(date, "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
-    assert abs((datetime.now(timezone.utc) - told).total_seconds()) < 10

@@ -1,4 +1,4 @@
-"""ModelArts on this machine, as far as labkit asks it: checks signatures, keeps jobs, and fails as networks do."""
+"""A stand-in for ModelArts on this machine, as far as labkit asks it: checks signatures, keeps jobs, can fail."""
 
 import hashlib
 import hmac
@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, quote, unquote
 
-ACCESS, SECRET, TOKEN = "ACCESSKEYOFTHETESTS", "Secret-key/of+the=tests", "token-of-the-tests"
+ACCESS, SECRET, TOKEN = "ACCESSKEYFORPRACTICE", "Secret-key/for+practice=", "token-for-practice"
 KEYS = {"OBS_ACCESS_KEY_ID": ACCESS, "OBS_SECRET_ACCESS_KEY": SECRET}
 PROJECT = "0123456789abcdef"
 ENGINES = [{"engine_id": "m-2.3", "engine_name": "Ascend-Powered-Engine", "engine_version": "mindspore_2.3.0"}]
@@ -25,15 +25,12 @@ class Stub:
     """What the server knows: jobs by id, in the order of their creation, and all that it was asked.
 
     faults: {operation: [fault, ...]}, one for each request that follows. "drop": nothing done, no answer;
-    (status, body), or (status, body, True), of which a byte comes every 0.2 s: nothing done; the others are done first.
-    "lose": no answer; "stall": none, and the line stays open; "html", "empty": another answer than expected;
-    "gateway": 502. A function is called with the jobs before the request is done. hidden: searches that do not show any
-    job yet. offsets: False where it shows the first page for every one.
+    (status, body): nothing done; the others are done first. "lose": no answer; "stall": none, and the line stays open;
+    "html", "empty": another answer than expected; "gateway": 502. hidden: searches that do not show any job yet.
     """
 
     def __init__(self):
         self.jobs, self.asked, self.faults, self.hidden, self.log = {}, [], {}, 0, "step 1\n"
-        self.offsets = True
 
     def operations(self):
         return [operation for operation, _ in self.asked]
@@ -89,8 +86,6 @@ def _handler(stub):
                 return self.hang_up()
             if isinstance(fault, tuple):
                 return self.answer(*fault)
-            if callable(fault):
-                fault(stub.jobs)
             answer = self.perform(operation, parts, asked)
             if fault == "lose":
                 return self.hang_up()
@@ -117,7 +112,7 @@ def _handler(stub):
                     named = [value for one in asked.get("filters", []) for value in one["value"]]
                     found = [] if hide else list(stub.jobs.values())[::-1]
                     found = [job for job in found if all(part in job["metadata"]["name"] for part in named)]
-                    page = found[asked["offset"] if stub.offsets else 0 :][: asked["limit"]]
+                    page = found[asked["offset"] :][: asked["limit"]]
                     return 200, {"total": len(found), "count": len(page), "items": page}
                 case "GET training-job-flavors":
                     kind = asked.get("flavor_type")
@@ -136,8 +131,7 @@ def _handler(stub):
                 return 202, job
             return 200, job
 
-        def answer(self, status, body, drips=False):
-            step = 1 if drips else 1 << 30
+        def answer(self, status, body):
             content = (body if isinstance(body, str) else json.dumps(body)).encode()
             self.send_response(status)
             self.send_header("X-Request-Id", "request-7")
@@ -145,12 +139,7 @@ def _handler(stub):
             if status in (302, 307):
                 self.send_header("Location", self.path)
             self.end_headers()
-            try:
-                for place in range(0, len(content), step):
-                    self.wfile.write(content[place : place + step])
-                    time.sleep(0.2 if drips else 0)
-            except OSError:  # the client has had enough
-                self.close_connection = True
+            self.wfile.write(content)
 
         def hang_up(self):
             self.close_connection = True
