@@ -1,7 +1,7 @@
-"""Build the book: python book/build.py [--language zh_CN]
+"""Build the book: python book/build.py [--language zh_CN | --only CHAPTER...]
 
 Chapters that something has changed for are executed (execution.py), then Sphinx writes the pages from what is executed
-(pages.py): in English, and in another language if one is asked for.
+(pages.py): in English, and in another language if one is asked for. --only executes some chapters, without pages.
 """
 
 import argparse
@@ -68,14 +68,16 @@ def link_languages() -> None:
         file.write_text(f"window.LANGUAGES = {names};\n", encoding="utf-8")
 
 
-def build(language: str | None) -> int:
+def build(language: str | None, only: list[str]) -> int:
     """Execute what has changed, then write the pages; the process's exit status."""
-    if todo := execution.stale():
-        count = len(execution.chapters())
-        print(f"make book: executing {len(todo)} of {count} chapters; all take 7 minutes on two free cores", flush=True)
+    chapters = [chapter for chapter in execution.chapters() if not only or execution.name_of(chapter) in only]
+    if todo := [chapter for chapter in chapters if execution.is_stale(chapter)]:
+        print(f"make book: executing {len(todo)} of {len(chapters)} chapters; all take 7 minutes on two free cores")
         if failed := execution.execute(todo):
             print(f"make book: FAILED: {', '.join(failed)}; the tracebacks above say where", file=sys.stderr)
             return 1
+    if only:
+        return 0
     if not all(write(name) for name in dict.fromkeys([None, language])):
         return 1
     link_languages()
@@ -85,18 +87,20 @@ def build(language: str | None) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Execute the chapters and build _build/html/index.html.")
     parser.add_argument("--language", choices=pages.languages(), help="write the pages in this language as well")
-    language = parser.parse_args().language
+    chapters = [execution.name_of(chapter) for chapter in execution.chapters()]
+    parser.add_argument("--only", nargs="+", default=[], choices=chapters, metavar="CHAPTER", help="only execute these")
+    chosen = parser.parse_args()
     BUILD.mkdir(exist_ok=True)
+    environment = execution.kernel_environment()
+    os.environ.clear()
     # Chapters leave their Runs in a temporary folder.
     with (
         FileLock(BUILD / ".lock"),
         tempfile.TemporaryDirectory(prefix="labkit-book-", ignore_cleanup_errors=True) as temporary,
     ):
-        os.environ.update(execution.kernel_environment() | {"TMPDIR": temporary})
-        for name in ("MPLBACKEND", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"):
-            os.environ.pop(name, None)
+        os.environ.update(environment | {"TMPDIR": temporary})
         try:
-            return build(language)
+            return build(chosen.language, chosen.only)
         except KeyboardInterrupt:
             print("\nmake book: stopped; run it again to continue with the remaining chapters", file=sys.stderr)
             return 130

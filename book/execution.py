@@ -33,7 +33,7 @@ EXECUTED = BUILD / "executed"
 CELL_SECONDS = 600
 MOST_AT_ONCE = 4  # a chapter takes up to 3 GB
 
-# Files and folders that decide what a chapter shows, besides its own cells and the Python files next to it.
+# What decides what a chapter shows, besides its own cells and the Python files next to it.
 EVERY_CHAPTER = [
     "book/execution.py", "constraints.txt", "labkit/*.py", "labkit/system", "labkit/data", "labkit/networks",
     "labkit/training", "data_scripts", "labs/*/recipe.yaml",
@@ -92,7 +92,7 @@ def executed(chapter: Path) -> Path:
 
 
 def files(patterns: list[str]) -> list[Path]:
-    """The files that match, and those in folders that match, in a fixed order; of a folder no Markdown and no output."""
+    """The files that match, and those in folders that match, in a fixed order; of a folder no Markdown."""
     found = set()
     for path in (path for pattern in patterns for path in REPO.glob(pattern)):
         inside = [file for file in path.rglob("*") if file.suffix not in (".md", ".ipynb")]
@@ -134,25 +134,25 @@ def _version(package):
         return f"no {package}"
 
 
+def used_by(name: str) -> list[str]:
+    """Files and folders that decide what a chapter shows."""
+    of_its_part = [pattern for part, patterns in USES.items() if name.startswith(part) for pattern in patterns]
+    return [*EVERY_CHAPTER, *of_its_part, f"{name.rpartition('/')[0]}/*.py"]
+
+
 def key_of(chapter: Path) -> str:
     """A digest of what decides a chapter's outputs."""
     name = name_of(chapter)
-    used = [pattern for part, patterns in USES.items() if name.startswith(part) for pattern in patterns]
-    next_to_it = f"{chapter.parent.relative_to(REPO).as_posix()}/*.py"
     cells = [cell.source for cell in read(chapter).cells if cell.cell_type == "code"]
-    state = [cells, contents([*EVERY_CHAPTER, *used, next_to_it]), installed()]
+    state = [cells, contents(used_by(name)), installed()]
     state += [looked_for()] if name.startswith(LOOKING) else []
     return hashlib.sha256(json.dumps(state).encode()).hexdigest()
 
 
-def stale() -> list[Path]:
-    """The chapters to execute."""
-
-    def kept(chapter):
-        file = executed(chapter)
-        return json.loads(file.read_text(encoding="utf-8"))["metadata"]["key"] if file.exists() else ""
-
-    return [chapter for chapter in chapters() if kept(chapter) != key_of(chapter)]
+def is_stale(chapter: Path) -> bool:
+    """True for a chapter that is to be executed."""
+    file = executed(chapter)
+    return not file.exists() or json.loads(file.read_text(encoding="utf-8"))["metadata"]["key"] != key_of(chapter)
 
 
 # -- Executing -----------------------------------------------------------------------------------------

@@ -66,7 +66,8 @@ def wrong_with_make(words: list[str]) -> str:
     variables = {*re.findall(r"^([A-Z_]+) *\?=", makefile, re.M), "LABKIT_DATA"}
     for word in words:
         name, assigned, _ = word.partition("=")
-        if name not in (variables if assigned else targets) and not re.search("^-|" + PLACEHOLDER.pattern, name):
+        known = name in variables if assigned else name in targets or word.startswith("-") or PLACEHOLDER.search(word)
+        if not known:
             return f"make knows no {name}"
     return ""
 

@@ -23,6 +23,7 @@ from myst_parser.parsers.mdit import create_md_parser
 from pages import BUILD, LOCALE, REPO
 
 from grader import translation as of_labs
+from grader import verdicts
 
 MESSAGES = BUILD / ".doctrees" / "messages"
 HEAD = r"""msgid ""
@@ -116,7 +117,7 @@ def templates() -> dict[str, list[str]]:
     return {document: said for document, said in pages.items() if said} | {
         "book/_static/drawings": on_drawings(),
         "book/_ext/extensions": said_by("book/_ext/*.py", "book/pdf.py"),
-        "grader/feedback": said_by("grader/templates/*.html", "grader/*.py"),
+        "grader/feedback": [*said_by("grader/templates/*.html"), *verdicts.texts()],
         **{f"labs/{lab.name}/grading": titles(lab) for lab in labs},
     }
 
