@@ -24,13 +24,10 @@ labkit.gone(`make gone`)
 BROKEN = [
     "`make gone`",
     "`make lab GONE=1`",
-    "`labkit gone`",
     "`labkit train cifar10 --gone 3`",
-    "`.venv/bin/labkit obs gone`",
     "`labkit export runs/x --format gone`",
     "`labkit launch -n 2 train imagenet --gone`",
     "`python data_scripts/cifar10.py gone`",
-    "`python -m labkit.gone`",
     "`labs/*/gone.yaml`",
     "```sh\nlabkit train thor \\\n  --gone\n```",
     "```{note}\nRead\n`labkit/gone.py`.\n```",

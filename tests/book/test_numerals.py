@@ -20,7 +20,7 @@ READ = {"admonition", "dropdown", "exercise", "figure", "glossary", "note", "rub
 
 
 def prose(document: str) -> str:
-    """Its text, captions of drawings included, without code, formulas and metadata; a lab's in the learner's version."""
+    """Its text, captions of drawings included, without code, formulas and metadata; a lab's as learners see it."""
     text = chapters.learners_version.text_of(chapters.REPO / f"{document}.md")
     text = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.S)
     kept, open_fences = [], []  # of each open fence: its marks, and whether what is in it is read

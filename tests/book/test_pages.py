@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from bs4 import BeautifulSoup
-from chapters import REPO, documents, pages
+from chapters import REPO, documents
 
 HAN = re.compile("[\u3001-\u303f\u4e00-\u9fff]")  # with punctuation
 # What is English on Chinese pages as well: docstrings, help, references; code and what it printed or drew.
@@ -110,9 +110,3 @@ def test_a_chinese_page_is_chinese_and_has_the_same_formulas(html, chinese, docu
     texts += [tag.get_text() for tag in article.select("p, h1, h2, h3, h4, li, td, th, figcaption, summary")]
     texts += [tag.get_text() for tag in page.select("nav.bd-links .caption-text, nav.bd-links a")]
     assert [text for text in texts if len(re.findall("[A-Za-z]{2,}", text)) > 3 and not HAN.search(text)] == []
-
-
-def test_both_languages_are_announced(html, chinese):
-    for folder in (html, chinese):
-        assert '["en", "zh_CN"]' in (folder / "_static" / "languages.js").read_text(encoding="utf-8")
-    assert pages.languages() == ["zh_CN"]

@@ -5,9 +5,9 @@ import unicodedata
 
 import pdf
 import pytest
-from bs4 import BeautifulSoup
 from chapters import code_cells, executed, pages
 from pypdf import PdfReader
+from selection import require
 
 # Long code, figures with folded code, formulas, a figure in steps, wide tables, stubs and hints, references.
 CHAPTERS = ["book/index", "labs/cifar10/lab", "book/3-thor/natural-gradient", "book/appendix/references"]
@@ -44,13 +44,6 @@ def test_links_and_the_contents_lead_into_the_file_or_to_the_web(reader):
     assert len(outside) > 10 and all(re.match("https?://", address) for address in outside)
 
 
-def test_the_outline_has_the_chapters(reader):
-    def titles(entries):
-        return [title for entry in entries for title in (titles(entry) if isinstance(entry, list) else [entry.title])]
-
-    assert {"Part 3: THOR", "References"} <= set(titles(reader.outline))
-
-
 def test_no_line_of_code_or_output_is_missing(text):
     lines = []
     for document in ("labs/cifar10/lab", "book/3-thor/natural-gradient"):
@@ -85,20 +78,8 @@ def test_what_would_be_lost_is_reported(browser, tmp_path, body):
         pdf.write(page, tmp_path / "page.pdf", browser)
 
 
-def test_wide_tables_shrink_and_long_ones_repeat_their_head(browser, tmp_path):
-    rows = "".join(f"<tr><td>{number}</td></tr>" for number in range(100))
-    cells = [f"{number}-" * 3 for number in range(100, 120)]
-    wide = f"<table><tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr></table>"
-    html = f"<article><h1>A</h1>{wide}<table><tr><th>head</th></tr>{rows}</table></article>"
-    article = BeautifulSoup(html, "html.parser").article
-    page = f"<body><main>{pdf.chapter('a', article, {'a'}, tmp_path)}</main></body>"
-    assert pdf.write(page, tmp_path / "page.pdf", browser) > 1
-    texts = [squeezed(sheet.extract_text()) for sheet in PdfReader(tmp_path / "page.pdf").pages]
-    assert "".join(cells) in texts[0] and all("head" in text for text in texts)
-
-
 def test_chinese_is_printed_with_a_font_of_its_own(browser, chinese, tmp_path):
-    pytest.importorskip("selection").require("Chinese font")
+    require("Chinese font")
     reader = write(browser, ["book/1-cifar10/index"], tmp_path / "some.pdf", "zh_CN")
     text = unicodedata.normalize("NFKC", "".join(page.extract_text() for page in reader.pages))
     assert "目录" in text and "第1部分" in squeezed(text) and "Contents" not in text

@@ -2,7 +2,6 @@
 
 import base64
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -87,12 +86,6 @@ def test_with_addresses_they_open_the_lab(public, lab):
         assert parse_qs(address.query) == {"labpath": [f"work/lab-{lab}.ipynb"]}
 
 
-def test_a_repository_may_be_elsewhere():
-    assert work_on_lab.binder_link("https://example.org/a/b.git", "HEAD", "a/b c.ipynb") == (
-        "https://mybinder.org/v2/git/https%3A%2F%2Fexample.org%2Fa%2Fb.git/HEAD?labpath=a%2Fb%20c.ipynb"
-    )
-
-
 @pytest.mark.parametrize(("settings", "message"), [
     ({"repository_url": "owner/name"}, "repository_url must be an https address without a / at its end"),
     ({"binder_ref": "v1"}, "binder_ref needs repository_url, which is empty"),
@@ -103,11 +96,8 @@ def test_a_wrong_setting_stops_the_build(tmp_path, settings, message):
     assert f"_config.yml: {message}" in done.stderr
 
 
-def test_binder_gets_the_courses_versions_and_finds_the_labs(tmp_path):
+def test_binder_finds_the_labs(tmp_path):
     """postBuild in a copy of what git tracks, as Binder has it, with the Python that is here."""
-    lines = (REPO / "binder/requirements.txt").read_text().splitlines()
-    pinned = re.findall(r"^([\w-]+)==", (REPO / "requirements.txt").read_text(), re.M)
-    assert {line for line in lines if re.match(r"\w", line)} <= set(pinned) and "-e ." in lines
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=REPO, capture_output=True, text=True, check=True).stdout
     for name in filter(None, tracked.split("\0")):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
