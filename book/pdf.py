@@ -14,11 +14,13 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
-import chromium
 import yaml
 from bs4 import BeautifulSoup, Tag
+from chromium import browser, no_font
 from pages import BUILD, LOCALE, REPO, html, languages, parts, translations
 from pypdf import PdfReader
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
 
 # What one can only click; what draws a figure anew, where a still one stands; the titles of folded code.
 NOT_PRINTED = """
@@ -31,6 +33,12 @@ SCREEN = {  # as wide as the text on a page: 174 of A4's 210 mm
     "setDeviceMetricsOverride": {"width": 657, "height": 960, "deviceScaleFactor": 1, "mobile": False},
 }
 PAPER = dict.fromkeys(("preferCSSPageSize", "printBackground", "generateTaggedPDF", "generateDocumentOutline"), True)
+
+OFFLINE = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+)  # fmt: skip
 
 
 class Unprintable(Exception):
@@ -119,18 +127,30 @@ def join(printed: list[tuple[str, list[str]]], language: str | None = None) -> s
 <main>{"".join(sections)}</main></body></html>"""
 
 
-def write(page: str, file: Path, browser) -> int:
+def chromium(*flags: str, logs: bool = False) -> webdriver.Chrome:
+    """Chromium without a network but this machine's own address; if asked, it keeps logs of requests and messages."""
+    binary, driver = browser()
+    options = webdriver.ChromeOptions()
+    options.binary_location = binary
+    for flag in (*OFFLINE, *flags):
+        options.add_argument(flag)
+    if logs:
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    return webdriver.Chrome(options=options, service=Service(driver))
+
+
+def write(page: str, file: Path, chrome: webdriver.Chrome) -> int:
     """Print a page of HTML to a file, kept next to it; the number of sheets. Raises Unprintable for what is cut off."""
     file.parent.mkdir(parents=True, exist_ok=True)
     source = file.with_suffix(".html")
     source.write_text(page, encoding="utf-8")
     for command, settings in SCREEN.items():
-        browser.execute_cdp_cmd(f"Emulation.{command}", settings)
-    browser.set_script_timeout(300)
-    browser.get(source.as_uri())
-    if bad := browser.execute_async_script((REPO / "book" / "print.js").read_text(encoding="utf-8")):
+        chrome.execute_cdp_cmd(f"Emulation.{command}", settings)
+    chrome.set_script_timeout(300)
+    chrome.get(source.as_uri())
+    if bad := chrome.execute_async_script((REPO / "book" / "print.js").read_text(encoding="utf-8")):
         raise Unprintable(f"{len(bad)} places do not fit or are missing, the first: {bad[0]}")
-    data = base64.b64decode(browser.execute_cdp_cmd("Page.printToPDF", PAPER)["data"])
+    data = base64.b64decode(chrome.execute_cdp_cmd("Page.printToPDF", PAPER)["data"])
     file.write_bytes(data)
     return len(PdfReader(io.BytesIO(data)).pages)
 
@@ -141,12 +161,12 @@ def main() -> int:
     language = parser.parse_args().language
     file = BUILD / "pdf" / f"resnet50-on-mindspore{'-' + language if language else ''}.pdf"
     try:
-        if not all(chromium.browser()):
+        if not all(browser()):
             raise Unprintable("Chromium with chromedriver is needed (Debian: chromium chromium-driver)")
-        if language and (why := chromium.no_font(language[:2])):
+        if language and (why := no_font(language[:2])):
             raise Unprintable(why)
-        with chromium.start() as browser:
-            sheets = write(join(parts(), language), file, browser)
+        with chromium() as chrome:
+            sheets = write(join(parts(), language), file, chrome)
     except Unprintable as error:
         print(f"make pdf: FAILED: {error}", file=sys.stderr)
         return 1

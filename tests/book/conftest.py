@@ -1,4 +1,4 @@
-"""The built book in its languages, and a browser, for the tests of its pages."""
+"""The built book in its languages, for the tests of its pages."""
 
 import sys
 from functools import partial
@@ -7,7 +7,6 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from selection import require
 
 REPO = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPO / "tests" / "notebooks"))
@@ -47,15 +46,3 @@ def site():
         Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    """Chromium without a network but this machine's own address, driven by selenium."""
-    require("Chromium")
-    import chromium
-
-    with chromium.start(f"--user-data-dir={tmp_path_factory.mktemp('profile')}", logs=True) as chrome:
-        chrome.set_page_load_timeout(300)
-        chrome.set_script_timeout(300)  # an audit of axe-core is one script
-        yield chrome
