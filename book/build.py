@@ -22,21 +22,20 @@ from filelock import FileLock
 # What all pages share: a change here writes all of them again. Of the others Sphinx knows what each depends on.
 SHARED = [
     "_config.yml", "_toc.yml", "book/references.bib", "book/_static", "book/_templates", "book/_ext", "book/pages.py",
-    "book/locale/terms.md",
 ]  # fmt: skip
-PAGES = ["book/**/*.md", "labs/*/lab.md", "labkit", "grader", "labs", "tests/benchmarks/results", "Makefile"]
+PAGES = ["book/**/*.md", "book/*/*.py", "labs/*/lab.md", "labs", "labkit", "grader", "tests/benchmarks/results"]
 
 
 def inputs(language: str | None) -> dict[str, str]:
     """Digests of what pages are written from: of what they share, and of everything."""
-    shared, everything = SHARED, ["_build/executed"]
-    executed = [execution.digest(execution.executed(chapter)) for chapter in execution.chapters()]
+    shared, everything = SHARED, PAGES
     if language:
         catalogues = f"book/locale/{language}/LC_MESSAGES"
         shared = [*SHARED, f"book/locale/{language}/_config.yml", f"{catalogues}/book/_*/*.po"]
-        everything = [catalogues]
-    said = [execution.contents(shared), execution.installed()], [execution.contents([*PAGES, *everything]), executed]
-    digests = [hashlib.sha256(json.dumps(part).encode()).hexdigest() for part in said]
+        everything = [*PAGES, catalogues]
+    executed = [execution.digest(execution.executed(chapter)) for chapter in execution.chapters()]
+    parts = [execution.contents(shared), execution.installed()], [execution.contents(everything), executed]
+    digests = [hashlib.sha256(json.dumps(part).encode()).hexdigest() for part in parts]
     return {"shared": digests[0], "everything": digests[1]}
 
 

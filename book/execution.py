@@ -15,6 +15,7 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import nbformat
@@ -52,7 +53,7 @@ USES = {  # by the beginning of a chapter's name
     "labs/imagenet/": ["labkit/parity", "labs/imagenet"],
     "labs/thor/": ["labkit/thor", "labs/thor"],
 }
-# Chapters that look for PyTorch, a sandbox or a browser, and show something else where they are missing.
+# Chapters that look for PyTorch or a sandbox, and show something else where they are missing.
 LOOKING = ("book/2-migration/", "book/appendix/grading", "book/appendix/troubleshooting", "labs/cifar10/",
            "labs/imagenet/")  # fmt: skip
 # Chapters whose figures are times: they are executed one at a time, and nothing else meanwhile.
@@ -120,11 +121,9 @@ def installed() -> list[str]:
     return [sys.version, *map(_version, wanted), *there, *sample]
 
 
-@cache
 def looked_for() -> list[str]:
-    """PyTorch and the programs that some chapters look for."""
-    programs = [name for name in ("bwrap", "chromium", "google-chrome", "chromedriver") if shutil.which(name)]
-    return [*programs, *map(_version, ("torch", "torchvision", "onnxruntime"))]
+    """What some chapters look for: PyTorch and a sandbox."""
+    return [str(shutil.which("bwrap")), *map(_version, ("torch", "torchvision", "onnxruntime"))]
 
 
 def _version(package):
@@ -171,33 +170,20 @@ def kernel_environment() -> dict[str, str]:
     return env
 
 
-def order(chapter: Path) -> tuple[int, str]:
-    """The longest chapters first: at the end, all processes then have something to do."""
-    name = name_of(chapter)
-    return LONGEST.index(name) if name in LONGEST else len(LONGEST), name
-
-
 def execute(todo: list[Path]) -> list[str]:
-    """Execute chapters, several at a time, last those that measure; the names of those that failed."""
-    failed, number = [], 0
-    measuring = [chapter for chapter in todo if name_of(chapter) in MEASURING]
-
-    def report(name, seconds, error):
-        nonlocal number
-        number += 1
-        print(f"make book: {'FAILED' if error else 'executed'} {name}, {seconds:.0f} s ({number} of {len(todo)})",
-              flush=True)  # fmt: skip
-        if error:
-            failed.append(name)
-            print(error, file=sys.stderr, flush=True)
-
+    """Execute chapters, several at a time, the longest first, last those that measure; the names of what failed."""
+    failed, names = [], sorted(map(name_of, todo), key=lambda name: (name not in LONGEST, name))
     with ProcessPoolExecutor(min(cores(), MOST_AT_ONCE)) as pool:
         try:
-            others = sorted(set(todo) - set(measuring), key=order)
-            for future in as_completed([pool.submit(execute_chapter, chapter) for chapter in others]):
-                report(*future.result())
-            for chapter in measuring:
-                report(*pool.submit(execute_chapter, chapter).result())
+            futures = [pool.submit(execute_chapter, name) for name in names if name not in MEASURING]
+            alone = (pool.submit(execute_chapter, name).result() for name in names if name in MEASURING)
+            outcomes = chain((future.result() for future in as_completed(futures)), alone)
+            for number, (name, seconds, error) in enumerate(outcomes, 1):
+                done = f"make book: {'FAILED' if error else 'executed'} {name}"
+                print(f"{done}, {seconds:.0f} s ({number} of {len(todo)})", flush=True)
+                if error:
+                    failed.append(name)
+                    print(error, file=sys.stderr, flush=True)
         except KeyboardInterrupt:
             for process in multiprocessing.active_children():  # else the pool waits for all chapters; kernels end alone
                 process.kill()
@@ -205,19 +191,20 @@ def execute(todo: list[Path]) -> list[str]:
     return failed
 
 
-def execute_chapter(chapter: Path, tries: int = 2) -> tuple[str, float, str]:
+def execute_chapter(name: str, tries: int = 2) -> tuple[str, float, str]:
     """Execute a chapter and keep it; its name, the seconds it took, and what failed.
 
     A kernel's ports are chosen before it runs: where another process took one, it is tried again.
     """
-    name, start, notebook, key = name_of(chapter), time.monotonic(), read(chapter), key_of(chapter)
-    resources = {"metadata": {"path": str(chapter.parent)}}
+    chapter, start = REPO / f"{name}.md", time.monotonic()
+    notebook, key = read(chapter), key_of(chapter)
     try:
+        resources = {"metadata": {"path": str(chapter.parent)}}
         NotebookClient(notebook, timeout=CELL_SECONDS, kernel_name="python3", resources=resources).execute()
-    except CellExecutionError as error:
-        return name, time.monotonic() - start, str(error)
-    except RuntimeError as error:  # the kernel died, or did not start
-        return execute_chapter(chapter, tries - 1) if tries > 1 else (name, time.monotonic() - start, str(error))
+    except (CellExecutionError, RuntimeError) as stopped:  # a cell failed; the kernel died, or did not start
+        if tries > 1 and not isinstance(stopped, CellExecutionError):
+            return execute_chapter(name, tries - 1)
+        return name, time.monotonic() - start, str(stopped)
     notebook.metadata["key"] = key
     file = executed(chapter)
     file.parent.mkdir(parents=True, exist_ok=True)

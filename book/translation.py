@@ -10,6 +10,7 @@ import json
 import re
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import jupytext
@@ -96,29 +97,25 @@ def said_by(*patterns: str) -> list[str]:
     return [text for source in sources for text in SAID.findall(source)]
 
 
-def titles(lab: Path) -> list[str]:
+def titles(tree: dict) -> Iterator[str]:
     """What a lab's grading.yaml says to learners: titles, and what to do next."""
-
-    def visit(tree):
-        for key, value in tree.items():
-            if isinstance(value, dict):
-                yield from visit(value)
-            elif key in ("title", "next"):
-                yield value
-
-    return list(visit(yaml.safe_load((lab / "grading.yaml").read_text(encoding="utf-8"))))
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from titles(value)
+        elif key in ("title", "next"):
+            yield value
 
 
 def templates() -> dict[str, list[str]]:
     """All that there is to translate, by the name of its catalogue."""
     documents = sorted(path.relative_to(MESSAGES).with_suffix("").as_posix() for path in MESSAGES.rglob("*.json"))
     pages = {document: on_page(document) for document in documents if (REPO / f"{document}.md").exists()}
-    labs = [path.parent for path in sorted(REPO.glob("labs/*/grading.yaml"))]
+    labs = {path.parent.name: yaml.safe_load(path.read_text("utf-8")) for path in REPO.glob("labs/*/grading.yaml")}
     return {document: said for document, said in pages.items() if said} | {
         "book/_static/drawings": on_drawings(),
         "book/_ext/extensions": said_by("book/_ext/*.py", "book/pdf.py"),
         "grader/feedback": [*said_by("grader/templates/*.html"), *verdicts.texts()],
-        **{f"labs/{lab.name}/grading": titles(lab) for lab in labs},
+        **{f"labs/{lab}/grading": list(titles(tree)) for lab, tree in labs.items()},
     }
 
 

@@ -21,10 +21,8 @@ from sphinx.transforms.i18n import Locale
 from sphinx.util.nodes import extract_messages
 
 NAMES = {"en": "English", "zh_CN": "中文"}
-TERMS = Path(__file__).resolve().parents[1] / "locale" / "terms.md"
 LABEL = re.compile(r"(<(?:text|tspan|title|desc)\b[^>]*>)([^<]*[^<\s][^<]*)</")
 SUMMARY = re.compile(r"<summary>(.*?)</summary>")
-CHINESE = re.compile(r"[\u4e00-\u9fff]{2,}")
 
 
 class Search(SearchChinese):
@@ -53,21 +51,6 @@ function splitQuery(query) {
   return words;
 }
 """
-
-
-def words() -> list[str]:
-    """The Chinese terms of book/locale/terms.md, which its second column has."""
-    rows = [line.split("|") for line in TERMS.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
-    return sorted({word for row in rows if len(row) > 3 for word in CHINESE.findall(row[2])})
-
-
-def _apply(app, config):
-    if config.language.startswith("zh"):
-        logging.getLogger("jieba").setLevel(logging.WARNING)  # it says when it reads its dictionary
-        file = Path(app.doctreedir, "words.txt")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("".join(f"{word} 100000 n\n" for word in words()), encoding="utf-8")
-        config.html_search_options = {"dict": str(file)}
 
 
 def _add_link(app, pagename, templatename, context, doctree):
@@ -121,10 +104,6 @@ def _mark_titles(app, doctree):
             xref.replace_self([nodes.Text("《"), xref, nodes.Text("》")])
 
 
-def _forget_messages(app, env, docname):
-    Path(app.doctreedir, "messages", f"{docname}.json").unlink(missing_ok=True)
-
-
 def _translate_rest(app, doctree, docname):
     """What Sphinx's own translation leaves out: alternative texts, and summaries in raw HTML."""
     catalogue = translations(app.config.language, docname)
@@ -169,15 +148,14 @@ def _allow_processes(app):
 
 
 def setup(app):
+    logging.getLogger("jieba").setLevel(logging.WARNING)  # it says when it reads its dictionary
     app.add_search_language(Search)
     app.add_transform(Formulas)
     app.connect("build-finished", _translate_drawings)
-    app.connect("env-purge-doc", _forget_messages)
     app.connect("doctree-read", _translate_captions, priority=400)  # before Sphinx collects them
     app.connect("doctree-read", _mark_titles)
     app.connect("doctree-read", _keep_messages, priority=900)  # as the page is kept
     app.connect("doctree-resolved", _translate_rest)
-    app.connect("config-inited", _apply, priority=300)
     app.connect("builder-inited", _allow_processes)
     app.connect("html-page-context", _add_link)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
