@@ -123,23 +123,27 @@ def update(language: str) -> None:
     """Take what the pages say now into the catalogues; a message that has changed keeps its translation, as fuzzy."""
     if not MESSAGES.exists():
         sys.exit("make translate: the book has not been built; run `make book` first")
-    wanted, there = templates(), catalogues(language)
+    wanted, there, markdown = templates(), catalogues(language), parser()
     for document in sorted(set(there) - set(wanted)):
         there[document].unlink()
     for document, said in wanted.items():
         path, template = LOCALE / language / "LC_MESSAGES" / f"{document}.po", Catalog()
+        place = f"{document}.md" if (REPO / f"{document}.md").exists() else document
         for message in said:
-            template.add(message)
+            template.add(message, locations=[(place, 1)])
         catalogue = Catalog(locale=language)
         if path.exists():
             with open(path, "rb") as file:
                 catalogue = read_po(file)
         catalogue.update(template)
         catalogue.obsolete.clear()
+        for message in catalogue:
+            if message.id and not message.string and not re.search("[A-Za-z]", pieces(message.id, markdown)[1]):
+                message.string = message.id  # code or a formula
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "wb") as file:
             file.write(HEAD.format(language).encode())
-            write_po(file, catalogue, width=0, omit_header=True, no_location=True)
+            write_po(file, catalogue, width=0, omit_header=True, include_lineno=False)
 
 
 # -- What is wrong in a translation -------------------------------------------------------------------
@@ -163,7 +167,7 @@ def pieces(text: str, markdown: MarkdownIt) -> tuple[Counter, str]:
         elif token.type == "myst_role":
             shown, _, target = re.fullmatch(r"(.*?)(\s*<([^<>]+)>)?", token.content, re.DOTALL).groups()
             kept[token.meta["name"], target or shown] += 1
-            named = token.meta["name"].startswith("py:") or "/" in shown  # an object, a file: no words
+            named = token.meta["name"].startswith(("py:", "download")) or "/" in shown  # an object, a file: no words
             rest.append(shown if target and not named else " ")
         elif token.type in ("link_open", "image"):
             kept[token.type, token.attrs.get("href") or token.attrs["src"]] += 1
