@@ -36,7 +36,7 @@ MOST_AT_ONCE = 4  # a chapter takes up to 3 GB
 
 # What decides what a chapter shows, besides its own cells and the Python files next to it.
 EVERY_CHAPTER = [
-    "book/execution.py", "constraints.txt", "labkit/*.py", "labkit/system", "labkit/data", "labkit/networks",
+    "constraints.txt", "labkit/*.py", "labkit/system", "labkit/data", "labkit/networks",
     "labkit/training", "data_scripts", "labs/*/recipe.yaml",
 ]  # fmt: skip
 RESULTS = "tests/benchmarks/results"
@@ -59,7 +59,8 @@ LOOKING = ("book/2-migration/", "book/appendix/grading", "book/appendix/troubles
 # Chapters whose figures are times: they are executed one at a time, and nothing else meanwhile.
 MEASURING = ("book/1-cifar10/callbacks", "book/2-migration/precision", "book/2-migration/performance")
 # The longest of the others, which begin first.
-LONGEST = ("labs/imagenet/lab", "labs/thor/lab", "labs/cifar10/lab")
+LONGEST = ("labs/imagenet/lab", "labs/thor/lab", "labs/cifar10/lab", "book/3-thor/thor-settings",
+           "book/1-cifar10/network", "book/3-thor/trace-rule", "book/1-cifar10/training")  # fmt: skip
 
 
 def name_of(chapter: Path) -> str:
