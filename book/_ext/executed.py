@@ -16,9 +16,9 @@ def _with_outputs(create):
             read = reader.read
 
             def read_with_outputs(text):
-                notebook = read(text)
-                cells = nbformat.read(executed(Path(path)), as_version=4).cells
-                for cell, done in zip(notebook.cells, cells, strict=True):
+                notebook, copy = read(text), nbformat.read(executed(Path(path)), as_version=4)
+                notebook.metadata |= {name: copy.metadata[name] for name in ("kernelspec", "language_info")}
+                for cell, done in zip(notebook.cells, copy.cells, strict=True):
                     if cell.cell_type == "code":
                         cell.outputs, cell.execution_count = done.outputs, done.execution_count
                 return notebook
