@@ -42,7 +42,7 @@ LABEL = re.compile(r"<(?:text|tspan|title|desc)\b[^>]*>([^<]*[^<\s][^<]*)</")
 FORMULA = re.compile(r"^\$\$$.*?^\$\$", re.DOTALL | re.MULTILINE)
 WORDS = re.compile(r"\\text\{[^}]*[ (]")  # in a formula: more than a name
 FIELD, QUOTED = re.compile(r"\{([^{}]*)\}"), re.compile("'[^']*'")
-SAID = re.compile(r"""\bsa(?:id|y)(?:\.get)?\((?:app, )?["']([^"']+?)["'][,)]""")
+SAID = re.compile(r"""\bsa(?:id|y)(?:\.get)?\((?:app, )?(["'])(.+?)\1[,)]""")
 
 
 def catalogues(language: str) -> dict[str, Path]:
@@ -94,7 +94,7 @@ def on_drawings() -> list[str]:
 def said_by(*patterns: str) -> list[str]:
     """Texts that files give to `said` or `say`."""
     sources = [path.read_text(encoding="utf-8") for pattern in patterns for path in sorted(REPO.glob(pattern))]
-    return [text for source in sources for text in SAID.findall(source)]
+    return [text for source in sources for _, text in SAID.findall(source)]
 
 
 def titles(tree: dict) -> Iterator[str]:
