@@ -6,13 +6,15 @@ there: strings that Sphinx's configuration holds.
 
 import argparse
 import sys
+from functools import cache
 from pathlib import Path
 
 import yaml
-from execution import BUILD, REPO
 
 from labkit.system.environment import cores
 
+REPO = Path(__file__).resolve().parent.parent
+BUILD = REPO / "_build"
 LOCALE = REPO / "book" / "locale"
 
 
@@ -24,6 +26,30 @@ def languages() -> list[str]:
 def html(language: str | None) -> Path:
     """The folder of the pages in a language."""
     return BUILD / (f"html-{language}" if language else "html")
+
+
+def parts() -> list[tuple[str, list[str]]]:
+    """The book's parts in _toc.yml, caption and documents; the first is its opening page, without a caption."""
+
+    def documents(entries):
+        for entry in entries:
+            yield entry["file"]
+            yield from documents(entry.get("sections", []))
+
+    toc = yaml.safe_load((REPO / "_toc.yml").read_text(encoding="utf-8"))
+    return [("", [toc["root"]])] + [(part["caption"], list(documents(part["chapters"]))) for part in toc["parts"]]
+
+
+@cache
+def translations(language: str | None, page: str) -> dict[str, str]:
+    """{message: translation} of a page in a language; {} without a language, or where it has no catalogue."""
+    from babel.messages.pofile import read_po
+
+    file = LOCALE / f"{language}" / "LC_MESSAGES" / f"{page}.po"
+    if not file.exists():
+        return {}
+    with open(file, "rb") as opened:
+        return {message.id: message.string for message in read_po(opened) if message.id and message.string}
 
 
 def write(language: str | None) -> int:

@@ -1,35 +1,33 @@
-"""The book in other languages: python book/translation.py LANGUAGE, which `make translate` calls.
+"""The book in other languages: python book/translation.py [LANGUAGE], which `make translate` calls after a build.
 
-Takes what the pages say, as they were last built, into the catalogues, book/locale/LANGUAGE/LC_MESSAGES, one for each
-page. Lists, by page, what is to be translated and what is wrong in a translation.
+Takes what the pages say into the catalogues, book/locale/LANGUAGE/LC_MESSAGES, one for each page. Lists, by page, what
+is to be translated and what is wrong in a translation; with --check, it only lists.
 """
 
 import argparse
-import ast
-import hashlib
 import html
-import itertools
 import json
 import re
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import jupytext
 import yaml
 from babel.messages.catalog import Catalog
 from babel.messages.pofile import read_po, write_po
+from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from myst_parser.config.main import MdParserConfig
 from myst_parser.parsers.mdit import create_md_parser
+from pages import BUILD, LOCALE, REPO
 
-from grader import batch, submissions, translation
+from grader import translation as of_labs
+from grader import verdicts
 
-REPO = Path(__file__).resolve().parent.parent
-BUILD = REPO / "_build"
-LOCALE = REPO / "book" / "locale"
 MESSAGES = BUILD / ".doctrees" / "messages"
-HEAD = r'''msgid ""
+HEAD = r"""msgid ""
 msgstr ""
 "Project-Id-Version: ResNets on MindSpore\n"
 "Language: {}\n"
@@ -37,12 +35,14 @@ msgstr ""
 "Content-Type: text/plain; charset=utf-8\n"
 "Content-Transfer-Encoding: 8bit\n"
 
-'''
+"""
 HAN = r"\u3400-\u4dbf\u4e00-\u9fff"
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 LABEL = re.compile(r"<(?:text|tspan|title|desc)\b[^>]*>([^<]*[^<\s][^<]*)</")
+FORMULA = re.compile(r"^\$\$$.*?^\$\$", re.DOTALL | re.MULTILINE)
 WORDS = re.compile(r"\\text\{[^}]*[ (]")  # in a formula: more than a name
-TERM_ROW = re.compile(r"^\| *(?P<english>[^|]+?) *\| *(?P<term>[^|]+?) *\| *(?P<wrong>[^|]*?) *\|", re.MULTILINE)
+FIELD, QUOTED = re.compile(r"\{([^{}]*)\}"), re.compile("'[^']*'")
+SAID = re.compile(r"""\bsa(?:id|y)(?:\.get)?\((?:app, )?(["'])(.+?)\1[,)]""")
 
 
 def catalogues(language: str) -> dict[str, Path]:
@@ -53,144 +53,69 @@ def catalogues(language: str) -> dict[str, Path]:
 
 def messages(path: Path) -> list:
     """A catalogue's messages without its head, in the page's order."""
-    return [message for message in _read(path) if message.id]
+    with open(path, "rb") as file:
+        return [message for message in read_po(file) if message.id]
 
 
 # -- What is to be translated -------------------------------------------------------------------------
 
 
-def extra(text: str) -> list[str]:
-    """Messages of a page that Sphinx's gettext does not take: alternative texts, and summaries of HTML's details."""
-    found = re.findall(r"<summary>(.*?)</summary>", text)
-    found += [alt.strip('"') for alt in re.findall(r"^:alt: (.+)$", text, re.MULTILINE)]
-    for header in re.findall(r"^```\{code-cell\}[^\n]*\n---\n(.*?)^---$", text, re.DOTALL | re.MULTILINE):
-        shown = (yaml.safe_load(header) or {}).get("mystnb", {}).get("image", {})
-        found += [shown["alt"]] if "alt" in shown else []
-    return [" ".join(one.split()) for one in found]
-
-
-def spoken(path: Path) -> list[str]:
-    """What the self-checks of a lab print."""
-    cells = jupytext.read(path).cells
-    checks = [cell.source for cell in cells if cell.cell_type == "code" and cell.source.startswith("# Check")]
-    return [text for source in checks for _, _, text in translation.spoken(source)]
-
-
-def template(document: str) -> Catalog:
-    """What there is to translate on a page as it was last built: a catalogue without translations.
+def on_page(document: str) -> list[str]:
+    """What there is to translate on a page as it was last built.
 
     Of what Sphinx took from it (languages.py), only what the page's source has: docstrings, and what a directive
-    makes, stay English. Formulas without words need no translation. Exits if the page has changed since the build.
+    makes, stay English; so do formulas without words. And what Sphinx does not take: alternative texts, summaries of
+    HTML's details, and what the self-checks of a lab print.
     """
-    source = REPO / f"{document}.md"
-    text = source.read_text(encoding="utf-8")
+    text = (REPO / f"{document}.md").read_text(encoding="utf-8")
     given = text + ((REPO / "_toc.yml").read_text(encoding="utf-8") if document == "book/index" else "")
-    formulas = re.compile(r"^\$\$$.*?^\$\$", re.DOTALL | re.MULTILINE)
-    squashed = " ".join(formulas.sub(lambda one: one[0] if WORDS.search(one[0]) else "", given).split())
-    built = json.loads((MESSAGES / f"{document}.json").read_text(encoding="utf-8"))
-    if built["source"] != hashlib.sha256(source.read_bytes()).hexdigest():
-        sys.exit(f"{document}.md: changed since the book was built; run `make book` first")
-    found = Catalog(project="ResNets on MindSpore", charset="utf-8")
-    for message, line in built["messages"]:
-        if " ".join(message.split()) in squashed:
-            found.add(message, locations=[(f"{document}.md", line)])
-    for message in extra(text) + (spoken(source) if source.name == "lab.md" else []):
-        found.add(message, locations=[(f"{document}.md", 1)])
-    return found
+    squashed = " ".join(FORMULA.sub(lambda match: match[0] if WORDS.search(match[0]) else "", given).split())
+    taken = json.loads((MESSAGES / f"{document}.json").read_text(encoding="utf-8"))
+    more = re.findall(r"<summary>(.*?)</summary>", text)
+    more += [alt.strip('"') for alt in re.findall(r"^:alt: (.+)$", text, re.MULTILINE)]
+    for header in re.findall(r"^```\{code-cell\}[^\n]*\n---\n(.*?)^---$", text, re.DOTALL | re.MULTILINE):
+        more.append(yaml.safe_load(header).get("mystnb", {}).get("image", {}).get("alt", ""))
+    if document.startswith("labs/"):
+        sources = [cell.source for cell in jupytext.reads(text, fmt="md:myst").cells if cell.cell_type == "code"]
+        checks = [source for source in sources if source.startswith("# Check")]
+        more += [said for source in checks for _, _, said in of_labs.spoken(source)]
+    found = [message for message in taken if " ".join(message.split()) in squashed]
+    return found + [" ".join(message.split()) for message in more if message]
 
 
-def drawings() -> Catalog:
+def on_drawings() -> list[str]:
     """The labels of all drawings that have words: a name, a shape or a formula needs no translation."""
-    found = Catalog(project="ResNets on MindSpore", charset="utf-8")
-    for path in sorted((REPO / "book" / "_static").glob("*.svg")):
-        for label in LABEL.findall(path.read_text(encoding="utf-8")):
-            if re.search(r"[A-Za-z]{3}", label) and not re.fullmatch(r"(--|\$|labkit )\S.*|[\w./]*[_./]\w+", label):
-                found.add(html.unescape(label), locations=[(path.relative_to(REPO).as_posix(), 1)])
-    return found
+    drawings = [path.read_text(encoding="utf-8") for path in sorted((REPO / "book" / "_static").glob("*.svg"))]
+    labels = [html.unescape(label) for drawing in drawings for label in LABEL.findall(drawing)]
+    name = re.compile(r"(--|\$|labkit )\S.*|[\w./]*[_./]\w+")
+    return [label for label in labels if re.search(r"[A-Za-z]{3}", label) and not name.fullmatch(label)]
 
 
-def extensions() -> Catalog:
-    """What the book's own extensions write on pages: texts that they give to `languages.said`."""
-    found = Catalog(project="ResNets on MindSpore", charset="utf-8")
-    for path in (*sorted((REPO / "book" / "_ext").glob("*.py")), REPO / "book" / "pdf.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            function = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
-            text = node.args[function == "said"] if function in ("said", "say") else None
-            if isinstance(text, ast.Constant):
-                found.add(text.value, locations=[(path.relative_to(REPO).as_posix(), 1)])
-    return found
+def said_by(*patterns: str) -> list[str]:
+    """Texts that files give to `said` or `say`."""
+    sources = [path.read_text(encoding="utf-8") for pattern in patterns for path in sorted(REPO.glob(pattern))]
+    return [text for source in sources for _, text in SAID.findall(source)]
 
 
-# A learner may read every text in these modules, except a lab's own errors. In the others, only what these calls get.
-TOLD = ("verdicts", "grade", "handed_in", "run_history")
-TELLING = ("Unreadable", "NotThis", "printable")
-NAMES = ("right", "not right", "wrong", "error", "crashed", "blocked", "missing", "network", "epochs", "steps")
-
-
-def feedback() -> Catalog:
-    """What a learner's page says: the texts of its template, and of what grades."""
-    found = Catalog(project="ResNets on MindSpore", charset="utf-8")
-    folder = REPO / "labkit" / "grading"
-
-    def add(path, texts):
-        for text in texts:
-            if translation.FIELD.sub("", text).strip(" :") and "\\" not in text and text == text.strip():
-                found.add(text, locations=[(path.relative_to(REPO).as_posix(), 1)])
-
-    for path in (folder / "templates" / "base.html", folder / "templates" / "feedback.html"):
-        add(path, re.findall(r'say\("([^"]+)"\)', path.read_text(encoding="utf-8")))
-    for path in sorted(folder.glob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for node in _telling(tree, path.stem):
-            add(path, [text for _, _, text in translation.spoken(ast.unparse(node))])
-    add(folder / "verdicts.py", NAMES)
-    add(folder / "batch.py", [batch.FAILED, submissions.NOT_TAKEN])
-    return found
-
-
-class _WithoutLabErrors(ast.NodeTransformer):
-    def visit_Raise(self, node):
-        return ast.Pass() if "LabError(" in ast.unparse(node) else node
-
-
-def _telling(tree, module):
-    """The nodes of a module that say something to a learner."""
-    if module in TOLD:
-        return [_WithoutLabErrors().visit(tree)]
-    if module == "values":  # how a value differs
-        return [node for node in tree.body if getattr(node, "name", "") in ("difference", "_difference")]
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    return [node for node in calls if getattr(node.func, "id", "") in TELLING]
-
-
-def titles(lab: Path) -> Catalog:
+def titles(tree: dict) -> Iterator[str]:
     """What a lab's grading.yaml says to learners: titles, and what to do next."""
-    found = Catalog(project="ResNets on MindSpore", charset="utf-8")
-
-    def visit(tree):
-        for key, value in tree.items():
-            if isinstance(value, dict):
-                visit(value)
-            elif key in ("title", "next"):
-                found.add(value, locations=[((lab / "grading.yaml").relative_to(REPO).as_posix(), 1)])
-
-    visit(yaml.safe_load((lab / "grading.yaml").read_text(encoding="utf-8")))
-    return found
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from titles(value)
+        elif key in ("title", "next"):
+            yield value
 
 
-def documents() -> list[str]:
-    """The pages that have anything to translate, as the book was last built."""
-    found = sorted(path.relative_to(MESSAGES).with_suffix("").as_posix() for path in MESSAGES.rglob("*.json"))
-    return [document for document in found if (REPO / f"{document}.md").exists() and len(template(document))]
-
-
-def templates() -> dict[str, Catalog]:
+def templates() -> dict[str, list[str]]:
     """All that there is to translate, by the name of its catalogue."""
-    return {document: template(document) for document in documents()} | {
-        "book/_static/drawings": drawings(),
-        "book/_ext/extensions": extensions(),
-        "grader/feedback": feedback(),
-        **{f"labs/{lab.name}/grading": titles(lab) for lab in sorted((REPO / "labs").iterdir()) if lab.is_dir()},
+    documents = sorted(path.relative_to(MESSAGES).with_suffix("").as_posix() for path in MESSAGES.rglob("*.json"))
+    pages = {document: on_page(document) for document in documents if (REPO / f"{document}.md").exists()}
+    labs = {path.parent.name: yaml.safe_load(path.read_text("utf-8")) for path in REPO.glob("labs/*/grading.yaml")}
+    return {document: said for document, said in pages.items() if said} | {
+        "book/_static/drawings": on_drawings(),
+        "book/_ext/extensions": said_by("book/_ext/*.py", "book/pdf.py"),
+        "grader/feedback": [*said_by("grader/templates/*.html"), *verdicts.texts()],
+        **{f"labs/{lab}/grading": list(titles(tree)) for lab, tree in labs.items()},
     }
 
 
@@ -198,192 +123,90 @@ def update(language: str) -> None:
     """Take what the pages say now into the catalogues; a message that has changed keeps its translation, as fuzzy."""
     if not MESSAGES.exists():
         sys.exit("make translate: the book has not been built; run `make book` first")
-    wanted, there = templates(), catalogues(language)
+    wanted, there, markdown = templates(), catalogues(language), parser()
     for document in sorted(set(there) - set(wanted)):
         there[document].unlink()
     for document, said in wanted.items():
-        path = LOCALE / language / "LC_MESSAGES" / f"{document}.po"
-        catalogue = _read(path) if path.exists() else Catalog(locale=language)
-        catalogue.update(said)
+        path, template = LOCALE / language / "LC_MESSAGES" / f"{document}.po", Catalog()
+        place = f"{document}.md" if (REPO / f"{document}.md").exists() else document
+        for message in said:
+            template.add(message, locations=[(place, 1)])
+        catalogue = Catalog(locale=language)
+        if path.exists():
+            with open(path, "rb") as file:
+                catalogue = read_po(file)
+        catalogue.update(template)
         catalogue.obsolete.clear()
+        for message in catalogue:
+            if message.id and not message.string and not re.search("[A-Za-z]", pieces(message.id, markdown)[1]):
+                message.string = message.id  # code or a formula
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "wb") as file:
             file.write(HEAD.format(language).encode())
             write_po(file, catalogue, width=0, omit_header=True, include_lineno=False)
 
 
-def _read(path):
-    with open(path, "rb") as file:
-        return read_po(file)
-
-
 # -- What is wrong in a translation -------------------------------------------------------------------
 
 
-def _parser():
+def parser() -> MarkdownIt:
+    """The pages' Markdown."""
     config = yaml.safe_load((REPO / "_config.yml").read_text(encoding="utf-8"))
     extensions = set(config["parse"]["myst_enable_extensions"]) - {"linkify"}
     return create_md_parser(MdParserConfig(enable_extensions=extensions), RendererHTML)
 
 
-def pieces(text: str, parser=None) -> tuple[Counter, str]:
-    """What a translation must keep (code, formulas, roles with their targets, links, emphasis), and the other text."""
+def pieces(text: str, markdown: MarkdownIt) -> tuple[Counter, str]:
+    """What a translation must keep, code, formulas, roles with their targets and links, and the other text."""
     kept, rest = Counter(), []
-    for token in (parser or _parser()).parseInline(text)[0].children:
+    for token in markdown.parseInline(text)[0].children:
         if token.type == "text":
             rest.append(token.content)
         elif token.type in ("code_inline", "math_inline", "math_inline_double", "html_inline"):
             kept[token.type, token.content] += 1
-            rest.append(" ")
         elif token.type == "myst_role":
             shown, _, target = re.fullmatch(r"(.*?)(\s*<([^<>]+)>)?", token.content, re.DOTALL).groups()
             kept[token.meta["name"], target or shown] += 1
-            named = token.meta["name"].startswith("py:") or "/" in shown  # an object, a file: no words
+            named = token.meta["name"].startswith(("py:", "download")) or "/" in shown  # an object, a file: no words
             rest.append(shown if target and not named else " ")
-        elif token.type == "link_open":
-            kept["link", token.attrs["href"]] += 1
-        elif token.type == "image":
-            kept["image", token.attrs["src"]] += 1
-        elif token.type in ("strong_open", "em_open"):  # Chinese has no italics: they become bold, or nothing
-            kept[token.type.removesuffix("_open"), ""] += 1
+        elif token.type in ("link_open", "image"):
+            kept[token.type, token.attrs.get("href") or token.attrs["src"]] += 1
     return kept, "".join(rest)
 
 
-def spaced(text: str) -> str:
-    """A space between Chinese and Latin text, code and formulas; none between Chinese, or next to its punctuation."""
-    parts = re.split(r"(\{[\w:+.-]+\}`[^`]*`|`[^`]*`|\$[^$]+\$)", text)
-    edges = {place: _edges(parts[place]) for place in range(1, len(parts), 2)}
-    for place in range(0, len(parts), 2):
-        part = re.sub(rf"(?<=[{HAN}])(?=[A-Za-z0-9])|(?<=[A-Za-z0-9%])(?=[{HAN}])", " ", parts[place])
-        part = re.sub(r" +(?=[，。；：？！）”’、])|(?<=[，。；：？！（“‘、]) +", "", part)
-        bare = part.strip(" ")
-        if bare and place + 1 in edges:
-            part = part.rstrip(" ") + _gap(part, bare[-1], edges[place + 1][0], part.endswith(" "))
-        if bare and place - 1 in edges:
-            part = _gap(part, bare[0], edges[place - 1][1], part.startswith(" ")) + part.lstrip(" ")
-        parts[place] = part
-    return "".join(parts)
-
-
-def _edges(span):
-    """What a code span, formula or role shows first and last: True for Chinese."""
-    role = re.fullmatch(r"\{([\w:+.-]+)\}`(.*?)(?:\s*<[^<>]*>)?`", span, re.DOTALL)
-    if not role:
-        return False, False
-    name, shown = role.groups()
-    if "<" not in span and name in ("doc", "ref", "numref"):  # a title, or a figure's number
-        return True, name != "numref"
-    return re.match(f"[{HAN}]", shown) is not None, re.search(f"[{HAN}]$", shown) is not None
-
-
-def _gap(part, neighbour, chinese, there):
-    """The space between a text's edge and what stands next to it."""
-    if re.match(r"[，。；：？！（）“”‘’、《》]", neighbour):
-        return ""
-    if re.match(f"[{HAN}]", neighbour):
-        return "" if chinese else " "
-    if re.match(r"[A-Za-z0-9%]", neighbour) and chinese:
-        return " "
-    return " " if there else ""
-
-
-def terms() -> list[tuple[str, re.Pattern, str, list[str], bool]]:
-    """The rows of book/locale/terms.md, a form each, the longest first.
-
-    The form, its pattern, its term, wrong terms, and whether the term is required: not by a form with a sense in
-    parentheses.
-    """
-    found = []
-    text = (LOCALE / "terms.md").read_text(encoding="utf-8")
-    tables = re.findall(r"^\| English \|[^\n]*\n\|[-| ]*\n((?:\|[^\n]*\n)*)", text, re.MULTILINE)
-    for row in TERM_ROW.finditer("".join(tables)):
-        wrong = [word.strip() for word in row["wrong"].split("、") if word.strip()]
-        for form in row["english"].split(" / "):
-            plain = re.sub(r"\s*\([^)]*\)$", "", form)
-            case = 0 if plain[0].isupper() else re.IGNORECASE  # "Part 1" is of the book, "part 1" of a file
-            pattern = re.compile(rf"(?<![\w.-]){re.escape(plain)}(?:s|es)?(?![\w-]|\.\w)", case)
-            found.append((plain, pattern, row["term"], wrong, plain == form))
-    return sorted(found, key=lambda row: (-len(row[0]), row[0]))
-
-
-def wrong_terms(english: str, translated: str, rows) -> list[str]:
-    """Terms of a message that are missing in its translation, and words that it must not use for them."""
-    left, matched = re.sub(r"\blabkit \w+", " ", english), []  # a command is no word
-    for _, senses in itertools.groupby(rows, key=lambda row: row[0]):
-        senses = list(senses)
-        pattern = senses[0][1]
-        if pattern.search(left):
-            left = pattern.sub(" ", left)
-            matched += [(form, term, wrong, required) for form, _, term, wrong, required in senses]
-    found = []
-    for form, term, wrong, required in matched:
-        if required and term.lower() not in translated.lower():
-            found.append(f"{form}: not {term}")
-        for word in wrong:
-            others = (other for _, other, _, _ in matched if word in other)
-            rest = translated
-            for other in others:
-                rest = rest.replace(other, " ")
-            if word in rest:
-                found.append(f"{form}: {word} instead of {term}")
-    return found
-
-
-def problems(english: str, translated: str, rows=(), parser=None) -> list[str]:
-    """What is wrong in a translation of a message: what got lost or came in, numbers, spaces, punctuation, terms."""
-    parser = parser or _parser()
-    found = []
-    (kept, plain), (ours, text) = pieces(english, parser), pieces(translated, parser)
-    italics = kept.pop(("em", ""), 0)
-    kept["strong", ""] += min(italics, max(0, ours["strong", ""] - kept["strong", ""]))
-    for what, count in ((kept - ours), "lost"), ((ours - kept), "new"):
-        found += [f"{count}: {' '.join(one).strip()}" for one in what.elements()]
-    numbers = Counter(NUMBER.findall(plain)), Counter(NUMBER.findall(text))
-    millions = re.search(r"\d million", plain) is not None
-    if not millions and numbers[0] != numbers[1]:
-        found += [f"number lost: {one}" for one in (numbers[0] - numbers[1]).elements()]
-        found += [f"number new: {one}" for one in (numbers[1] - numbers[0]).elements()]
+def problems(english: str, translated: str, markdown: MarkdownIt) -> list[str]:
+    """What is wrong in a translation of a message: what got lost or came in, numbers, punctuation."""
+    (wanted, plain), (kept, text) = pieces(english, markdown), pieces(translated, markdown)
+    if not re.search(r"\d million", plain):  # of which Chinese counts in tens of thousands
+        wanted += Counter(("number", number) for number in NUMBER.findall(plain))
+        kept += Counter(("number", number) for number in NUMBER.findall(text))
+    found = [f"lost: {' '.join(piece)}" for piece in (wanted - kept).elements()]
+    found += [f"new: {' '.join(piece)}" for piece in (kept - wanted).elements()]
     if "*" in text:
         found.append("asterisks that are no emphasis")
-    if re.search(rf"[{HAN}]\s*[,;:?!](?=\s|$|[{HAN}])", text) or re.search(rf"[{HAN}]\.(?=\s|$|[{HAN}])", text):
+    if re.search(rf"[{HAN}]\s*[,;:?!.](?=\s|$|[{HAN}])", text):
         found.append("half-width punctuation")
     if re.match(r"(\d+\.|[-+*#>]) ", translated):  # which Sphinx would leave out
         found.append("begins a list or a heading: escape it")
-    if spaced(translated) != translated:
-        found.append(f"spaces: {spaced(translated)}")
-    return found + wrong_terms(plain, text, rows)
+    return found
 
 
 def wrong(language: str) -> list[tuple[str, str, str]]:
     """What is wrong in a language's catalogues: page, English message, what."""
-    rows, parser, found = terms(), _parser(), []
+    markdown, found = parser(), []
     for page, path in catalogues(language).items():
-        filled = set(spoken(REPO / f"{page}.md")) if page.endswith("/lab") else set()
-        filled |= {message.id for message in messages(path)} if page.startswith(("labkit/", "book/_ext/")) else set()
         for message in messages(path):
             if not message.string or message.fuzzy:
                 problem = ["to be translated" if not message.string else "the English has changed since"]
             elif message.string == message.id:
                 problem = []
-            elif message.id in filled:
-                same = translation.computed(message.id) == translation.computed(message.string)
-                plain = (re.sub(r"\{[^{}]*\}", "`x`", text) for text in (message.id, message.string))
-                problem = [what for what in problems(*plain, rows, parser) if not what.startswith("spaces")]
-                problem += [] if same else ["computes something else"]
             else:
-                problem = problems(message.id, message.string, rows, parser)
+                texts = message.id, message.string
+                if "{" in message.id and not re.search(r"[`$\\]", message.id):  # what an f-string computes is code
+                    texts = (FIELD.sub(lambda match: f"`{QUOTED.sub('', match[1])}`", text) for text in texts)
+                problem = problems(*texts, markdown)
             found += [(page, message.id, what) for what in problem]
     return found
-
-
-def report(language: str) -> int:
-    """Print what is to be done in a language's catalogues, by page; how much that is."""
-    found = wrong(language)
-    for page, message, what in found:
-        print(f"{page}: {what}: {message[:70]}")
-    todo = len(found)
-    print(f"{language}: {todo} messages to work on" if todo else f"{language}: complete")
-    return todo
 
 
 if __name__ == "__main__":
@@ -393,4 +216,8 @@ if __name__ == "__main__":
     chosen = arguments.parse_args()
     if not chosen.check:
         update(chosen.language)
-    sys.exit(min(report(chosen.language), 1))
+    todo = wrong(chosen.language)
+    for page, message, what in todo:
+        print(f"{page}: {what}: {message[:70]}")
+    print(f"{chosen.language}: {len(todo)} messages to work on")
+    sys.exit(min(len(todo), 1))

@@ -50,12 +50,8 @@ def operators(step, steps=3):
         for _ in range(steps):
             step()
     (table,) = folder.glob("*/FRAMEWORK/cpu_op_type_info_*.csv")
-    rows = [
-        {
-            "type": row["op_type"],
-            "calls": int(row["type_occurrences"]) // steps,
-            "ms": float(row["total_compute_time"]) / steps,
-        }
-        for row in csv.DictReader(table.open())
-    ]
+    rows = []
+    for row in csv.DictReader(table.open()):
+        calls, total = int(row["type_occurrences"]), float(row["total_compute_time"])
+        rows.append({"type": row["op_type"], "calls": calls // steps, "ms": total / steps})
     return sorted(rows, key=lambda row: -row["ms"]), table.parent

@@ -41,36 +41,20 @@ def our_shortcut(channels, out_channels, stride):
 
 # Name -> torchvision's part (of its module `resnet`), labkit's, shape of the input.
 SUBNETS = {
-    "conv1x1": (
-        lambda r: r.conv1x1(64, 256),
-        lambda: conv(64, 256, 1),
-        (4, 64, 14, 14),
-    ),
-    "conv3x3, stride 2": (
-        lambda r: r.conv3x3(64, 64, 2),
-        lambda: conv(64, 64, 3, 2),
-        (4, 64, 14, 14),
-    ),
+    "conv1x1": (lambda r: r.conv1x1(64, 256), lambda: conv(64, 256, 1), (4, 64, 14, 14)),
+    "conv3x3, stride 2": (lambda r: r.conv3x3(64, 64, 2), lambda: conv(64, 64, 3, 2), (4, 64, 14, 14)),
     "stem": (
         lambda r: torch().nn.Sequential(stem(r.resnet18())),
         lambda: nn.SequentialCell(stem(create_resnet("resnet18", 10, "imagenet"))),
         (4, 3, 64, 64),
     ),
-    "BasicBlock": (
-        lambda r: r.BasicBlock(64, 64),
-        lambda: BasicBlock(64, 64),
-        (4, 64, 14, 14),
-    ),
+    "BasicBlock": (lambda r: r.BasicBlock(64, 64), lambda: BasicBlock(64, 64), (4, 64, 14, 14)),
     "BasicBlock, stride 2": (
         lambda r: r.BasicBlock(64, 128, 2, their_shortcut(r, 64, 128, 2)),
         lambda: BasicBlock(64, 128, 2, our_shortcut(64, 128, 2)),
         (4, 64, 14, 14),
     ),
-    "Bottleneck": (
-        lambda r: r.Bottleneck(256, 64),
-        lambda: Bottleneck(256, 64),
-        (4, 256, 14, 14),
-    ),
+    "Bottleneck": (lambda r: r.Bottleneck(256, 64), lambda: Bottleneck(256, 64), (4, 256, 14, 14)),
     "Bottleneck, stride 2": (
         lambda r: r.Bottleneck(256, 128, 2, their_shortcut(r, 256, 512, 2)),
         lambda: Bottleneck(256, 128, 2, our_shortcut(256, 512, 2)),

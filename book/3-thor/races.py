@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 
-from labkit.system.environment import REPO
 from labkit import figures
+from labkit.system.environment import REPO
 
 RESULTS = REPO / "tests/benchmarks/results"
 SHORT = {"clip_fisher_norm": "bound", "clip_norm": "clip", "warmup_epochs": "warm-up"}  # settings, as words in a table

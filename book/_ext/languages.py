@@ -6,7 +6,6 @@ language's pages are in a folder of book_url that has the language's name.
 """
 
 import functools
-import hashlib
 import json
 import logging
 import re
@@ -14,19 +13,16 @@ from html import escape, unescape
 from pathlib import Path
 
 from docutils import nodes
+from pages import translations
 from sphinx import addnodes
 from sphinx.search.zh import SearchChinese
-from sphinx.transforms import GlossarySorter, SphinxTransform
+from sphinx.transforms import SphinxTransform
 from sphinx.transforms.i18n import Locale
 from sphinx.util.nodes import extract_messages
 
-from grader.translation import translations
-
 NAMES = {"en": "English", "zh_CN": "中文"}
-TERMS = Path(__file__).resolve().parents[1] / "locale" / "terms.md"
 LABEL = re.compile(r"(<(?:text|tspan|title|desc)\b[^>]*>)([^<]*[^<\s][^<]*)</")
 SUMMARY = re.compile(r"<summary>(.*?)</summary>")
-CHINESE = re.compile(r"[\u4e00-\u9fff]{2,}")
 
 
 class Search(SearchChinese):
@@ -57,21 +53,6 @@ function splitQuery(query) {
 """
 
 
-def words() -> list[str]:
-    """The Chinese terms of book/locale/terms.md, which its second column has."""
-    rows = [line.split("|") for line in TERMS.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
-    return sorted({word for row in rows if len(row) > 3 for word in CHINESE.findall(row[2])})
-
-
-def _apply(app, config):
-    if config.language.startswith("zh"):
-        logging.getLogger("jieba").setLevel(logging.WARNING)  # it says when it reads its dictionary
-        file = Path(app.doctreedir, "words.txt")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("".join(f"{word} 100000 n\n" for word in words()), encoding="utf-8")
-        config.html_search_options = {"dict": str(file)}
-
-
 def _add_link(app, pagename, templatename, context, doctree):
     found = []
     for code, name in NAMES.items():
@@ -87,19 +68,16 @@ def _add_link(app, pagename, templatename, context, doctree):
 def _keep_messages(app, doctree):
     """Write down what Sphinx would translate of a page: book/translation.py takes it into the catalogues."""
     if app.config.language == "en":
-        found = [(text, node.line or 1) for node, text in extract_messages(doctree)]
-        source = hashlib.sha256(Path(app.env.doc2path(app.env.docname)).read_bytes()).hexdigest()
         file = Path(app.doctreedir, "messages", f"{app.env.docname}.json")
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({"source": source, "messages": found}, ensure_ascii=False), encoding="utf-8")
+        file.write_text(json.dumps([text for _, text in extract_messages(doctree)]), encoding="utf-8")
 
 
 def _translate_captions(app, doctree):
     """Parts of the table of contents: _toc.yml has them, so they come too late for Sphinx's translation."""
-    if app.config.language != "en":
-        captions = translations(app.config.language, "book/index")
-        for toctree in doctree.findall(addnodes.toctree):
-            toctree["caption"] = captions.get(toctree["caption"], toctree["caption"])
+    captions = translations(app.config.language, "book/index")
+    for toctree in doctree.findall(addnodes.toctree):
+        toctree["caption"] = captions.get(toctree["caption"], toctree["caption"])
 
 
 class Formulas(SphinxTransform):
@@ -108,28 +86,12 @@ class Formulas(SphinxTransform):
     default_priority = Locale.default_priority - 1
 
     def apply(self):
-        formulas = [] if self.config.language == "en" else list(self.document.findall(nodes.math_block))
-        catalogue = translations(self.config.language, self.env.docname) if formulas else {}
-        for formula in formulas:
+        catalogue = translations(self.config.language, self.env.docname)
+        for formula in self.document.findall(nodes.math_block) if catalogue else ():
             text = catalogue.get(formula.rawsource or formula.astext())
             if text:
                 formula.rawsource = text  # which is no message of the catalogue, so Sphinx leaves it alone
                 formula[:] = [nodes.Text(text)]
-
-
-class Glossary(SphinxTransform):
-    """Sorts a Chinese glossary by pinyin: Sphinx sorts by code point."""
-
-    default_priority = GlossarySorter.default_priority + 1
-
-    def apply(self):
-        for glossary in self.document.findall(addnodes.glossary) if self.config.language.startswith("zh") else ():
-            glossary[0][:] = sorted(glossary[0], key=lambda item: pinyin(item[0].astext()))
-
-
-def pinyin(text: str) -> bytes:
-    """A key to sort by: Latin first, then the 3,755 common characters, which GB 2312 has in the order of pinyin."""
-    return text.lower().replace("昇", "升").encode("gb18030")  # 昇, of Ascend's name, is not one of them
 
 
 def _mark_titles(app, doctree):
@@ -142,13 +104,9 @@ def _mark_titles(app, doctree):
             xref.replace_self([nodes.Text("《"), xref, nodes.Text("》")])
 
 
-def _forget_messages(app, env, docname):
-    Path(app.doctreedir, "messages", f"{docname}.json").unlink(missing_ok=True)
-
-
 def _translate_rest(app, doctree, docname):
     """What Sphinx's own translation leaves out: alternative texts, and summaries in raw HTML."""
-    catalogue = app.config.language != "en" and translations(app.config.language, docname)
+    catalogue = translations(app.config.language, docname)
     if not catalogue:
         return
     for image in doctree.findall(nodes.image):
@@ -161,8 +119,7 @@ def _translate_rest(app, doctree, docname):
 
 def said(app, text: str) -> str:
     """A text that an extension writes on a page, in the page's language."""
-    language = app.config.language
-    return text if language == "en" else translations(language, "book/_ext/extensions").get(text, text)
+    return translations(app.config.language, "book/_ext/extensions").get(text, text)
 
 
 def drawn(drawing: str, language: str) -> str:
@@ -191,16 +148,14 @@ def _allow_processes(app):
 
 
 def setup(app):
+    logging.getLogger("jieba").setLevel(logging.WARNING)  # it says when it reads its dictionary
     app.add_search_language(Search)
     app.add_transform(Formulas)
-    app.add_transform(Glossary)
     app.connect("build-finished", _translate_drawings)
-    app.connect("env-purge-doc", _forget_messages)
     app.connect("doctree-read", _translate_captions, priority=400)  # before Sphinx collects them
     app.connect("doctree-read", _mark_titles)
     app.connect("doctree-read", _keep_messages, priority=900)  # as the page is kept
     app.connect("doctree-resolved", _translate_rest)
-    app.connect("config-inited", _apply, priority=300)
     app.connect("builder-inited", _allow_processes)
     app.connect("html-page-context", _add_link)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

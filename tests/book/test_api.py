@@ -1,6 +1,5 @@
 """The API pages have every public name of the modules that they list, and every one has a docstring."""
 
-import functools
 import importlib
 import inspect
 import re
@@ -13,14 +12,9 @@ from labkit.cli import main
 
 PROTOCOL = ("construct", "bprop")  # what MindSpore asks of a cell
 PAGES = sorted((REPO / "book/appendix/api").glob("*.md"))
-MODULES = {
-    module: f"book/appendix/api/{page.stem}.html"
-    for page in PAGES
-    for module in re.findall(r"automodule:: (\S+)", page.read_text(encoding="utf-8"))
-}
+MODULES = {page.stem: re.findall(r"automodule:: (\S+)", page.read_text(encoding="utf-8")) for page in PAGES}
 
 
-@functools.cache
 def ids(file) -> set[str]:
     return {tag["id"] for tag in BeautifulSoup(file.read_text(encoding="utf-8"), "html.parser").find_all(id=True)}
 
@@ -47,34 +41,19 @@ def public(module: str) -> dict[str, object]:
     return found
 
 
-def test_the_pages_list_what_the_course_is_made_of():
-    assert len(MODULES) >= 50
-    parts = {module.split(".")[1] for module in MODULES}
-    rooms = {"system", "networks", "data", "thor", "obs", "launch", "training", "parity", "modelarts", "grading"}
-    assert parts >= rooms
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_every_public_name_is_there(module, html):
-    names = public(module)
-    assert names, "a module without public names"
+@pytest.mark.parametrize("page", MODULES)
+def test_every_public_name_is_there(page, html):
+    there = ids(html / f"book/appendix/api/{page}.html")
+    names = {name: member for module in MODULES[page] for name, member in public(module).items()}
+    assert len(names) > 10
     assert [name for name, member in names.items() if not (member.__doc__ or "").strip()] == [], "no docstring"
-    assert set(names) - ids(html / MODULES[module]) == set()
-
-
-def test_the_table_of_tasks_leads_somewhere(html):
-    wanted = re.findall(r"\{py:\w+\}`[^`<]+<([\w.]+)>`", (REPO / "book/appendix/api.md").read_text(encoding="utf-8"))
-    there = set().union(*(ids(html / page) for page in set(MODULES.values())))
-    assert len(wanted) >= 60
-    assert set(wanted) - there == set()
+    assert set(names) - there == set()
 
 
 def test_every_command_is_there(html):
     page = BeautifulSoup((html / "book/appendix/cli.html").read_text(encoding="utf-8"), "html.parser")
     sections = {section["id"] for section in page.select("section[id]")}
     for name in main.list_commands(None):
-        command = main.get_command(None, name)
-        assert f"labkit-{name}" in sections
-        for below, _ in getattr(command, "commands", {}).items():
-            assert f"labkit-{name}-{below}" in sections
+        below = getattr(main.get_command(None, name), "commands", {})
+        assert {f"labkit-{name}", *(f"labkit-{name}-{inner}" for inner in below)} <= sections
     assert "–" not in page.find("article").get_text(), "an option's -- became a dash"

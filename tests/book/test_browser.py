@@ -1,29 +1,21 @@
-"""Every page in a real browser: nothing from elsewhere, nothing broken, nothing too wide, too heavy or out of reach.
+"""Every page in a real browser: nothing from elsewhere, nothing broken, nothing too wide or out of reach.
 
-A page is opened from a server of this machine at desktop and at phone width; each time the reader's system then turns
-from light to dark. What was seen is kept, and the tests ask about it.
+A page is opened once, from a server of this machine, and looked at in desktop and in phone width, light and dark.
 """
 
-import gzip
 import json
-from dataclasses import dataclass, field
-from functools import cache, partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import distribution
 from pathlib import Path
-from threading import Thread
-from urllib.parse import unquote, urlsplit
 
 import pytest
 from chapters import documents
-from settling import settle
+from selenium.webdriver.support.ui import WebDriverWait
+from settling import settle, size
 
-WIDTHS = {"desktop": 1280, "phone": 390}
+WIDTHS = (1280, 390)
 SCHEMES = ("light", "dark")
-MOST_BYTES = 1_500_000  # of all that a page loads
-NO_CHAPTERS = ["search.html", "genindex.html"]
-
-pytestmark = pytest.mark.browser
+PAGES = [*(f"{document}.html" for document in documents()), "search.html", "genindex.html"]
+AXE = Path(distribution("axe-playwright-python").locate_file("axe_playwright_python/axe.min.js"))
 
 TURNED = """
 const [scheme, done] = arguments, theme = () => document.documentElement.dataset.theme;
@@ -31,60 +23,41 @@ const look = () => !theme() || theme() === scheme ? done() : requestAnimationFra
 look();
 """
 
+# What is wrong on a page as it is now: a list of texts.
 LOOK = r"""
-const root = document.documentElement, room = root.clientWidth;
+const root = document.documentElement, room = root.clientWidth, found = [];
 const article = document.querySelector('article') || document.querySelector('main');  // search.html has no article
 const name = e => `${e.tagName}.${e.getAttribute('class') || ''} ${e.textContent.trim().slice(0, 40)}`;
 const shown = e => e.checkVisibility() && e.getBoundingClientRect().width > 1;
 const scrolls = e => ['auto', 'scroll'].includes(getComputedStyle(e).overflowX);
+const report = (what, elements) => elements.forEach(e => found.push(`${what}: ${name(e)}`));
 
-function tooWide() {
-  if (Math.max(root.scrollWidth, document.body.scrollWidth) <= room) return [];
+if (Math.max(root.scrollWidth, document.body.scrollWidth) > room) {
   const boxed = e => e && e !== document.body && (scrolls(e) || boxed(e.parentElement));
-  const beyond = [...document.body.querySelectorAll('*')].filter(
-    e => e.getBoundingClientRect().right > room + 1 && !boxed(e.parentElement));
-  return [`${root.scrollWidth} px wide, room for ${room}`, ...beyond.map(name).slice(0, 5)];
+  found.push(`the page scrolls sideways: ${root.scrollWidth} px wide, room for ${room}`);
+  report('too wide', [...document.body.querySelectorAll('*')].filter(
+    e => e.getBoundingClientRect().right > room + 1 && !boxed(e.parentElement)).slice(0, 5));
 }
 
-// What sticks out of the column, or is cut off at a box's edge, and has no box around it that scrolls.
-function spilled() {
-  const edge = article.getBoundingClientRect().right + 1;
-  const kinds = 'table, pre, code, img, svg, mjx-container, div.math, iframe, video, .cell_output, .output';
-  return [...article.querySelectorAll(kinds)].filter(shown).filter(e => {
+const edge = article.getBoundingClientRect().right + 1;
+const kinds = 'table, pre, code, img, svg, mjx-container, div.math, iframe, video, .cell_output, .output';
+report('out of the column or cut off, without a box that scrolls',
+  [...article.querySelectorAll(kinds)].filter(shown).filter(e => {
     for (let box = e; box !== article; box = box.parentElement) if (scrolls(box)) return false;
     const block = !getComputedStyle(e).display.startsWith('inline') && !e.closest('svg, mjx-container');
     return block && e.scrollWidth > e.clientWidth + 1 || e.getBoundingClientRect().right > edge;
-  }).map(name);
-}
+  }));
 
-function rawMaths() {
-  const found = [], texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (texts.nextNode()) {
-    const text = texts.currentNode;
-    if (text.parentElement.closest('pre, code, script, style, mjx-container')) continue;
-    const raw = text.data.match(/\\[(\[].{0,40}|\$[^$\s][^$]*\$/);
-    if (raw) found.push(raw[0]);
-  }
-  return found;
+const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+while (texts.nextNode()) {
+  const text = texts.currentNode, raw = text.data.match(/\\[(\[].{0,40}|\$[^$\s][^$]*\$/);
+  if (raw && !text.parentElement.closest('pre, code, script, style, mjx-container')) found.push(`raw TeX: ${raw[0]}`);
 }
-
-const maths = [...document.querySelectorAll('.math')];
-// Cells and commands. Outputs may be wider, and so may labkit's files.
-const written = ['bash', 'default', 'sh', 'shell', 'text'].map(language => `.highlight-${language} pre`);
-const code = [...article.querySelectorAll(['.cell_input pre', ...written])]
-  .filter(e => shown(e) && !e.closest('.cell_output'));
-return {
-  tooWide: tooWide(),
-  spilled: spilled(),
-  longCode: code.filter(e => e.scrollWidth > e.clientWidth).map(e => e.textContent.trim().slice(0, 80)),
-  rawMaths: rawMaths(),
-  mathsNotRendered: maths.filter(e => e.querySelectorAll('mjx-container').length !== 1).map(name),
-  mathsElsewhere: document.querySelectorAll('mjx-container').length - maths.length,
-  mathmlTooWide: [...document.querySelectorAll('mjx-assistive-mml')].filter(
-    e => e.getBoundingClientRect().width > e.parentElement.getBoundingClientRect().width + 1).map(name),
-  mathsErrors: [...document.querySelectorAll('mjx-merror, [data-mjx-error]')].map(name),
-  picturesMissing: [...document.images].filter(e => !e.complete || !e.naturalWidth).map(e => e.src),
-};
+report('formula not drawn', [...document.querySelectorAll('.math')].filter(
+  e => e.querySelectorAll('mjx-container').length !== 1));
+report('formula with an error', [...document.querySelectorAll('mjx-merror, [data-mjx-error]')]);
+report('picture missing', [...document.images].filter(e => !e.complete || !e.naturalWidth));
+return found;
 """
 
 # An audit of thousands of elements takes long. So of the pieces of code that the same rules of style colour one is kept
@@ -97,15 +70,11 @@ for (const piece of document.querySelectorAll('article pre span')) {
   if (known.has(key)) piece.replaceWith(...piece.childNodes);
   known.add(key);
 }
-const drawings = [...document.querySelectorAll('mjx-math')].map(drawing => [drawing, drawing.getBoundingClientRect()]);
-for (const [drawing, {width, height}] of drawings) {
-  drawing.replaceChildren();
-  Object.assign(drawing.style, {display: 'inline-block', width: `${width}px`, height: `${height}px`});
-}
+for (const drawing of document.querySelectorAll('mjx-math')) drawing.replaceChildren();
 """
 
-# axe-core's rules; what it calls serious or critical hinders somebody. Those on colours, the slowest, are asked in both
-# schemes, at one width; the others at both widths.
+# What axe-core calls serious or critical hinders somebody. Its rules on colours are asked in both schemes, the others
+# once, in phone width.
 AUDIT = """
 const [options, done] = arguments;
 axe.run({resultTypes: ['violations'], preload: false, ...options}).then(found => done(found.violations
@@ -113,66 +82,7 @@ axe.run({resultTypes: ['violations'], preload: false, ...options}).then(found =>
   .flatMap(rule => rule.nodes.map(node => `${rule.id}: ${node.target.join(' ')}: ${node.failureSummary}`))),
   error => done([String(error)]));
 """
-COLOURS = ["color-contrast", "link-in-text-block"]
-AUDITS = {
-    WIDTHS["desktop"]: {"dark": {"runOnly": COLOURS}, "light": {}},
-    WIDTHS["phone"]: {"light": {"rules": {rule: {"enabled": False} for rule in COLOURS}}},
-}
-
-
-@dataclass
-class Visit:
-    """What the browser did and showed: for each scheme what LOOK and AUDIT return."""
-
-    requests: set[str] = field(default_factory=set)
-    failures: list[str] = field(default_factory=list)
-    console: list[str] = field(default_factory=list)
-    looks: dict[str, dict] = field(default_factory=dict)
-    audits: dict[str, list[str]] = field(default_factory=dict)
-
-    def listen(self, browser) -> None:
-        """Take over what the browser's logs have since they were last read."""
-        for entry in browser.get_log("performance"):
-            event = json.loads(entry["message"])["message"]
-            self._heed(event["method"], event["params"])
-        self.console += [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
-
-    def _heed(self, method, params):
-        if method == "Network.requestWillBeSent":
-            self.requests.add(params["request"]["url"].split("#")[0])
-        elif method == "Network.responseReceived" and params["response"]["status"] >= 400:
-            self.failures.append(f"{params['response']['status']} {params['response']['url']}")
-        elif method == "Network.loadingFailed":
-            self.failures.append(f"{params['errorText']} {params.get('blockedReason', '')} {params['type']}")
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *arguments):
-        pass
-
-
-@pytest.fixture(scope="module")
-def site(html):
-    """Address of the built book on a server of this machine, which has its other languages as well."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=html.parent)) as server:
-        server.daemon_threads = True
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/{html.name}"
-        server.shutdown()
-
-
-def open_page(browser, address, width):
-    """Open a page as a reader with a light system does; it has settled when this returns."""
-    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    turn(browser, "light")
-    visit = Visit()
-    visit.listen(browser)  # forget the page before
-    browser.get(address)
-    settle(browser)
-    return Visit()
+AUDITS = {"dark": {"runOnly": ["color-contrast", "link-in-text-block"]}, "light": {}}
 
 
 def turn(browser, scheme):
@@ -183,102 +93,96 @@ def turn(browser, scheme):
     browser.execute_async_script(TURNED, scheme)
 
 
-@pytest.fixture(scope="module")
-def visit(browser, site):
-    """Function: what a page at a width showed; it is opened once."""
-    axe = distribution("axe-playwright-python").locate_file("axe_playwright_python/axe.min.js")
-    audit = THIN + Path(axe).read_text(encoding="utf-8")
+def logged(browser) -> tuple[set[str], list[str]]:
+    """Addresses that were asked for since the last call, and what failed or was an error in the console."""
+    asked, failed = set(), []
+    for entry in browser.get_log("performance"):
+        event = json.loads(entry["message"])["message"]
+        method, params = event["method"], event["params"]
+        if method == "Network.requestWillBeSent":
+            asked.add(params["request"]["url"].split("#")[0])
+        elif method == "Network.responseReceived" and params["response"]["status"] >= 400:
+            failed.append(f"{params['response']['status']} {params['response']['url']}")
+        elif method == "Network.loadingFailed":
+            failed.append(f"{params['errorText']} {params.get('blockedReason', '')} {params['type']}")
+    return asked, failed + [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
 
-    @cache
-    def visit(page, width):
-        seen = open_page(browser, f"{site}/{page}", width)
+
+def check(browser, address: str) -> None:
+    """Visit a page and see that all is well."""
+    size(browser, WIDTHS[0])
+    turn(browser, "light")
+    logged(browser)  # of the page before
+    browser.get(address)
+    settle(browser)
+    wrong = []
+    for width in WIDTHS:
+        size(browser, width)
         for scheme in SCHEMES:
             turn(browser, scheme)
-            seen.looks[scheme] = browser.execute_script(LOOK)
-        seen.listen(browser)
-        browser.execute_script(audit)
-        for scheme, options in AUDITS[width].items():
-            turn(browser, scheme)
-            seen.audits[scheme] = browser.execute_async_script(AUDIT, options)
-        return seen
-
-    return visit
-
-
-@pytest.fixture(params=[*documents(), *NO_CHAPTERS])
-def place(request):
-    """Every page, relative to the book's top folder."""
-    return request.param if request.param in NO_CHAPTERS else f"{request.param}.html"
+            wrong += [f"{width} px, {scheme}: {what}" for what in browser.execute_script(LOOK)]
+    asked, failed = logged(browser)
+    server = address.partition("/html")[0]
+    assert [url for url in asked if not url.startswith((f"{server}/", "data:", "chrome://"))] == []
+    assert len(asked) > 10 and failed == [] and wrong == []
+    browser.execute_script(THIN + AXE.read_text(encoding="utf-8"))
+    for scheme, options in AUDITS.items():
+        turn(browser, scheme)
+        assert browser.execute_async_script(AUDIT, options) == [], scheme
 
 
-@pytest.fixture(params=WIDTHS.values(), ids=WIDTHS.keys())
-def seen(visit, place, request):
-    """What a page showed at one of the widths."""
-    return visit(place, request.param)
+@pytest.mark.slow  # 70 pages, each looked at in four ways and audited: five minutes
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page(browser, site, html, page):
+    check(browser, f"{site}/html/{page}")
 
 
-def test_no_request_leaves_the_site(seen, site):
-    assert len(seen.requests) > 10, "the network's log is not read"
-    own = "chrome://"  # of the page with which the browser begins
-    server = site.rpartition("/")[0]
-    assert [url for url in seen.requests if not url.startswith((f"{server}/", "data:", own))] == []
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_a_chinese_page(browser, site, chinese, page):
+    check(browser, f"{site}/{chinese.name}/{page}")
 
 
-def test_nothing_fails(seen):
-    assert seen.failures + seen.console == []
+@pytest.mark.parametrize("document", ["book/3-thor/inverse", "book/1-cifar10/network", "labs/cifar10/lab"])
+def test_a_page_opened_as_a_file_needs_no_server(browser, html, document):
+    check(browser, (html / f"{document}.html").as_uri())
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_page_fits(seen, scheme):
-    look = seen.looks[scheme]
-    assert look["tooWide"] == [], "the page scrolls sideways"
-    assert look["spilled"] == [], "wider than the column, or cut off, without a box that scrolls"
-    assert look["picturesMissing"] == []
+# -- Search, and the reader's language -----------------------------------------------------------------
+
+FOUND = """
+return [...document.querySelectorAll('#search-results ul.search > li > a')].map(
+  link => link.getAttribute('href').split(/[?#]/)[0]);
+"""
 
 
-def test_code_is_read_without_scrolling(visit, place):
-    """On a desktop; CONTRIBUTING.md says how long a line may be."""
-    assert visit(place, WIDTHS["desktop"]).looks["light"]["longCode"] == []
+@pytest.mark.parametrize(("folder", "words", "page"), [
+    ("html", "natural gradient", "book/3-thor/natural-gradient.html"),
+    ("html", "CrossEntropySmooth", "book/appendix/api/train.html"),
+    ("html-zh_CN", "学习率", "book/1-cifar10/schedules.html"),
+    ("html-zh_CN", "残差", "book/1-cifar10/network.html"),
+])  # fmt: skip
+def test_search_finds_the_page(browser, site, html, chinese, folder, words, page):
+    for address in (f"{site}/{folder}", (html.parent / folder).as_uri()):
+        browser.get(f"{address}/search.html?q={words.replace(' ', '+')}")
+        WebDriverWait(browser, 30).until(lambda here: page in here.execute_script(FOUND))
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_formulas_are_drawn(seen, scheme):
-    look = seen.looks[scheme]
-    assert look["rawMaths"] == []
-    assert look["mathsNotRendered"] == look["mathsErrors"] == []
-    assert look["mathsElsewhere"] == 0
-    assert look["mathmlTooWide"] == [], "fonts for MathML differ between machines, and wide ones made the page scroll"
+def test_the_front_page_is_shown_in_the_readers_language(browser, html, chinese):
+    """Until the reader chooses one; other pages stay as they are."""
 
+    def opened(path, language):
+        agent = browser.execute_script("return navigator.userAgent")
+        asked = {"userAgent": agent, "acceptLanguage": language}
+        browser.execute_cdp_cmd("Emulation.setUserAgentOverride", asked)
+        browser.get(path.as_uri())
+        settle(browser)
+        return browser.execute_script("return document.documentElement.lang")
 
-def test_accessible(seen):
-    assert "light" in seen.audits
-    assert {scheme: found for scheme, found in seen.audits.items() if found} == {}
-
-
-def test_page_is_light(seen, site, html):
-    """What a web server sends for all that the browser asked for: text compressed by gzip, as servers do.
-
-    The index of all words, which the search page alone loads, is excepted.
-    """
-    paths = {unquote(urlsplit(url).path).removeprefix(f"/{html.name}/") for url in seen.requests
-             if url.startswith(f"{site}/")}  # fmt: skip
-    sizes = {path: sent(html / path) for path in paths - {"searchindex.js"}}
-    heaviest = sorted(((size, path) for path, size in sizes.items()), reverse=True)[:8]
-    assert sum(sizes.values()) < MOST_BYTES, heaviest
-
-
-@cache
-def sent(file):
-    """Bytes that a web server sends for a file."""
-    content = file.read_bytes()
-    return min(len(content), len(gzip.compress(content, 6)))
-
-
-@pytest.mark.parametrize("name", ["book/3-thor/inverse", "book/1-cifar10/network", "book/preface/reader"])
-def test_a_page_opened_as_a_file_needs_no_server(browser, html, name):
-    seen = open_page(browser, (html / f"{name}.html").as_uri(), WIDTHS["desktop"])
-    look = browser.execute_script(LOOK)
-    seen.listen(browser)
-    assert [url for url in seen.requests if not url.startswith((html.parent.as_uri(), "data:"))] == []
-    assert seen.failures + seen.console == []
-    assert look["rawMaths"] == look["mathsNotRendered"] == look["mathsErrors"] == look["picturesMissing"] == []
+    assert opened(html / "book/index.html", "zh-CN") == "zh-CN"
+    assert opened(html / "book/1-cifar10/data.html", "zh-CN") == "en"
+    assert opened(html / "book/index.html", "en-US") == "en"
+    assert opened(chinese / "book/1-cifar10/data.html", "en-US") == "zh-CN"
+    browser.find_element("css selector", ".other-language").click()
+    assert opened(html / "book/index.html", "zh-CN") == "en"
+    browser.execute_script("localStorage.removeItem('language')")

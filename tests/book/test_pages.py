@@ -1,11 +1,18 @@
-"""Every chapter has its page; nothing on it is an accident. What a page refers to: test_links.py."""
+"""Every chapter has its page in both languages; nothing on it is an accident, and nothing leads nowhere."""
 
 import re
 from functools import cache
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from bs4 import BeautifulSoup
+from chapters import REPO, documents
+
+HAN = re.compile("[\u3001-\u303f\u4e00-\u9fff]")  # with punctuation
+# What is English on Chinese pages as well: docstrings, help, references; code and what it printed or drew.
+ENGLISH = re.compile("book/appendix/(api/.*|cli|references)")
+CODE = "pre, code, script, style, mjx-container, .math, .cell_output"
 
 
 @cache
@@ -13,82 +20,93 @@ def soup(path: Path) -> BeautifulSoup:
     return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
 
 
-def article(html: Path, page: str):
-    return soup(html / page).find("article")
+@cache
+def anchors(path: Path) -> set[str]:
+    return {tag.get("id") or tag["name"] for tag in soup(path).select("[id], a[name]")}
 
 
-def test_top_page_leads_to_the_book(html):
-    text = (html / "index.html").read_text(encoding="utf-8")
-    assert "book/index.html" in text
+def test_only_chapters_became_pages(html):
+    extra = {"index", "genindex", "search", "py-modindex"}
+    there = {path.relative_to(html).with_suffix("").as_posix() for path in html.rglob("*.html")}
+    assert {name for name in there if not name.startswith("_static")} - extra == set(documents())
 
 
-def test_page_exists(html, page):
-    assert (html / page).is_file()
-    assert article(html, page).find("h1"), "no title"
-
-
-def test_mathjax_is_loaded_where_formulas_are(html, page):
-    assert bool(soup(html / page).head.select("script[src*=mathjax]")) == bool(article(html, page).select(".math"))
-
-
-def test_no_traceback(html, page):
-    """A failure that a chapter shows on purpose carries the tag raises-exception, and is marked as such."""
-    for output in article(html, page).select(".cell_output .output"):
-        if "traceback" not in output.get("class", []):
-            assert not re.search("^Traceback", output.get_text(), re.M)  # one quoted from a log is indented
-    for cell in article(html, page).select(".cell:has(.output.traceback)"):
-        assert "tag_raises-exception" in cell["class"], cell.get_text()[:500]
-
-
-def test_no_stderr(html, page):
-    """Noise on stderr is a problem to mend, or, for a progress bar, to hide with the tag remove-stderr."""
-    found = [block.get_text() for block in article(html, page).select(".output.stderr")]
-    assert found == []
-
-
-def test_images_have_alt_text(html, page):
-    """Sphinx fills in the file's address where an author gives no text; that helps nobody."""
-    bad = []
-    for image in article(html, page).find_all("img"):
-        alt = image.get("alt", "").strip()
-        if not alt or re.search(r"\.(png|svg|jpe?g|gif)$", alt):
-            bad.append((image.get("src"), alt))
-    assert bad == []
-
-
-def test_no_unresolved_markup(html, page):
-    """Roles, citations and substitutions that stayed as they were typed."""
-    text = BeautifulSoup(str(article(html, page)), "html.parser")
+@pytest.mark.parametrize("document", documents())
+def test_nothing_on_a_page_is_an_accident(html, document):
+    page = soup(html / f"{document}.html")
+    assert page.article.find("h1"), "no title"
+    assert bool(page.head.select("script[src*=mathjax]")) == bool(page.article.select(".math"))
+    assert [output.get_text()[:300] for output in page.article.select(".output.stderr")] == []
+    for cell in page.article.select(".cell"):
+        failed = re.search("^Traceback", cell.get_text(), re.M) or cell.select(".output.traceback")
+        assert not failed or "tag_raises-exception" in cell["class"], cell.get_text()[:500]
+    for image in page.article.find_all("img"):  # Sphinx fills in the file's address where an author gives no text
+        assert image.get("alt", "").strip() and not re.search(r"\.(png|svg|jpe?g|gif)$", image["alt"]), image.get("src")
+    text = BeautifulSoup(str(page.article), "html.parser")
     for verbatim in text.select("pre, code, .math"):
         verbatim.clear()
-    found = re.findall(r"\{[a-z:-]+\}`|\{\{.+?\}\}|^:::", text.get_text(), flags=re.M)
-    assert found == []
+    assert re.findall(r"\{[a-z:-]+\}`|\{\{.+?\}\}|^:::", text.get_text(), flags=re.M) == [], "markup as it was typed"
 
 
-def test_every_lab_says_how_to_work_on_it(html):
-    """Where each button leads is tested in test_work_on_lab.py."""
-    labs = sorted(path.parent.name for path in html.glob("labs/*/lab.html"))
-    assert labs == sorted(path.stem.removeprefix("lab-") for path in html.glob("notebooks/*.ipynb"))
-    for lab in labs:
-        (row,) = article(html, f"labs/{lab}/lab.html").select(".work-on-lab")
-        assert len(row.select("pre")) == 1 and len(row.select("a.lab-download")) == 1
+def leads_nowhere(file: Path, address: str, top: Path) -> bool:
+    """True for a link of a page, to another page or another file of the book, whose target is missing."""
+    parts = urlsplit(address)
+    if parts.scheme or parts.netloc:
+        return False
+    target = (file.parent / unquote(parts.path)).resolve() if parts.path else file
+    target = target / "index.html" if target.is_dir() else target
+    fragment = unquote(parts.fragment)
+    inside = target.is_relative_to(top) or target.relative_to(top.parent).parts[0].startswith("html")  # other language
+    there = inside and target.is_file()
+    return not there or bool(fragment and target.suffix == ".html" and fragment not in anchors(target))
 
 
-def test_nothing_else_was_built(html):
-    """Only chapters become pages: no README, no note, no file of the environment."""
-    from chapters import documents
+@pytest.mark.parametrize("document", documents())
+def test_links_lead_somewhere(html, document):
+    """Sphinx warns of references; this sees what is written by themes, extensions, drawings and outputs as well."""
+    file = html / f"{document}.html"
+    found = [tag.get(name) for tag in soup(file).find_all(True) for name in ("href", "src") if tag.get(name)]
+    assert len(found) > 50
+    assert [address for address in found if leads_nowhere(file, address, html)] == []
 
-    extra = {"index", "genindex", "search", "py-modindex"}
-    found = {path.relative_to(html).with_suffix("").as_posix() for path in html.rglob("*.html")}
-    assert {name for name in found if not name.startswith("_static")} - extra == set(documents())
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path):
+    file = tmp_path / "html" / "a.html"
+    file.parent.mkdir()
+    file.write_text('<p id="top"></p>')
+    wanted = {"#top": False, "a.html#top": False, "https://example.org": False, "#gone": True, "gone.html": True,
+              "a.html#gone": True, "../a.html": True}  # fmt: skip
+    assert {address: leads_nowhere(file, address, file.parent) for address in wanted} == wanted
 
 
-def test_chapters_left_nothing_behind(litter, repo_root):
+def test_chapters_left_nothing_behind(litter):
     """A chapter's working directory is its own folder: what it writes belongs in a temporary one."""
-    folders = [repo_root / "book", repo_root / "labs"]
+    folders = [REPO / "book", REPO / "labs"]
     assert [path for path in litter() if any(path.is_relative_to(folder) for folder in folders)] == []
 
 
-@pytest.mark.parametrize("name", ["_static/course.css", "search.html", "searchindex.js"])
-def test_shared_files(html, name):
-    assert (html / name).is_file()
+@pytest.mark.slow  # fast, but a missing translation must not stop a commit
+@pytest.mark.parametrize("document", documents())
+def test_a_chinese_page_is_chinese_and_has_the_same_formulas(html, chinese, document):
+    """Every paragraph, heading, item and cell of a table with four words or more has Chinese ones."""
+
+    def formulas(page):
+        return [re.sub(r"\\text\{[^}]*\}", "", formula.get_text()) for formula in page.article.select("div.math")]
+
+    page, english = soup(chinese / f"{document}.html"), soup(html / f"{document}.html")
+    assert page.html["lang"] == "zh-CN"
+    assert formulas(page) == formulas(english)
+    for source, other in ((page, html), (english, chinese)):  # each leads to the other
+        folder = (chinese if source is page else html) / document
+        (link,) = source.select(".other-language")
+        assert (folder.parent / link["href"]).resolve() == other / f"{document}.html"
+    if ENGLISH.fullmatch(document):
+        return
+    article = BeautifulSoup(str(page.article), "html.parser")
+    # The frames of a film have the words of their cell.
+    texts = [picture.get("alt", "") for picture in article.select("img:not(.frame)")]
+    for tag in article.select(CODE):
+        tag.decompose()
+    texts += [tag.get_text() for tag in article.select("p, h1, h2, h3, h4, li, td, th, figcaption, summary")]
+    texts += [tag.get_text() for tag in page.select("nav.bd-links .caption-text, nav.bd-links a")]
+    assert [text for text in texts if len(re.findall("[A-Za-z]{2,}", text)) > 3 and not HAN.search(text)] == []

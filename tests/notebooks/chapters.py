@@ -1,7 +1,6 @@
 """The chapters that _toc.yml lists, their sources and their executed notebooks."""
 
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import jupytext
@@ -10,22 +9,19 @@ import nbformat
 REPO = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPO / "book"))
 
-import build  # noqa: E402
+import execution  # noqa: E402
 import learners_version  # noqa: E402
-from build import kernel_environment  # noqa: E402, F401
-
-EXECUTED = REPO / "_build" / "executed"
-TRIES = 3
+import pages  # noqa: E402
 
 
 def documents() -> list[str]:
     """Every page of the book, as _toc.yml names it (no suffix), in reading order."""
-    return [document for _, documents in build.parts() for document in documents]
+    return [document for _, documents in pages.parts() for document in documents]
 
 
 def is_notebook(document: str) -> bool:
     """True for a chapter with code."""
-    return build.is_notebook(REPO / f"{document}.md")
+    return execution.is_notebook(REPO / f"{document}.md")
 
 
 def notebooks() -> list[str]:
@@ -39,19 +35,11 @@ def source(document: str):
 
 def executed(document: str):
     """The chapter as the last book build executed it."""
-    return nbformat.read(EXECUTED / f"{document}.ipynb", as_version=4)
+    return nbformat.read(execution.executed(REPO / f"{document}.md"), as_version=4)
 
 
 def code_cells(notebook) -> list:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
-
-
-def with_kernel(start):
-    """What start() returns. A kernel's ports are chosen before it runs: where another process took one, again."""
-    for _ in range(TRIES - 1):
-        with suppress(RuntimeError):
-            return start()
-    return start()
 
 
 def not_run(notebook) -> list[str]:

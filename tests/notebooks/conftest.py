@@ -9,16 +9,16 @@ import nbval.plugin
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from chapters import EXECUTED, REPO, kernel_environment, with_kernel
+from chapters import REPO, execution
 
 _start, _get = nbval.plugin.RunningKernel, nbval.plugin.IPyNbFile.get_kernel_message
 
 
 def _start_beside_source(kernel_name, cwd=None, **options):
-    if cwd and Path(cwd).is_relative_to(EXECUTED):
-        cwd = str(REPO / Path(cwd).relative_to(EXECUTED))
-    with mock.patch.dict(os.environ, kernel_environment(), clear=True):
-        return with_kernel(lambda: _start(kernel_name, cwd=cwd, **options))
+    if cwd and Path(cwd).is_relative_to(execution.EXECUTED):
+        cwd = str(REPO / Path(cwd).relative_to(execution.EXECUTED))
+    with mock.patch.dict(os.environ, execution.kernel_environment(), clear=True):
+        return _start(kernel_name, cwd=cwd, **options)
 
 
 def _get_on_a_busy_machine(self, timeout=None, stream="iopub"):

@@ -1,13 +1,12 @@
 """The text that cells tagged nbval-check-output must show: tests/notebooks/references, a file for each chapter.
 
-`make references` writes them from the book as it was last built; read the difference before you commit it. Where a cell
-shows something else with PyTorch installed, its reference has both. Pictures are not in them.
+`make references` writes them from the book as it was last built; read the difference before you commit it. They are
+the same with and without PyTorch. Pictures are not in them.
 """
 
 import json
 import re
 import sys
-from collections import defaultdict
 from copy import deepcopy
 from pathlib import Path
 
@@ -15,13 +14,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import chapters
 import nbformat
-from execution import inputs_of, pytorch
 from nbval.plugin import IPyNbCell, IPyNbFile, coalesce_streams, get_sanitize_patterns
 
 FOLDER = Path(__file__).with_name("references")
 SANITIZE = Path(__file__).with_name("sanitize.cfg")
 CHECKED = "nbval-check-output"
-ALWAYS, LIVE = "outputs", "outputs with PyTorch"
 
 
 def checked(notebook) -> list:
@@ -31,14 +28,7 @@ def checked(notebook) -> list:
 
 def reference_of(document: str) -> list[dict]:
     """What was recorded of a chapter's checked cells, in their order."""
-    file = FOLDER / f"{document}.json"
-    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
-
-
-def expected(recorded: dict) -> list[dict]:
-    """The outputs of a recorded cell, for PyTorch as it is installed or not, as nbval wants them."""
-    outputs = recorded[LIVE] if pytorch() and LIVE in recorded else recorded[ALWAYS]
-    return [nbformat.from_dict(_from_lines(output)) for output in outputs]
+    return json.loads((FOLDER / f"{document}.json").read_text(encoding="utf-8"))
 
 
 class Comparison:
@@ -48,68 +38,44 @@ class Comparison:
         self.parent = IPyNbFile.from_parent(request.session, path=path)
         self.parent.sanitize_patterns.update(get_sanitize_patterns(SANITIZE.read_text(encoding="utf-8")))
 
-    def difference(self, shown: list, wanted: list) -> str:
-        """What differs, as text; empty where nothing does."""
+    def difference(self, shown: list, recorded: dict) -> str:
+        """What differs between a cell's outputs and its reference, as text; empty where nothing does."""
+        wanted = [nbformat.from_dict(_from_lines(output)) for output in recorded["outputs"]]
         cell = IPyNbCell.from_parent(self.parent, name="cell", cell_num=0, cell=None, options={})
         same = cell.compare_outputs(coalesce_streams(deepcopy(shown)), wanted)
         return "" if same else "\n".join(map(str, cell.comparison_traceback))
 
 
-def recorded_outputs(cell) -> list[dict]:
-    """What a reference keeps of a cell's outputs: no pictures and counters, text sanitized and as a list of lines."""
+def reference(cell) -> dict:
+    """What is kept of a cell: its first line; its outputs without pictures, sanitized, text as a list of lines."""
     patterns = get_sanitize_patterns(SANITIZE.read_text(encoding="utf-8"))
 
     def lines(value):
         if isinstance(value, dict):
-            return {key: lines(one) for key, one in value.items() if not key.startswith("image/")}
+            return {key: lines(part) for key, part in value.items() if not key.startswith("image/")}
         for regex, replacement in patterns:
             value = re.sub(regex, replacement, value)
         return value.splitlines(keepends=True) if "\n" in value else value
 
     kept = ("output_type", "name", "text", "data", "ename", "evalue")
     outputs = coalesce_streams(deepcopy(cell.outputs))
-    return [lines({key: output[key] for key in kept if key in output}) for output in outputs]
+    shown = [lines({key: output[key] for key in kept if key in output}) for output in outputs]
+    return {"cell": cell.source.splitlines()[0], "outputs": shown}
 
 
 def _from_lines(value):
     if isinstance(value, dict):
-        return {key: _from_lines(one) for key, one in value.items()}
+        return {key: _from_lines(part) for key, part in value.items()}
     return "".join(value) if isinstance(value, list) else value
 
 
-def updated(before: list[dict], cells: list, live: bool | None) -> list[dict]:
-    """The reference of a chapter from what its cells show now.
-
-    live: whether it ran with PyTorch; None for a chapter that does not ask for it, which has one kind of output.
-    """
-    earlier, after = defaultdict(list), []
-    for one in before:
-        earlier[one["cell"]].append(one)
-    for cell in cells:
-        shown, same = recorded_outputs(cell), earlier[title_of(cell)]
-        then = same.pop(0) if same else {}
-        one = {"cell": title_of(cell), ALWAYS: then.get(ALWAYS, shown) if live else shown}
-        other = shown if live else then.get(LIVE)
-        if live is not None and other not in (None, one[ALWAYS]):
-            one[LIVE] = other
-        after.append(one)
-    return after
-
-
-def title_of(cell) -> str:
-    """A cell's first line, by which its reference is found."""
-    return cell.source.splitlines()[0]
-
-
 def write() -> None:
-    """Take the executed book as the reference; a chapter that asks for PyTorch has one with and one without it."""
+    """Take the executed book as the reference."""
     for document in chapters.notebooks():
         if cells := checked(chapters.executed(document)):
-            inputs = json.loads(inputs_of(chapters.REPO / f"{document}.md").read_text(encoding="utf-8"))
-            live = bool(pytorch()) if "pytorch" in inputs["installed"] else None
             file = FOLDER / f"{document}.json"
             file.parent.mkdir(parents=True, exist_ok=True)
-            after = updated(reference_of(document), cells, live)
+            after = [reference(cell) for cell in cells]
             file.write_text(json.dumps(after, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
