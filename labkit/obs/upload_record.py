@@ -30,9 +30,11 @@ def open_record(*place, wait=0.0):
     path = records_folder() / f"{short(*place)}.json"
     with held(path, wait) as handle:
         record = UploadRecord(path, handle)
-        yield record
-        if not record.upload:
-            path.unlink()
+        try:
+            yield record
+        finally:
+            if not record.upload:
+                path.unlink()
 
 
 def records_folder() -> Path:
