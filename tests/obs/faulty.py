@@ -9,7 +9,7 @@ from labkit.system.environment import REPO
 
 sys.path.insert(0, str(REPO / "book" / "4-cloud"))
 
-import object_server  # noqa: E402
+import object_server
 
 HTML = b"<html><body><h1>It works!</h1></body></html>"
 ERROR = b"<?xml version='1.0' encoding='UTF-8'?><Error><Code>%s</Code><Message>planted</Message></Error>"

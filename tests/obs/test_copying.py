@@ -89,7 +89,8 @@ def test_what_is_there_already(server, tmp_path):
     dry = copy(source, "obs://course/x", dry_run=True)
     assert (dry.copied, dry.skipped, dry.bytes) == (2, 3, 1 + len(BIG)) and objects(server)["x/a.txt"] == b"a"
     assert copy(source, "obs://course/x") == dry
-    assert copy("obs://course/x", make(tmp_path / "back", TREE)) == dry and contents(tmp_path / "back") == contents(source)
+    assert copy("obs://course/x", make(tmp_path / "back", TREE)) == dry
+    assert contents(tmp_path / "back") == contents(source)
     assert copy(source, "obs://course/x", incremental=False).copied == 5
 
 
@@ -258,7 +259,8 @@ def test_an_upload_that_someone_gives_up(server, big):
 def test_a_file_that_another_process_copies(tmp_path, big, way):
     """It is waited for until the deadline."""
     copy(big, "obs://course/in")
-    ends = {"up": (big, "obs://course/k"), "down": ("obs://course/in", tmp_path / "k"), "here": (big, tmp_path / "k")}[way]
+    here = tmp_path / "k"
+    ends = {"up": (big, "obs://course/k"), "down": ("obs://course/in", here), "here": (big, here)}[way]
     hidden = tmp_path / f".labkit-{short('k')}.part"
     if way == "up":
         hidden = records_folder() / f"{short(Store.connect().url, 'course', 'k')}.json"
@@ -311,7 +313,9 @@ def test_a_server_that_stays_busy_is_not_asked_for_every_file(server, tmp_path):
     assert caught.value.status == 503 and len(caught.value.report.failed) == 50 and time.monotonic() - begun < 15
 
 
-@pytest.mark.parametrize("line, fault", [("PUT part 2", reset), ("POST new", lost), ("POST completion", error(200, "SlowDown"))])
+@pytest.mark.parametrize("line, fault", [
+    ("PUT part 2", reset), ("POST new", lost), ("POST completion", error(200, "SlowDown")),
+])  # fmt: skip
 def test_the_old_object_stays_until_the_new_one_is_whole(server, store, big, line, fault):
     """And when the fault is gone, the same copy goes through, with the parts that arrived."""
     put(store, "k", b"old")

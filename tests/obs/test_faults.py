@@ -1,4 +1,4 @@
-"""Requests that fail: tried again until a deadline, on connections that lose nothing; what does not pass is an error."""
+"""Requests that fail: tried again until a deadline, on connections that lose nothing; what stays is an error."""
 
 import contextlib
 import hashlib
@@ -76,7 +76,7 @@ def test_it_gives_up_at_the_deadline(server, store, fault, kind, says):
     lines = []
     store.deadline, store.notice, begun = 1, lines.append, time.monotonic()
     server.plant("GET k", fault, times=10**6)
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(CloudError, match="given up after [0-9]+ tries") as caught:
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(CloudError, match="given up after [0-9]+ tr") as caught:
         patch.setattr(retrying, "QUIET", 0.2)
         get(store)
     assert type(caught.value) is kind and len(server.requests("GET k")) > 2 and 0.5 < time.monotonic() - begun < 10

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import termios
 import time
+from pathlib import Path
 
 import pytest
 from copies import contents, make, objects, records, run
@@ -88,7 +89,8 @@ def test_killed_before_the_file_gets_its_name(server, source, tmp_path, way):
 def test_killed_and_then_another_file(server, source, tmp_path):
     """Nothing of the old content is used, though the new one begins alike."""
     other = CONTENT[:-1] + bytes([CONTENT[-1] ^ 1])
-    for ends, line in (((source, "obs://course/k"), "PUT part 4"), (("obs://course/k", tmp_path / "back"), "GET k, bytes 8")):
+    ways = ((source, "obs://course/k"), "PUT part 4"), (("obs://course/k", tmp_path / "back"), "GET k, bytes 8")
+    for ends, line in ways:
         server.plant(line, stall(3))
         with start("cp", *ends, "--jobs", 1) as child:
             wait_until(lambda line=line: server.requests(line))
@@ -226,7 +228,8 @@ def test_the_one_of_three_is_killed(server, source, tmp_path, three):
     children = three("obs://course/x", tmp_path / "target")
     wait_until(lambda: server.requests("GET x/k"))
     locked = os.stat(lock_file("obs://course/x", tmp_path / "target")).st_ino
-    (holder,) = [int(line.split()[4]) for line in open("/proc/locks") if f":{locked} " in line and "->" not in line]
+    lines = Path("/proc/locks").read_text().splitlines()
+    (holder,) = [int(line.split()[4]) for line in lines if f":{locked} " in line and "->" not in line]
     os.kill(holder, signal.SIGKILL)
     assert [child.communicate()[0] for child in children if child.pid != holder] == ["1\n"] * 2
     assert contents(tmp_path / "target") == {"k": CONTENT}

@@ -74,7 +74,8 @@ def test_ranges_and_if_match(real):
 def test_pages_of_parts(real, monkeypatch):
     monkeypatch.setattr(module, "PAGE", 2)
     upload = real.create_multipart_upload("course", "k", SHA)
-    etags = {n: real.upload_part("course", "k", upload, n, bytes([n]), hashlib.md5(bytes([n]))) for n in (1, 2, 3, 7, 9)}
+    parts = {n: bytes([n]) for n in (1, 2, 3, 7, 9)}
+    etags = {n: real.upload_part("course", "k", upload, n, part, hashlib.md5(part)) for n, part in parts.items()}
     assert real.list_parts("course", "k", upload) == etags
     real.abort_multipart_upload("course", "k", upload)
     assert real.list_parts("course", "k", upload) is None
