@@ -3,8 +3,8 @@
     python book/4-cloud/object_server.py 9000 course       until Ctrl-C: port 9000, with the bucket "course"
     export OBS_ENDPOINT=http://127.0.0.1:9000 OBS_ACCESS_KEY_ID=learner OBS_SECRET_ACCESS_KEY=practice
 
-It checks signatures (version 4). It keeps nothing, copies objects as a whole, and is made for one learner: the tests
-of labkit use OpenStack Swift. It can fail on purpose: see `fault`.
+It checks signatures (version 4), keeps nothing, and can fail on purpose: see `fault`. It is made for one learner; the
+tests of labkit use it too, and OpenStack Swift.
 """
 
 import base64
@@ -136,7 +136,7 @@ class Handler(BaseHTTPRequestHandler):
         if "uploadId" in query:
             return {"GET": "parts of ", "POST": "completion of ", "DELETE": "upload of "}[self.command] + key
         if "uploads" in query:
-            return f"new upload of {key}" if key else f"open uploads of {query.get('prefix', '')}"
+            return f"new upload of {key}"
         span = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
         return (f"{key}, bytes {span[1]} to {span[2]}" if span else key) if key else f"list {query.get('prefix', '')}"
 
@@ -145,14 +145,12 @@ class Handler(BaseHTTPRequestHandler):
     def perform(self, bucket):
         key, query, uploads = self.key, self.query, self.server.uploads
         if not key:
-            return self.list_uploads() if "uploads" in query else self.list_objects(bucket)
+            return self.list_objects(bucket)
         if "uploads" in query:
             known = uuid.uuid4().hex
             uploads[known] = Upload(key, self.metadata)
             names = f"<Bucket>{self.bucket}</Bucket><Key>{escape(key)}</Key><UploadId>{known}</UploadId>"
             return self.xml("InitiateMultipartUploadResult", names)
-        if "x-amz-copy-source" in self.headers and (wrong := self.take_copied()):
-            return wrong
         if "uploadId" in query:
             upload = uploads.get(query["uploadId"])
             if upload is None:
@@ -162,7 +160,7 @@ class Handler(BaseHTTPRequestHandler):
             if wrong := self.damaged():
                 return wrong
             bucket[key] = Object(self.body, hashlib.md5(self.body).hexdigest(), self.metadata)
-            return self.etag_of(bucket[key].etag)
+            return 200, {"ETag": f'"{bucket[key].etag}"'}, b""
         if self.command == "DELETE":
             bucket.pop(key, None)
             return 204, {}, b""
@@ -188,7 +186,7 @@ class Handler(BaseHTTPRequestHandler):
             if wrong := self.damaged():
                 return wrong
             upload.parts[int(self.query["partNumber"])] = self.body
-            return self.etag_of(hashlib.md5(self.body).hexdigest())
+            return 200, {"ETag": f'"{hashlib.md5(self.body).hexdigest()}"'}, b""
         if self.command == "GET":
             parts = "".join(
                 f'<Part><PartNumber>{number}</PartNumber><ETag>"{hashlib.md5(content).hexdigest()}"</ETag>'
@@ -211,22 +209,6 @@ class Handler(BaseHTTPRequestHandler):
         del self.server.uploads[self.query["uploadId"]]
         return 204, {}, b""
 
-    def take_copied(self):
-        """Another object's content, or some of it, in place of a body; an error's answer where it is not there."""
-        name, _, key = unquote(self.headers["x-amz-copy-source"]).lstrip("/").partition("/")
-        found = self.server.buckets.get(name, {}).get(key)
-        if found is None:
-            return self.error(404, "NoSuchKey", "The object does not exist")
-        if self.headers.get("x-amz-copy-source-if-match", found.etag).strip('"') != found.etag:
-            return self.error(412, "PreconditionFailed", "The object is not the version asked for")
-        span = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("x-amz-copy-source-range", ""))
-        self.body = found.content[int(span[1]) : int(span[2]) + 1] if span else found.content
-        self.metadata = found.metadata
-
-    def etag_of(self, etag):
-        told = f'<ETag>"{etag}"</ETag>' if "x-amz-copy-source" in self.headers else None
-        return self.xml("CopyObjectResult", told) if told else (200, {"ETag": f'"{etag}"'}, b"")
-
     def list_objects(self, bucket):
         prefix, marker, most = self.query.get("prefix", ""), self.query.get("marker", ""), 1000
         keys = sorted(key for key in bucket if key.startswith(prefix) and key > marker)
@@ -243,14 +225,6 @@ class Handler(BaseHTTPRequestHandler):
             told += f"<Size>{len(bucket[key].content)}</Size><LastModified>2026-11-21T12:00:00.000Z</LastModified>"
             told += "<StorageClass>STANDARD</StorageClass></Contents>"
         return self.xml("ListBucketResult", told + "<EncodingType>url</EncodingType>")
-
-    def list_uploads(self):
-        told = f"<Bucket>{self.bucket}</Bucket><IsTruncated>false</IsTruncated><EncodingType>url</EncodingType>"
-        for known, upload in self.server.uploads.items():
-            if upload.key.startswith(self.query.get("prefix", "")):
-                told += f"<Upload><Key>{quote(upload.key)}</Key><UploadId>{known}</UploadId>"
-                told += "<Initiated>2026-11-21T12:00:00.000Z</Initiated></Upload>"
-        return self.xml("ListMultipartUploadsResult", told)
 
     # -- What all requests share -----------------------------------------------------------------------
 

@@ -1,11 +1,8 @@
 """Access to the cloud: which servers, and by whose keys, from the environment or the file of Huawei Cloud's SDKs."""
 
 import configparser
-import os
 import re
 import ssl
-import sys
-from functools import cache
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -41,11 +38,12 @@ def credentials(environment) -> tuple[str, str, str | None]:
         if access and secret:
             return _fit_for_headers(zip(names, (access, secret, token or None)))
         if access or secret:
-            there, missing = names[:2] if access else names[1::-1]
-            raise CloudError(f"{missing} is not set, but {there} is")
-    found = _file()
-    if found.get("ak") and found.get("sk"):
-        return _fit_for_headers((f"{FILE}: {name}", found.get(name) or None) for name in ("ak", "sk", "security_token"))
+            known, missing = names[:2] if access else names[1::-1]
+            raise CloudError(f"{missing} is not set, but {known} is")
+    section = _file()
+    if section.get("ak") and section.get("sk"):
+        names = ("ak", "sk", "security_token")
+        return _fit_for_headers((f"{FILE}: {name}", section.get(name) or None) for name in names)
     raise CloudError(f"no credentials: set {KEYS[0][0]} and {KEYS[0][1]}, or write ak and sk below [basic] in {FILE}")
 
 
@@ -54,8 +52,8 @@ def project(environment) -> str:
     for name in ("MODELARTS_PROJECT_ID", "HUAWEICLOUD_SDK_PROJECT_ID"):
         if environment.get(name):
             return _fit_for_headers([(name, environment[name])])[0]
-    if found := _file().get("project_id"):
-        return _fit_for_headers([(f"{FILE}: project_id", found)])[0]
+    if project_id := _file().get("project_id"):
+        return _fit_for_headers([(f"{FILE}: project_id", project_id)])[0]
     raise CloudError(f"no project: set MODELARTS_PROJECT_ID, or write project_id below [basic] in {FILE}")
 
 
@@ -67,10 +65,7 @@ def obs_url(environment) -> str:
     """
     url = environment.get("OBS_ENDPOINT", "").strip()
     if not url and (url := environment.get("S3_ENDPOINT", "").strip()) and "://" not in url:
-        https = environment.get("S3_USE_HTTPS", "").strip() or "1"
-        if https not in ("0", "1"):
-            raise CloudError(f"S3_USE_HTTPS: must be 0 or 1, not {https!r}")
-        url = f"{'https' if https == '1' else 'http'}://{url}"
+        url = f"{'http' if environment.get('S3_USE_HTTPS', '').strip() == '0' else 'https'}://{url}"
     if not url:
         raise CloudError("no server: set OBS_ENDPOINT, for example https://obs.cn-north-4.myhuaweicloud.com")
     url = _checked(url, "OBS_ENDPOINT (in a job, S3_ENDPOINT)")
@@ -81,8 +76,8 @@ def obs_url(environment) -> str:
 
 def region(environment) -> str | None:
     """The region for a new bucket: OBS_ENDPOINT's or OBS_REGION; None for the server's default."""
-    found = _region_of(environment) or environment.get("OBS_REGION")
-    return found if found != "us-east-1" else None  # which S3 wants not to be named
+    name = _region_of(environment) or environment.get("OBS_REGION")
+    return name if name != "us-east-1" else None  # which S3 wants not to be named
 
 
 def _region_of(environment):
@@ -93,16 +88,15 @@ def _region_of(environment):
 
 def modelarts_url(environment) -> str:
     """URL of ModelArts: MODELARTS_ENDPOINT, or by region (MODELARTS_REGION, or OBS_ENDPOINT's); raises CloudError."""
-    url, region = environment.get("MODELARTS_ENDPOINT", "").strip(), environment.get("MODELARTS_REGION")
-    if url:
+    if url := environment.get("MODELARTS_ENDPOINT", "").strip():
         url = _checked(url, "MODELARTS_ENDPOINT")
         if in_the_clear(url):
             raise CloudError("MODELARTS_ENDPOINT: must be https://HOST (http:// only on this machine, for rehearsals)")
         return url
-    region = region or _region_of(environment)
-    if not region or not re.fullmatch(r"[a-z0-9-]+", region):
+    name = environment.get("MODELARTS_REGION") or _region_of(environment)
+    if not name or not re.fullmatch(r"[a-z0-9-]+", name):
         raise CloudError("no region: set MODELARTS_REGION, for example to cn-north-4, or MODELARTS_ENDPOINT")
-    return f"https://modelarts.{region}.myhuaweicloud.com"
+    return f"https://modelarts.{name}.myhuaweicloud.com"
 
 
 def in_the_clear(url) -> bool:
@@ -111,23 +105,16 @@ def in_the_clear(url) -> bool:
 
 
 def proxy(url) -> dict:
-    """The SDK's settings for the proxy that http_proxy, https_proxy and no_proxy name for a URL; raises CloudError.
-
-    The rules are urllib's, which the ModelArts client uses. A server of this machine needs no proxy.
-    """
-    wanted, scheme = urlsplit(url), urlsplit(url).scheme
-    text = getproxies().get(scheme, "").strip()
-    if not text or wanted.hostname in HERE or proxy_bypass(wanted.netloc):
+    """The SDK's settings for the proxy that http_proxy, https_proxy and no_proxy name for a URL; raises CloudError."""
+    server = urlsplit(url)
+    text = getproxies().get(server.scheme, "").strip()
+    if not text or server.hostname in HERE or proxy_bypass(server.netloc):
         return {}
-    try:
-        found = urlsplit(text if "://" in text else f"http://{text}")
-        host, port = found.hostname, found.port or 80
-    except ValueError:
-        host = None
-    if not host or found.scheme != "http":  # not quoted: there may be a password in it
-        raise CloudError(f"{scheme}_proxy: not of the form http://HOST:PORT")
-    account = {"proxy_username": unquote(found.username or ""), "proxy_password": unquote(found.password or "")}
-    return {"proxy_host": host, "proxy_port": port, **(account if found.username else {})}
+    way = urlsplit(_checked(text if "://" in text else f"http://{text}", f"{server.scheme}_proxy", account=True))
+    if way.scheme != "http":
+        raise CloudError(f"{server.scheme}_proxy: must begin with http://")
+    account = {"proxy_username": unquote(way.username or ""), "proxy_password": unquote(way.password or "")}
+    return {"proxy_host": way.hostname, "proxy_port": way.port or 80, **(account if way.username else {})}
 
 
 def tls(environment, name) -> ssl.SSLContext:
@@ -143,22 +130,21 @@ def cleaned(message, keys) -> str:
     for secret in filter(None, keys):
         message = message.replace(secret, "***")
     message = re.sub(r"(Signature=|Credential=)[^\s,&]+", r"\1***", " ".join(message.split()))
-    message = "".join(letter if letter.isprintable() else "?" for letter in message)
     return message if len(message) < 400 else f"{message[:400]} ..."
 
 
-def _checked(url, name):
-    """The URL, with its scheme in small letters, by which it is decided whether a certificate is asked for."""
+def _checked(url, name, account=False):
+    """The URL, its scheme in small letters; CloudError where it is no server's. account: it may have a password."""
     url = url if "://" in url else f"https://{url}"
     try:
-        found = urlsplit(url)
-        known = found.scheme in ("http", "https") and found.port != 0 and "@" not in found.netloc
-        known = known and found.hostname and found.hostname.encode("idna")
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and parts.port != 0 and (account or "@" not in parts.netloc)
+        valid = valid and parts.hostname and parts.hostname.encode("idna")
     except ValueError:
-        known = False
-    if not known:  # not quoted: there may be a password in it
+        valid = False
+    if not valid:  # not quoted: there may be a password in it
         raise CloudError(f"{name}: not of the form https://HOST or https://HOST:PORT")
-    return found.geturl()
+    return parts.geturl()
 
 
 def _fit_for_headers(named):
@@ -170,21 +156,12 @@ def _fit_for_headers(named):
     return tuple(value for _, value in named)
 
 
-@cache
-def _warn_of_readers(path):
-    """A line on stderr, once, where other users may read the keys."""
-    if os.name == "posix" and path.is_file() and path.stat().st_mode & 0o077:
-        print(f"{FILE}: other users may read or change your keys; run `chmod 600 {FILE}`", file=sys.stderr)
-
-
 def _file():
     """The section [basic] of the SDKs' file, empty where there is none."""
     file = configparser.ConfigParser(interpolation=None)
     try:
-        path = Path(FILE).expanduser()
-        _warn_of_readers(path)
-        file.read_string(path.read_text(encoding="utf-8-sig"))
-    except (FileNotFoundError, RuntimeError):  # a user without a home
+        file.read_string(Path(FILE).expanduser().read_text(encoding="utf-8-sig"))
+    except (FileNotFoundError, RuntimeError):  # RuntimeError: a user without a home
         return {}
     except OSError as error:
         raise CloudError(f"{FILE}: cannot be read ({error.strerror})") from None

@@ -7,12 +7,11 @@ from contextlib import contextmanager
 
 import click
 
-from labkit.obs import access, bucket_commands
+from labkit.obs import access
 from labkit.obs.console import (
     AS_JSON,
     DRY_RUN,
     QUIET,
-    Bandwidth,
     Place,
     bar,
     connected,
@@ -27,20 +26,17 @@ from labkit.obs.console import (
 )
 from labkit.obs.place import CloudError, Local, parse
 
+SHOWN = 20  # files that failed, by name
 DEADLINE = deadline()
 SOURCE_AND_TARGET = (
     click.argument("source", metavar="SRC", type=Place()),
     click.argument("target", metavar="DST", type=Place()),
 )
-SHOWN = 20  # files that failed, by name
-
-
 COPYING = (
     *SOURCE_AND_TARGET,
     click.option("--include", multiple=True, metavar="PATTERN", help="In a folder, only matching files; repeatable."),
     click.option("--exclude", multiple=True, metavar="PATTERN", help="In a folder, no matching files; repeatable."),
-    click.option("--jobs", type=click.IntRange(min=1), default=8, show_default=True, help="Requests at a time."),
-    click.option("--bandwidth", type=Bandwidth(), metavar="RATE", help="Most bytes a second, for example 5MiB."),
+    click.option("--jobs", type=click.IntRange(1, 64), default=8, show_default=True, help="Requests at a time."),
     click.option("--force", is_flag=True, help="Copy what is there already as well."),
     DEADLINE,
     DRY_RUN,
@@ -70,7 +66,7 @@ def obs():
 @obs.command()
 @with_options(*COPYING)
 def cp(source, target, **options):
-    """Copy SRC to DST: a file, or what is in a folder. From bucket to bucket, the server copies by itself.
+    """Copy SRC to DST: a file, or what is in a folder. One of them is on this machine.
 
     The files in a folder go into DST, with or without a "/" at its end. A single file goes into DST if that is a folder
     of this machine or ends with "/"; otherwise DST is its new name. If a key is both an object and a folder, obs://b/k
@@ -79,49 +75,31 @@ def cp(source, target, **options):
     A file that is there already, by size and checksum, is not copied again. If a copy was cut off, the same command
     resumes it. Everything is compared by checksum afterwards. In a pattern, * stands for anything, also for "/".
 
-    SRC or DST may be -, standard input or output, if the other one is an object. Such a copy is not resumed.
-
     \b
     Example:  labkit obs cp model.ckpt obs://my-bucket/models/           as models/model.ckpt
               labkit obs cp model.ckpt obs://my-bucket/models/best.ckpt  under a new name
               labkit obs cp obs://my-bucket/runs/mine runs/mine --exclude '*.ckpt'
               labkit obs cp data/sample obs://my-bucket/sample --dry-run
-              tar cz runs | labkit obs cp - obs://my-bucket/runs.tar.gz
     """
-    if "-" in (source, target):
-        _stream(source, target, **options)
-        return
     _copy(source, target, **options)
 
 
 @obs.command()
 @with_options(*COPYING)
-@click.option("--delete", is_flag=True, help="Also remove what only DST has: lists it, then asks.")
-@click.option("--yes", is_flag=True, help="With --delete: do not ask.")
-def sync(source, target, delete, yes, **options):
+def sync(source, target, **options):
     """Copy to the folder DST what the folder SRC has and DST lacks.
 
     A file that is there already, by size and checksum, is not copied again; what only DST has stays. Like `labkit obs
     cp`, but for folders only: a SRC that is a file is refused, and obs://b/k is never the object k.
 
-    With --delete, what only DST has is removed once everything is copied. Look first with --dry-run. Files that
-    --include and --exclude leave out stay, and if a file cannot be copied or SRC is empty, nothing is removed.
-
     \b
     Example:  labkit obs sync runs/mine obs://my-bucket/runs/mine
               labkit obs sync obs://my-bucket/runs/mine runs/mine --include '*.json*'
-              labkit obs sync data obs://my-bucket/data --delete --dry-run
     """
     place = parse(source)
-    if "-" in (source, target):
-        raise click.UsageError("-: only `labkit obs cp` copies standard input and output; a folder of this name is ./-")
     if isinstance(place, Local) and place.path.is_file():
         raise click.UsageError(f"{source}: a file, not a folder; copy it with `labkit obs cp`")
-    if yes and not delete:
-        raise click.UsageError("--yes: only --delete asks")
-    if delete and options["as_json"] and not (yes or options["dry_run"]):
-        raise click.UsageError("--json asks no question: add --yes, or look first with --dry-run")
-    _copy(source if source.endswith("/") else f"{source}/", target, delete=delete, yes=yes, **options)
+    _copy(source if source.endswith("/") else f"{source}/", target, **options)
 
 
 @obs.command()
@@ -156,112 +134,116 @@ def verify(source, target, deadline, as_json):
     sys.exit(0 if ok else 1)
 
 
-# -- What they share -------------------------------------------------------------------------------
+@obs.command()
+@click.argument("place", metavar="PLACE", type=Place())
+@click.option("--recursive", is_flag=True, help="List all below PLACE instead of one level.")
+@with_options(DEADLINE, AS_JSON)
+def ls(place, recursive, deadline, as_json):
+    """List the files of PLACE: sizes in bytes, dates in this machine's time zone, and names. Folders end with "/".
+
+    \b
+    Example:  labkit obs ls obs://my-bucket/runs
+              labkit obs ls obs://my-bucket/runs/mine --recursive
+    """
+    from labkit.obs import listing
+
+    with failure_as_json(as_json):
+        store = connected(place, deadline=deadline)
+        files, folders = listing.below(place, recursive=recursive, store=store)
+        rows = [(item.name, item.size, listing.modified(item)) for item in files]
+    total = sum(item.size for item in files)
+    if as_json:
+        listed = [{"name": name, "size": size, "modified": date and f"{date:%Y-%m-%dT%H:%M:%SZ}"}
+                  for name, size, date in rows]  # fmt: skip
+        print_json({"place": place, "folders": folders, "files": listed, "bytes": total})
+        return
+    for name in folders:
+        click.echo(f"{'':15}  {'':19}  {shown(name)}")
+    for name, size, date in rows:
+        text = f"{date.astimezone():%Y-%m-%d %H:%M:%S}" if date else ""
+        click.echo(f"{size:15,}  {text:19}  {shown(name)}")
+    below = f", {len(folders):,} {'folder' if len(folders) == 1 else 'folders'}" if folders else ""
+    click.echo(f"{total:15,}  bytes in {count(len(files))}{below}", err=True)
 
 
-def _copy(source, target, include, exclude, jobs, bandwidth, force, deadline, dry_run, quiet, as_json, delete=False,
-          yes=False):  # fmt: skip
-    from labkit.obs import copying, mirroring, plan
+@obs.command()
+@click.argument("url", type=Place())
+@click.option("--recursive", is_flag=True, help="Remove all below URL.")
+@click.option("--yes", is_flag=True, help="Empty a whole bucket; the bucket itself stays.")
+@with_options(DEADLINE, DRY_RUN, QUIET)
+def rm(url, recursive, yes, deadline, dry_run, quiet):
+    """Remove the object URL, or with --recursive all below the folder URL.
+
+    Files of this machine are not removed. A whole bucket takes --recursive and --yes.
+
+    \b
+    Example:  labkit obs rm obs://my-bucket/models/old.ckpt
+              labkit obs rm obs://my-bucket/runs/old --recursive --dry-run
+    """
+    from labkit.obs import copying
+
+    place = parse(url)
+    if isinstance(place, Local):
+        raise click.UsageError(f"{url}: only objects are removed, no files of this machine")
+    if not recursive and (not place.key or place.key.endswith("/")):
+        raise click.UsageError(f"{url}: what is in a folder or bucket is removed with --recursive")
+    if not place.prefix and not yes and not dry_run:
+        raise click.UsageError(f"{url}: a whole bucket is emptied with --yes; look first with --dry-run")
+    store = connected(url, deadline=deadline)
+    keys = copying.rm(url, recursive=recursive, empty_bucket=yes or dry_run, dry_run=dry_run, store=store)
+    for key in keys if dry_run or not quiet else ():
+        click.echo(f"{'would remove' if dry_run else 'removed'}  obs://{place.bucket}/{shown(key)}")
+
+
+@obs.command()
+@click.argument("url", type=Place())
+@with_options(DEADLINE)
+def mb(url, deadline):
+    """Make the bucket URL, private, in the region of OBS_ENDPOINT or else OBS_REGION.
+
+    \b
+    Example:  labkit obs mb obs://my-bucket
+    """
+    place = parse(url)
+    if isinstance(place, Local) or place.key:
+        raise click.UsageError(f"{url}: a bucket is made as obs://BUCKET")
+    new = connected(url, deadline=deadline).make_bucket(place.bucket, access.region(os.environ))
+    click.echo(f"{'made' if new else 'there already'}  obs://{place.bucket}")
+
+
+def _copy(source, target, include, exclude, jobs, force, deadline, dry_run, quiet, as_json):
+    from labkit.obs import copying, plan
 
     try:
         plan.require_possible(parse(source), parse(target))
     except CloudError as error:
         raise click.UsageError(str(error)) from None
-    if bandwidth and len({type(parse(place)) for place in (source, target)}) == 1:
-        raise click.UsageError("--bandwidth: nothing goes over the network between two folders, or two buckets")
-    found, extra, chosen = {"copied": [], "skipped": []}, [], {"include": include, "exclude": exclude}
-    with failure_as_json(as_json):
-        store = connected(source, target, deadline=deadline, rate=bandwidth)
-        if delete:
-            extra = mirroring.surplus(source, target, **chosen, store=store)
-            if extra and not (yes or dry_run):
-                _ask_to_remove(extra, target)
-        with bar(quiet) as progress:
-            try:
-                report, failure = copying.copy(
-                    source, target, jobs=jobs, incremental=not force, dry_run=dry_run, **chosen, progress=progress,
-                    each=lambda item, outcome: found[outcome].append(item), store=store,
-                ), None  # fmt: skip
-            except copying.CopyError as error:
-                report, failure, extra = error.report, error, []
-        came = {item.name for item in found["copied"] + found["skipped"]}  # some perhaps since the preview
-        extra = [item for item in extra if item.name not in came]
-        if extra and not dry_run:
-            mirroring.remove(extra, target, jobs=jobs, store=store)
-    copied = sorted(found["copied"], key=lambda item: item.name)
+    items, failure = {"copied": [], "skipped": []}, None
+    with failure_as_json(as_json), bar(quiet) as progress:
+        try:
+            report = copying.copy(
+                source, target, jobs=jobs, incremental=not force, dry_run=dry_run, include=include, exclude=exclude,
+                progress=progress, each=lambda item, outcome: items[outcome].append(item),
+                store=connected(source, target, deadline=deadline),
+            )  # fmt: skip
+        except copying.CopyError as error:
+            report, failure = error.report, error
+    copied = sorted(items["copied"], key=lambda item: item.name)
     if as_json:
         failed = [{"name": name, **fields(error)} for name, error in report.failed]
         counts = {"copied": report.copied, "skipped": report.skipped, "bytes": report.bytes, "failed": failed}
-        names = {"files": [item.name for item in copied]}
-        names |= {"removed": [item.name for item in extra]} if delete else {}
-        print_json({"source": source, "target": target, "dry_run": dry_run, **counts, **names})
+        names = [item.name for item in copied]
+        print_json({"source": source, "target": target, "dry_run": dry_run, **counts, "files": names})
     elif dry_run:
         for item in copied:
             click.echo(f"would copy {item.size:15,}  {shown(item.name)}")
-        _list_removals(extra)
     if failure:
-        _raise(failure, delete)
+        for name, error in report.failed[1:SHOWN]:
+            warn(f"{shown(name)}: {error}")
+        raise failure
     if not as_json and (dry_run or not quiet):
-        _sum_up(report, dry_run, extra if delete else None)
-
-
-def _stream(source, target, include, exclude, jobs, bandwidth, force, deadline, dry_run, quiet, as_json):
-    """Copy standard input to an object, or an object to standard output."""
-    from labkit.obs import streams
-
-    up = source == "-"
-    place = parse(target if up else source)
-    if isinstance(place, Local) or not place.key or place.key.endswith("/"):
-        raise click.UsageError(f"{place}: must be an object with its whole key, as the other one is -")
-    if include or exclude or force or dry_run or (as_json and not up):
-        wrong = "--include, --exclude, --force and --dry-run" if up or not as_json else "--json"
-        raise click.UsageError(f"-: {wrong} cannot be used with it")
-    if (sys.stdin if up else sys.stdout) is None:
-        raise click.UsageError(f"-: standard {'input' if up else 'output'} is closed")
-    limits = {"deadline": deadline, "rate": bandwidth}
-    if not up:  # outside of what makes an error of a reader that goes away, as `| head` does
-        with _ending_at_once(""), bar(quiet or sys.stdout.isatty()) as progress:
-            streams.download(sys.stdout.buffer, place, connected(source, **limits), jobs, progress)
-        return
-    hint = "; `labkit obs uploads` lists what was begun"
-    with failure_as_json(as_json), _ending_at_once(hint), bar(quiet) as progress:
-        size = streams.upload(sys.stdin.buffer, place, connected(target, **limits), jobs, progress)
-    if as_json:
-        counts = {"copied": 1, "skipped": 0, "bytes": size, "failed": [], "files": [place.key.rpartition("/")[2]]}
-        print_json({"source": source, "target": target, "dry_run": False, **counts})
-    elif not quiet:
-        click.echo(f"1 file copied, {size:,} bytes")
-
-
-def _raise(failure, delete):
-    for name, error in failure.report.failed[1:SHOWN]:
-        warn(f"{shown(name)}: {error}")
-    if delete:
-        warn("nothing was removed")
-    raise failure
-
-
-def _sum_up(report, dry_run, removed):
-    """The last line. removed: files, or None where none are asked to be."""
-    would = "would be " if dry_run else ""
-    copies = f"{count(report.copied)} {would}copied, {report.bytes:,} bytes; {report.skipped:,} there already"
-    click.echo(copies if removed is None else f"{copies}; {count(len(removed))} {would}removed")
-
-
-def _list_removals(items):
-    for item in items:
-        click.echo(f"would remove {item.size:13,}  {shown(item.name)}")
-
-
-def _ask_to_remove(items, target):
-    """List what would be removed and ask; CloudError where the answer is no, or nobody is there to answer."""
-    _list_removals(items)
-    try:
-        agreed = click.confirm(f"Copy, then remove {count(len(items))} in {target}?", err=True)
-    except click.Abort:  # no terminal
-        agreed = False
-    if not agreed:
-        raise CloudError("nothing was copied or removed; --yes does not ask, and without --delete nothing is removed")
+        would = "would be " if dry_run else ""
+        click.echo(f"{count(report.copied)} {would}copied, {report.bytes:,} bytes; {report.skipped:,} there already")
 
 
 @contextmanager
@@ -272,14 +254,10 @@ def _ending_at_once(hint):
         os.write(2, f"\nstopped{hint}\n".encode())
         os._exit(128 + number)
 
-    heard = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, end) for number in heard}
+    numbers = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in numbers}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-for command in bucket_commands.ALL:
-    obs.add_command(command)

@@ -22,46 +22,16 @@ class Place(click.ParamType):
         return value
 
 
-LONGEST = 30 * 86400.0  # seconds
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Only print what would be done.")
 QUIET = click.option("--quiet", is_flag=True, help="Print warnings and errors only.")
 
 
-class Seconds(click.FloatRange):
-    """Seconds that a thread can wait: more than none, and an end."""
-
-    def convert(self, value, param, context):
-        found = super().convert(value, param, context)
-        return found if found == found else self.fail("nan is no number", param, context)
-
-
-class Bandwidth(click.ParamType):
-    """Bytes a second: 5MiB."""
-
-    name = "bandwidth"
-
-    def convert(self, value, param, context):
-        from labkit.obs import bandwidth
-
-        try:
-            return bandwidth.rate(value)
-        except CloudError as error:
-            self.fail(str(error), param, context)
-
-
-class Days(Seconds):
-    """A number of days, in at most a century."""
-
-    def __init__(self):
-        super().__init__(0, 36_500)
-
-
 def deadline(seconds=300.0):
     """The option --deadline with this default."""
     return click.option(
-        "--deadline", type=Seconds(0, LONGEST, min_open=True), default=seconds, show_default=True, metavar="SECONDS",
-        help="Give a request up after so long without success.",
+        "--deadline", type=click.FloatRange(0, 30 * 86400, min_open=True), default=seconds, show_default=True,
+        metavar="SECONDS", help="Give a request up after so long without success.",
     )  # fmt: skip
 
 
@@ -76,15 +46,10 @@ def with_options(*options):
     return decorate
 
 
-def connected(*places, deadline=300.0, rate=None):
-    """The object server, with this deadline in seconds; None where all places are on this machine.
+def connected(*places, deadline=300.0):
+    """The object server, with this deadline in seconds; None where all places are on this machine."""
+    from labkit.obs import copying
 
-    rate: most bytes a second.
-    """
-    from labkit.obs import bandwidth, copying
-
-    if rate:
-        return bandwidth.PacedStore.at(rate, deadline=deadline, notice=warn)
     return copying.connected(None, *map(parse, places), deadline=deadline, notice=warn)
 
 

@@ -3,21 +3,18 @@
 plan.py finds out what is to be copied before anything is written; transfers.py copies each file.
 """
 
+import errno
 import threading
 from collections.abc import Callable, Container
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from labkit.obs.checksums import digest
 from labkit.obs.place import CloudError, Local, Remote, as_cloud_errors, cloud_error, parse
 from labkit.obs.plan import NO_CHECKSUM, Chosen, Item, Plan, files_below, require_possible, same
 from labkit.obs.retrying import GivenUp
-from labkit.obs.server_copies import copy_object
-from labkit.obs.store import Entry, Store
-from labkit.obs.transfers import Transfers, is_full
-
-MOST_REFUSALS = 10  # files that the server refuses, with none copied, after which the others are not tried
+from labkit.obs.store import Store
+from labkit.obs.transfers import Transfers
 
 
 @dataclass(frozen=True)
@@ -30,46 +27,25 @@ class Report:
     bytes: int
 
 
-class _Several(CloudError):
-    """`failed`: (name, error) of each. Status, code and request id are the first one's; the message has them."""
-
-    def __init__(self, message, failed):
-        super().__init__(message)
-        first = failed[0][1]
-        self.failed, self.status, self.code, self.request_id = failed, first.status, first.code, first.request_id
-
-
-class CopyError(_Several):
-    """Some files failed; `report` names them and counts the others."""
+class CopyError(CloudError):
+    """Some files failed; `report` names them and counts the others. Status, code and request id are the first one's."""
 
     def __init__(self, report):
-        name, error = report.failed[0]
+        name, first = report.failed[0]
         others = f" (and {len(report.failed) - 1} more)" if len(report.failed) > 1 else ""
-        message = f"{name}: {error}{others}; {report.copied} copied, {report.skipped} there already"
-        super().__init__(message, report.failed)
-        self.report = report
+        super().__init__(f"{name}: {first}{others}; {report.copied} copied, {report.skipped} there already")
+        self.report, self.status, self.code, self.request_id = report, first.status, first.code, first.request_id
 
 
-class RemoveError(_Several):
-    """Some objects stay: `failed` has (key, error) of these, `removed` the keys of the others."""
-
-    def __init__(self, place, removed, failed):
-        super().__init__(f"{place}: {len(removed)} objects removed, {len(failed)} not: {failed[0][1]}", failed)
-        self.removed = removed
-
-
-def copy(src, dst, *, jobs=8, resume=True, verify=True, incremental=True, dry_run=False, include=(), exclude=(),
+def copy(src, dst, *, jobs=8, incremental=True, dry_run=False, include=(), exclude=(),
          names: Container[str] | None = None, odd: dict | None = None,
          progress: Callable[[int, int], None] | None = None, each: Callable[[Item, str], None] | None = None,
          deadline=300.0, store=None) -> Report:  # fmt: skip
-    """Copy a file, or what is in a folder, between this machine and buckets of one server.
+    """Copy a file, or what is in a folder, to or from a bucket, or between folders of this machine.
 
     A file goes into a folder that is there, or whose name ends with "/"; else dst is its new name. Copying something
-    onto itself does nothing.
+    onto itself does nothing. What an earlier copy began is resumed, and everything is verified by checksum.
     jobs: requests at a time.
-    resume: continue what an earlier copy began.
-    verify: compare checksums after a download or local copy. After an upload in one request, check the object if the
-    server's answer gave no proof; after one in parts, it is always checked.
     incremental: leave what is there already, by size and checksum.
     dry_run: only report what would be done.
     include, exclude: patterns of names below a folder (`*.bin`; `*` passes "/").
@@ -80,7 +56,7 @@ def copy(src, dst, *, jobs=8, resume=True, verify=True, incremental=True, dry_ru
     deadline: seconds without success before giving up a request, or waiting for another process that copies the same
     file; a given `store` uses its own deadline.
 
-    A file that fails does not stop the others, unless the disk is full, or the server is not there or refuses them all.
+    A file that fails does not stop the others, unless the disk is full, or the server is not there.
     Raises CloudError, for an empty source as well; CopyError where files failed.
     """
     if jobs < 1:
@@ -90,13 +66,12 @@ def copy(src, dst, *, jobs=8, resume=True, verify=True, incremental=True, dry_ru
     store = connected(store, source, target, deadline=deadline)
     store = store and store.apart()  # what stops this copy stops no other
     plan = Plan(src, dst, store, Chosen(tuple(include), tuple(exclude), names), odd)
-    require_possible(source, target, plan.single)
-    if same(source, target) or plan.onto_itself():
+    if same(source, target):
         return Report(0, len(plan.items), (), 0)
     lock, done, failed, hopeless = threading.Lock(), {"copied": [], "skipped": []}, [], []
-    transfers = Transfers(store, jobs, resume, verify, sum(item.size for item in plan.items), progress, deadline)
+    transfers = Transfers(store, jobs, sum(item.size for item in plan.items), progress, deadline)
 
-    def one(item):
+    def copy_item(item):
         try:
             if hopeless:
                 raise hopeless[0]
@@ -113,33 +88,26 @@ def copy(src, dst, *, jobs=8, resume=True, verify=True, incremental=True, dry_ru
         except (CloudError, OSError) as error:
             known = cloud_error(error)
             with lock:
-                if is_full(error) and not hopeless:
-                    hopeless.append(transfers.stop(known))
-                known = transfers.error or known  # of a file that this has stopped
                 failed.append((item.name, known))
-                refused = known.status in (401, 403) and not done["copied"] and len(failed) >= MOST_REFUSALS
-                if isinstance(known, GivenUp) or refused:
+                if isinstance(known, GivenUp) or getattr(error, "errno", None) == errno.ENOSPC:
                     hopeless.append(known)
 
     with as_cloud_errors(), transfers, ThreadPoolExecutor(jobs) as files:
         try:
-            for future in [files.submit(one, item) for item in plan.items]:
+            for future in [files.submit(copy_item, item) for item in plan.items]:
                 future.result()
         except BaseException:  # Ctrl-C, or `progress` raised: what has not begun does not begin
             hopeless.append(transfers.stop())
             raise
-    copied, skipped = done.values()
-    moved = sum(item.size for item in copied) if dry_run else transfers.moved
-    report = Report(len(copied), len(skipped), tuple(sorted(failed, key=lambda pair: pair[0])), moved)
+    moved = sum(item.size for item in done["copied"]) if dry_run else transfers.moved
+    report = Report(len(done["copied"]), len(done["skipped"]), tuple(sorted(failed, key=lambda pair: pair[0])), moved)
     if failed:
         raise CopyError(report)
     return report
 
 
 def _transfer(transfers, plan, item, end):
-    if isinstance(plan.target, Remote) and isinstance(plan.source, Remote):
-        copy_object(transfers, item.at, plan.source.bucket, plan.target.bucket, end)
-    elif isinstance(plan.target, Remote):
+    if isinstance(plan.target, Remote):
         transfers.upload(item.at, plan.target.bucket, end)
     elif isinstance(plan.source, Remote):
         transfers.download(item.at, plan.source.bucket, end)
@@ -163,13 +131,14 @@ def verify(src, dst, *, unknown: list | None = None, store=None) -> list[str]:
 
     unknown: collects the lines for files of the right size without a checksum; without it, they are returned too.
     """
+    require_possible(parse(src), parse(dst))
     plan = Plan(src, dst, connected(store, parse(src), parse(dst)))
     differences = []
     with as_cloud_errors():
         for item in plan.items:
-            if found := plan.difference(item):
-                known = differences if found != NO_CHECKSUM or unknown is None else unknown
-                known.append(f"{item.name}: {found}")
+            if difference := plan.difference(item, plan.end(item)):
+                lines = differences if difference != NO_CHECKSUM or unknown is None else unknown
+                lines.append(f"{item.name}: {difference}")
     return differences
 
 
@@ -188,25 +157,10 @@ def exists(place, *, store=None) -> bool:
     return bool(store.head(place.bucket, place.key)) or any(store.list(place.bucket, place.prefix))
 
 
-def stat(place, *, store=None) -> Entry:
-    """Size and checksum of a file or object; CloudError where there is none."""
-    place = parse(place)
-    if isinstance(place, Remote):
-        found = connected(store, place).head(place.bucket, place.key)
-    else:
-        path = place.path
-        with as_cloud_errors():
-            found = Entry(str(path), path.stat().st_size, "", digest(path, "sha256")) if path.is_file() else None
-    if not found:
-        raise CloudError(f"{place}: there is no such file")
-    return found
+def rm(place, *, recursive=False, empty_bucket=False, dry_run=False, store=None) -> list[str]:
+    """Remove an object, or all below a folder; returns their keys. CloudError where there is none, or one stays.
 
-
-def rm(place, *, recursive=False, empty_bucket=False, dry_run=False, jobs=8, store=None) -> list[str]:
-    """Remove an object, or all below a folder; returns their keys. CloudError where there is none.
-
-    RemoveError where some stay. empty_bucket: the folder may be a whole bucket; the bucket itself stays. dry_run: only
-    report what would be removed.
+    empty_bucket: the folder may be a whole bucket; the bucket itself stays. dry_run: only report what would be removed.
     """
     place = parse(place)
     if isinstance(place, Local):
@@ -220,31 +174,10 @@ def rm(place, *, recursive=False, empty_bucket=False, dry_run=False, jobs=8, sto
         keys = [place.key] if store.head(place.bucket, place.key) else []
     if not keys:
         raise CloudError(f"{place}: there is no such object{'' if recursive else '; a folder needs --recursive'}")
-    if dry_run:
-        return keys
-    remove(store, place, keys, jobs)
+    if not dry_run:
+        with as_cloud_errors(), ThreadPoolExecutor(8) as several:
+            list(several.map(lambda key: store.delete(place.bucket, key), keys))
     return keys
-
-
-def remove(store, place, keys, jobs=8) -> None:
-    """Remove the objects with these keys from a place's bucket; RemoveError where some stay."""
-    removed, failed, hopeless = [], [], []
-
-    def one(key):
-        try:
-            if hopeless:
-                raise hopeless[0]
-            store.delete(place.bucket, key)
-            removed.append(key)
-        except CloudError as error:
-            failed.append((key, error))
-            if isinstance(error, GivenUp):
-                hopeless.append(error)
-
-    with as_cloud_errors(), ThreadPoolExecutor(jobs) as several:
-        list(several.map(one, keys))
-    if failed:
-        raise RemoveError(place, sorted(removed), sorted(failed, key=lambda pair: pair[0]))
 
 
 def connected(store, *places, deadline=300.0, notice=None) -> Store | None:

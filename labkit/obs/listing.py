@@ -1,13 +1,12 @@
-"""What is in a place, for people: one level with its folders, dates, and how much there is below each folder."""
+"""What is in a place, for people: one level with its folders, and dates."""
 
 import os
-from contextlib import suppress
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 
 from labkit.obs.copying import connected
 from labkit.obs.place import CloudError, Local, as_cloud_errors, parse
-from labkit.obs.plan import Chosen, Item, files_below
+from labkit.obs.plan import Item, files_below
 
 
 def below(place, *, recursive=False, store=None) -> tuple[list[Item], list[str]]:
@@ -17,7 +16,7 @@ def below(place, *, recursive=False, store=None) -> tuple[list[Item], list[str]]
     """
     text, place = place, parse(place)
     store = connected(store, place)
-    if recursive:
+    if recursive or (isinstance(place, Local) and not place.path.is_dir()):
         files, folders = files_below(place, store)[0], []
     else:
         files, folders = _level(place, store)
@@ -28,36 +27,21 @@ def below(place, *, recursive=False, store=None) -> tuple[list[Item], list[str]]
 
 def _level(place, store):
     if isinstance(place, Local):
-        files, single = files_below(place, store, Chosen(exclude=("*/*",)))
         with as_cloud_errors():
-            there = [] if single else os.scandir(place.path)
-            return files, sorted(f"{one.name}/" for one in there if one.is_dir(follow_symlinks=False))
+            entries = sorted(os.scandir(place.path), key=lambda entry: entry.name)
+            files = [Item(entry.name, entry.stat().st_size, entry) for entry in entries if entry.is_file()]
+            return files, [f"{entry.name}/" for entry in entries if entry.is_dir(follow_symlinks=False)]
     if place.key and not place.key.endswith("/") and store.head(place.bucket, place.key):
         return files_below(place, store)[0], []
-    found = [(entry.key[len(place.prefix) :], entry) for entry in store.list(place.bucket, place.prefix, "/")]
-    files = [Item(name, entry.size, entry) for name, entry in found if name and not name.endswith("/")]
-    return files, sorted(name for name, _ in found if name.endswith("/"))
-
-
-def usage(files) -> tuple[int, dict[str, tuple[int, int]]]:
-    """Bytes of these files, and of those below each folder directly below the place: (files, bytes) by name."""
-    folders = {}
-    for item in files:
-        name, slash, _ = item.name.partition("/")
-        if slash:
-            count, size = folders.get(f"{name}/", (0, 0))
-            folders[f"{name}/"] = count + 1, size + item.size
-    return sum(item.size for item in files), folders
+    entries = [(entry.key[len(place.prefix) :], entry) for entry in store.list(place.bucket, place.prefix, "/")]
+    files = [Item(name, entry.size, entry) for name, entry in entries if name and not name.endswith("/")]
+    return files, sorted(name for name, _ in entries if name.endswith("/"))
 
 
 def modified(item) -> datetime | None:
     """When a file was written; None where its server does not say."""
     if isinstance(item.at, os.PathLike):
-        with as_cloud_errors():
-            seconds = item.at.stat().st_mtime
-        with suppress(ValueError, OverflowError, OSError):  # a year after 9999
-            return datetime.fromtimestamp(seconds, timezone.utc)
-        return None
+        return datetime.fromtimestamp(item.at.stat().st_mtime, timezone.utc)
     return moment(item.at.modified)
 
 
@@ -67,5 +51,5 @@ def moment(text) -> datetime | None:
         if text and text[:1].isdigit():
             return datetime.fromisoformat(text.partition(".")[0].rstrip("Z")).replace(tzinfo=timezone.utc)
         return parsedate_to_datetime(text).astimezone(timezone.utc)
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError):
         return None

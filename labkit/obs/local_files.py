@@ -5,42 +5,38 @@ import json
 import mmap
 import os
 import time
-from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 
 from labkit.obs.place import CloudError
-from labkit.system import environment
 from labkit.system.files import lock
 
 
 def own_folder(top) -> Path:
     """This user's folder in one that all users write to, made if need be; CloudError where it is somebody else's."""
-    folder = Path(top, f"labkit-{environment.user_id()}")
+    folder = Path(top, f"labkit-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != environment.user_id() or folder.is_symlink():
+    if folder.stat().st_uid != os.getuid() or folder.is_symlink():
         raise CloudError(f"{folder}: belongs to another user")
     return folder
 
 
 @contextmanager
-def held(path, wait=0.0, stopped: Callable[[], bool] = lambda: False, refusal=None):
+def held(path, wait=0.0):
     """File descriptor of this file, made if need be, which no other process holds until the end.
 
-    wait: seconds after which, where another holds it, CloudError, or the refusal, is raised; at once when stopped()
-    says so.
+    wait: seconds after which, where another holds it, CloudError is raised.
     """
     end = time.monotonic() + wait
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)  # Windows lacks the flag
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             if lock(handle):
                 if _is(handle, path):  # not renamed or removed by who held it before
                     yield handle
                     return
-            elif time.monotonic() >= end or stopped():
-                held_by = f"{path}: held by another process, which copies the same; given up after {wait:g} s"
-                raise refusal or CloudError(held_by)
+            elif time.monotonic() >= end:
+                raise CloudError(f"{path}: held by another process, which copies the same; given up after {wait:g} s")
             else:
                 time.sleep(0.05)
         finally:

@@ -1,22 +1,17 @@
 """Places that are copied between: files and folders of this machine, objects and prefixes of a bucket."""
 
 import re
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from labkit.system.errors import LabkitError
 
-BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")  # OBS and S3 alike
-RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?|.*[. ]")  # no file of Windows is called so
+BUCKET = re.compile(r"(?!.*\.\.)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")  # OBS and S3 alike
 
 
 class CloudError(LabkitError):
-    """What went wrong in the cloud, or on the way: the place, and the server's status, code and request id.
-
-    A name in the message may have any character; those that cannot be printed are escaped.
-    """
+    """What went wrong in the cloud, or on the way: the place, and the server's status, code and request id."""
 
     def __init__(self, message, status=None, code=None, request_id=None):
         details = [f"status {status}" if status else "", code or "", f"request {request_id}" if request_id else ""]
@@ -40,15 +35,9 @@ def cloud_error(error) -> CloudError:
 
 @contextmanager
 def as_cloud_errors():
-    """Inside this context, file system errors and failing to start a thread become CloudErrors."""
+    """Inside this context, errors of the file system become CloudErrors."""
     try:
         yield
-    except RuntimeError as error:
-        if isinstance(error, RecursionError):
-            raise CloudError("folders are nested too deeply for Python") from None
-        if "start new thread" not in str(error):
-            raise
-        raise CloudError("this machine starts no further thread: choose a smaller --jobs") from None
     except OSError as error:
         raise cloud_error(error) from None
 
@@ -85,7 +74,7 @@ class Remote:
 
 
 def parse(place) -> Local | Remote:
-    """A path, file://DIR, obs://BUCKET/KEY or s3://BUCKET/KEY; raises CloudError."""
+    """The place that a path, file://DIR, obs://BUCKET/KEY or s3://BUCKET/KEY names; raises CloudError."""
     text = str(place)
     scheme, colon, rest = text.partition("://")
     if not colon:
@@ -106,23 +95,13 @@ def parse(place) -> Local | Remote:
 
 def why_outside(name: str) -> str | None:
     """Why `name`, put below a folder, would not stay below it; None where it does."""
-    absolute, parts = name.startswith("/"), name.split("/")
-    if sys.platform == "win32":
-        absolute, parts = absolute or re.match(r"[A-Za-z]:|\\", name), re.split(r"[/\\]", name)
-    if absolute:
+    if name.startswith("/"):
         return "an absolute path"
-    return "leads out of the folder" if ".." in parts else None
+    return "leads out of the folder" if ".." in name.split("/") else None
 
 
 def why_no_file(name: str) -> str | None:
     """Why no file of this machine can have the name of an object below a prefix; None where one can."""
-    parts = name.split("/")
-    if "" in parts or "." in parts:
+    if {"", "."} & set(name.split("/")):
         return "a part of the name is empty"
-    if "\0" in name:
-        return "the name has a NUL character"
-    if any(len(part.encode(errors="surrogatepass")) > 255 for part in parts):
-        return "a part of the name is longer than 255 bytes"
-    if sys.platform == "win32" and ("\\" in name or any(map(RESERVED.fullmatch, parts))):
-        return "Windows has no such name"
-    return None
+    return "the name has a NUL character" if "\0" in name else None

@@ -39,15 +39,13 @@ class Tries:
     def __init__(self, deadline):
         self.begun, self.deadline, self.count = time.monotonic(), deadline, 0
 
-    def wait(self, error, least=0.0, kind=CloudError, stale=False) -> float:
+    def wait(self, error, least=0.0, kind=CloudError) -> float:
         """Seconds to wait after this error, at random so that many clients do not come back in step.
 
-        stale: it came of a connection that had been idle; then the second try is at once. Raises the error, of this
-        kind, where the deadline would pass meanwhile.
+        Raises the error, of this kind, where the deadline would pass meanwhile.
         """
         self.count += 1
-        at_once = stale and self.count == 1
-        wait = 0.0 if at_once else max(least, random.uniform(0, min(LONGEST_WAIT, 0.2 * 2**self.count)))
+        wait = max(least, random.uniform(0, min(LONGEST_WAIT, 0.2 * 2**self.count)))
         seconds = time.monotonic() - self.begun
         if seconds + wait > self.deadline:
             raise error.reworded(f"{error.message}; given up after {self.count} tries in {seconds:.0f} s", kind)
@@ -73,17 +71,15 @@ class Retrying:
 
     def __init__(self, client, url, deadline=300.0, notice: Callable[[str], None] | None = None, keys=()):
         self.client, self.url, self.deadline, self.notice, self._keys = client, url, deadline, notice, keys
-        self._stopped, self._answered, self._noticed, self._under_way = threading.Event(), 0.0, 0.0, set()
+        self._stopped, self._answered, self._noticed = threading.Event(), 0.0, 0.0
 
     def apart(self):
         """The same server and account; `stop` of this one does not stop the other."""
         return type(self)(self.client, self.url, self.deadline, self.notice, self._keys)
 
     def stop(self):
-        """Give up all requests: those under way are cut off, others do not wait for their next try."""
+        """Make no further try of any request."""
         self._stopped.set()
-        for cut in list(self._under_way):
-            cut()
 
     def ask(self, place, request, *, whole=None, missing=False, size=0):
         """The SDK's result, after as many tries as the deadline allows; raises CloudError.
@@ -94,18 +90,13 @@ class Retrying:
         tries = Tries(self.deadline)
         while True:
             try:
-                with self.client.connections.within(self.deadline + size / SLOWEST) as cut:
-                    self._under_way.add(cut)
-                    try:
-                        return self._once(place, request, whole, missing)
-                    finally:
-                        self._under_way.discard(cut)
+                with self.client.connections.within(self.deadline + size / SLOWEST):
+                    return self._once(place, request, whole, missing)
             except _TryAgain as trouble:
                 known = trouble
             if known.absent and not self._answered:
                 tries.deadline = min(self.deadline, ABSENT)
-            stale = self.client.connections.reused and known.error.status is None
-            wait = tries.wait(known.error, known.wait, GivenUp if self._answered < tries.begun else CloudError, stale)
+            wait = tries.wait(known.error, known.wait, GivenUp if self._answered < tries.begun else CloudError)
             self._notice(known.error, tries)
             if self._stopped.wait(wait):
                 raise GivenUp(f"{place}: stopped")
@@ -135,7 +126,8 @@ class Retrying:
         if result.status >= 300:
             error = CloudError(f"{place}: {self._reason(result)}", result.status, result.errorCode, result.requestId)
             if busy or result.errorCode in TRANSIENT_CODES:
-                raise _TryAgain(error, float(_header(result, "retry-after") or 0))
+                wait = _header(result, "retry-after") or ""
+                raise _TryAgain(error, min(60.0, float(wait)) if wait.isdecimal() else 0.0)
             raise error
         if not usable:
             raise _TryAgain(CloudError(f"{place}: the answer is not whole", result.status, None, result.requestId))
@@ -160,8 +152,6 @@ def _network_error(place, error):
     if isinstance(error, socket.gaierror):
         unknown = CloudError(f"{place}: {error.strerror}")
         return unknown if error.errno == socket.EAI_NONAME else _TryAgain(unknown)
-    if isinstance(error, UnicodeError):  # of a host's name, in IDNA
-        return CloudError(f"{place}: no host has such a name: {error}")
     message = f"{place}: {type(error).__name__}: {error}"
     if getattr(error, "reason", None) in NO_TLS:
         return CloudError(f"{message}; it speaks no https: does OBS_ENDPOINT begin with http://?")

@@ -56,11 +56,13 @@ class Store(Retrying):
         if signature not in ("obs", "v2", "v4"):
             raise CloudError(f"OBS_SIGNATURE: must be obs, v2 or v4, not {signature!r}")
         client = sdk.client(
-            url, *keys[:2], security_token=keys[2], signature=signature, path_style=by_path, max_retry_count=0,
+            *keys[:2], server=url, security_token=keys[2], signature=signature, path_style=by_path, max_retry_count=0,
             region=environment.get("OBS_REGION") or "us-east-1", timeout=30, **access.proxy(url),
         )  # fmt: skip
         if notice and keys[2] and access.in_the_clear(url):
-            notice(f"{host}: http://, so anybody on the way can read and use your token; begin OBS_ENDPOINT with https://")
+            notice(
+                f"{host}: http://, so anybody on the way can read and use your token; begin OBS_ENDPOINT with https://"
+            )
         if url.startswith("https://"):
             client.context = access.tls(environment, "OBS_CA_FILE")  # the SDK's default verifies nothing
         return cls(client, url, deadline, notice, keys)
@@ -70,26 +72,18 @@ class Store(Retrying):
         if not key:
             return None
         try:
-            found = self._object("getObjectMetadata", bucket, key, needs=("etag", "contentLength"), missing=True)
+            answer = self._object("getObjectMetadata", bucket, key, needs=("etag", "contentLength"), missing=True)
         except CloudError as error:
-            if error.status == 403:  # such an answer has no body that says why
-                self._explain(bucket, key)
+            if error.status == 403:  # such an answer has no body that says why: that of a GET has
+                self.get(bucket, key, 0, 1, None)
             raise
-        if found is None:
+        if answer is None:
             return None
-        sha256 = {name.lower(): value for name, value in found.header}.get("sha256", "")  # without its x-amz-meta-
+        sha256 = {name.lower(): value for name, value in answer.header}.get("sha256", "")  # without its x-amz-meta-
         known = sha256 if re.fullmatch("[0-9a-f]{64}", sha256) else None
-        encrypted = bool(found.body.sseKms or found.body.sseC)
-        size = _size(_place(bucket, key), found.body.contentLength)
-        return Entry(key, size, _unquoted(found.body.etag), known, encrypted, found.body.lastModified)
-
-    def _explain(self, bucket, key):
-        """Raise what a GET of an object is refused with."""
-        try:
-            self.get(bucket, key, 0, 1, None)
-        except CloudError as error:
-            if error.status == 403:
-                raise
+        encrypted = bool(answer.body.sseKms or answer.body.sseC)
+        size = _size(_place(bucket, key), answer.body.contentLength)
+        return Entry(key, size, _unquoted(answer.body.etag), known, encrypted, answer.body.lastModified)
 
     def list(self, bucket, prefix="", delimiter=None) -> Iterator[Entry]:
         """All objects whose keys begin with the prefix, in the order of their keys.
@@ -157,16 +151,26 @@ class Store(Retrying):
         """Remove an object, if it is there."""
         self._object("deleteObject", bucket, key, missing=True)
 
+    def make_bucket(self, bucket, region=None) -> bool:
+        """Make a private bucket, in the server's own region or this one; whether it is new."""
+        try:
+            self.ask(f"obs://{bucket}", lambda: self.client.createBucket(bucket, location=region))
+        except CloudError as error:
+            if error.code == "BucketAlreadyOwnedByYou":
+                return False
+            raise
+        return True
+
     # -- Uploads in parts ------------------------------------------------------------------------------
 
-    def create_multipart_upload(self, bucket, key, sha256=None) -> str:
-        """Open an upload in parts; returns its id. sha256: of all, where it is known yet."""
-        more = {"metadata": {"sha256": sha256} if sha256 else None, "contentType": BYTES}
+    def create_multipart_upload(self, bucket, key, sha256) -> str:
+        """Open an upload in parts; returns its id. sha256: of all of them together."""
+        more = {"metadata": {"sha256": sha256}, "contentType": BYTES}
         return self._object("initiateMultipartUpload", bucket, key, **more, needs=("uploadId",)).body.uploadId
 
     def list_parts(self, bucket, key, upload) -> dict[int, str] | None:
         """ETags of the parts that the server has, by number from 1; None where the upload is gone."""
-        found = {}
+        etags = {}
         pages = self._pages(
             _place(bucket, key),
             lambda after: self.client.listParts(bucket, key, upload, PAGE, after, encoding_type="url"),
@@ -177,12 +181,12 @@ class Store(Retrying):
         for page in pages:
             if page is None:
                 return None
-            found |= {int(part.partNumber): _unquoted(part.etag) for part in page.parts or ()}
-        return found
+            etags |= {int(part.partNumber): _unquoted(part.etag) for part in page.parts or ()}
+        return etags
 
-    def upload_part(self, bucket, key, upload, number, content: bytes, md5=None) -> str:
-        """Write a part; returns its ETag. md5: hashlib's, of the content, where it is known."""
-        more = {"partSize": len(content), "md5": _base64(md5 or hashlib.md5(content))}
+    def upload_part(self, bucket, key, upload, number, content: bytes, md5) -> str:
+        """Write a part; returns its ETag. md5: hashlib's, of the content."""
+        more = {"partSize": len(content), "md5": _base64(md5)}
         done = self._object("uploadPart", bucket, key, number, upload, content=content, **more, needs=ETAG)
         return _unquoted(done.body.etag)
 

@@ -2,11 +2,10 @@
 
 Up: a file of one part is one request. A larger one is an upload in parts, which the server keeps; a record on this
 machine says which open upload is ours, so others' are neither used nor aborted. Down: parts go into a hidden file
-next to the target. Behind its content that file has a byte for each part that is there; it gets its final name when its
-checksum is right.
+next to the target. Behind its content that file has a byte for each part that is there, and which object they are of;
+it gets its final name when its checksum is right.
 """
 
-import errno
 import hashlib
 import os
 import re
@@ -14,30 +13,29 @@ import shutil
 import stat
 import threading
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext
 
 from labkit.obs import checksums
 from labkit.obs.checksums import Changed, digest, digests, matches, require_unchanged, state
 from labkit.obs.local_files import held, memory, short
 from labkit.obs.place import CloudError
-from labkit.obs.upload_record import UploadRecord
+from labkit.obs.upload_record import open_record
 
 PART = 8 << 20  # bytes
 MOST_PARTS = 10_000  # of an upload, on OBS and S3
-ROOM = 8 * PART  # bytes of parts and small files that a copy has in memory at a time, whatever its `jobs`
-HIDDEN = ".labkit-"  # how the name of a download that is under way begins
-UNFINISHED = re.compile(re.escape(HIDDEN) + r"[0-9a-f]{16}-([0-9a-f]{16}|local)\.part")
+SMALL, MOST_LARGE = 1 << 18, 8  # larger contents are in memory, so only so many at a time, whatever a copy's `jobs`
+UNFINISHED = re.compile(r"\.labkit-[0-9a-f]{16}\.part")  # name of a file that is under way
 
 
 class Transfers:
     """What the files of one copy share: the server, threads, room in memory, and the counts."""
 
-    def __init__(self, store, jobs=8, resume=True, verify=True, total=0, progress=None, deadline=300.0):
-        self.store, self.resume, self.verify = store, resume, verify
-        self._deadline = store.deadline if store else deadline
+    def __init__(self, store, jobs, total, progress, deadline):
+        self.store, self._deadline = store, store.deadline if store else deadline
         self.total, self.progress, self.done, self.moved = total, progress, 0, 0
-        self._room, self._threads = _Room(jobs, ROOM), ThreadPoolExecutor(jobs)
-        self._lock, self._leftovers, self.error, self._full = threading.Lock(), {}, None, False
+        self._requests, self._large = threading.Semaphore(jobs), threading.Semaphore(MOST_LARGE)
+        self._threads = ThreadPoolExecutor(jobs)
+        self._lock, self.error = threading.Lock(), None
 
     def __enter__(self):
         return self
@@ -53,19 +51,18 @@ class Transfers:
             if self.progress:
                 self.progress(self.done, self.total)
 
-    def stop(self, error=None) -> CloudError:
+    def stop(self) -> CloudError:
         """Have no further part begin; returns what the files under way fail with."""
-        self.error = error or CloudError("stopped")
+        self.error = CloudError("stopped")
         if self.store:
             self.store.stop()
         return self.error
 
-    def _stopped(self):
-        return self.error
-
-    def record(self, *place) -> UploadRecord:
-        """What is known of our open upload to a place."""
-        return UploadRecord(self.store.url, *place, wait=self._deadline, stopped=self._stopped)
+    @contextmanager
+    def _room(self, size):
+        """Room for one request and its content; who finds none waits."""
+        with self._large if size > SMALL else nullcontext(), self._requests:
+            yield
 
     # -- Up --------------------------------------------------------------------------------------------
 
@@ -76,30 +73,30 @@ class Transfers:
         if size > PART:
             self._upload_parts(path, before, bucket, key)
             return
-        with self._room.for_bytes(size):
+        with self._room(size):
             content = read_part(path, size + 1, 1)
             require_unchanged(path, before, len(content))
             sha256 = hashlib.sha256(content).hexdigest()
             etag = self.store.put(bucket, key, content, sha256)
             md5 = hashlib.md5(content).hexdigest()
             del content  # before others take the room
-        if self.verify and etag.lower() != md5:  # as a server that encrypts may say
+        if etag.lower() != md5:  # as a server that encrypts may say
             self._verify_upload(bucket, key, size, sha256, md5)
         self.count(size)
 
     def _upload_parts(self, path, before, bucket, key):
         size, part = before[0], part_size(before[0])
         numbers = range(1, -(-size // part) + 1)
-        sha256, md5s = digests(path, part, self._stopped)
+        sha256, md5s = digests(path, part)
         require_unchanged(path, before)
         md5s = dict(zip(numbers, md5s))
-        with self.record(bucket, key) as record:
-            upload, there = self.open_upload(record, sha256, bucket, key, sha256)
+        with open_record(self.store.url, bucket, key, wait=self._deadline) as record:
+            upload, there = self._open_upload(record, bucket, key, sha256)
             etags = {n: etag for n, etag in there.items() if checksums.md5_of(etag) == md5s.get(n, "")}
             self.count(sum(min(part, size - (number - 1) * part) for number in etags), moved=False)
 
             def send(number):
-                with self._room.for_bytes(part):
+                with self._room(part):
                     content = read_part(path, part, number)
                     md5 = hashlib.md5(content)
                     if md5.hexdigest() != md5s[number]:  # by a memory map, say, which leaves the file's times alone
@@ -116,87 +113,74 @@ class Transfers:
                 self.store.abort_multipart_upload(bucket, key, upload)
                 record.clear()
                 raise
-            etags = [etags[number] for number in numbers]
-            self.store.complete_multipart_upload(bucket, key, upload, etags)
+            self.store.complete_multipart_upload(bucket, key, upload, [etags[number] for number in numbers])
             self._verify_upload(bucket, key, size, sha256, checksums.etag_of_parts(md5s.values()))
             record.clear()
 
-    def open_upload(self, record, content, bucket, key, sha256) -> tuple[str, dict[int, str]]:
-        """Id of our open upload, begun if there is none, and the ETags of its parts by number.
-
-        content: a text that differs for other content and for parts of another size.
-        """
+    def _open_upload(self, record, bucket, key, sha256) -> tuple[str, dict[int, str]]:
+        """Id of our open upload of this content, begun if there is none, and the ETags of its parts by number."""
         parts = self.store.list_parts(bucket, key, record.upload) if record.upload else None
-        if parts is not None and self.resume and record.content == content:
+        if parts is not None and record.sha256 == sha256:
             return record.upload, parts
         if parts is not None:
             self.store.abort_multipart_upload(bucket, key, record.upload)
         # If the answer is lost, this upload stays, without parts.
         upload = self.store.create_multipart_upload(bucket, key, sha256)
-        record.write(content, upload)
+        record.write(sha256, upload)
         return upload, {}
 
     def _verify_upload(self, bucket, key, size, sha256, sent):
         """CloudError where the object is not what was sent.
 
-        sent: the ETag of what was sent. One that is no MD5, as of a server that encrypts, says nothing. Another
-        that may be an MD5 proves nothing yet, so the object is read: if it is damaged it is removed, because it has the
-        file's SHA-256 and the next copy would take it for the file.
+        sent: the ETag of what was sent. Another one proves nothing yet, so the object is read, unless the server
+        encrypts. A damaged one is removed: it has the file's SHA-256, and the next copy would take it for the file.
         """
-        found, place = self.store.head(bucket, key), f"obs://{bucket}/{key}"
-        if found is None:
-            raise CloudError(f"{place}: uploaded, but not there: somebody has removed it, or the upload")
-        if (found.size, found.sha256) == (size, sha256):
-            told = checksums.md5_of(found.etag) or checksums.md5_of(found.etag.partition("-")[0])
-            if found.encrypted or not told or found.etag.lower() == sent or self._sha256(bucket, found) == sha256:
-                return
+        entry, place = self.store.head(bucket, key), f"obs://{bucket}/{key}"
+        if entry is None or (entry.size, entry.sha256) != (size, sha256):
+            raise CloudError(f"{place}: uploaded, but somebody has removed it, or written another object there")
+        if not entry.encrypted and entry.etag.lower() != sent and self._sha256(bucket, entry) != sha256:
             self.store.delete(bucket, key)
             raise CloudError(f"{place}: damaged on its way up, which the server did not see; removed there")
-        raise CloudError(f"{place}: uploaded, but the server has another object there")
 
     def _sha256(self, bucket, entry):
         """SHA-256 of an object's content."""
-        found = hashlib.sha256()
+        checksum = hashlib.sha256()
         for begin in range(0, entry.size, PART):
-            with self._room.for_bytes(PART):
-                found.update(self.store.get(bucket, entry.key, begin, min(begin + PART, entry.size), entry.etag))
-        return found.hexdigest()
+            with self._room(PART):
+                checksum.update(self.store.get(bucket, entry.key, begin, min(begin + PART, entry.size), entry.etag))
+        return checksum.hexdigest()
 
     # -- Down ------------------------------------------------------------------------------------------
 
     def download(self, entry, bucket, path) -> None:
         """Make the object the file; raises CloudError, also where the object changes meanwhile."""
-        part, place, name = part_size(entry.size), f"obs://{bucket}/{entry.key}", short(path.name)
-        leftovers = self._left_behind(path.parent, name)
-        with self._hidden(path, f"{name}-{short(self.store.url, bucket, entry, part)}") as (hidden, handle):
-            for again in (not self.resume, True):
+        place = f"obs://{bucket}/{entry.key}"
+        with self._hidden(path) as (hidden, handle):
+            for again in (False, True):
                 try:
-                    self._fetch(entry, bucket, handle, part, again)
+                    self._fetch(entry, bucket, handle, again)
                 except CloudError as error:
                     if error.status in (404, 412):
                         hidden.unlink()
                         raise error.reworded(f"{place}: changed or removed meanwhile") from None
                     raise
-                if not self.verify or matches(self.store, bucket, entry, hidden, self._stopped) is not False:
+                if matches(self.store, bucket, entry, hidden) is not False:
                     break
                 self.count(-entry.size, moved=False)
             else:
                 hidden.unlink()
                 raise CloudError(f"{place}: came with a wrong checksum, twice")
-            os.ftruncate(handle, entry.size)
             os.fsync(handle)
+            os.ftruncate(handle, entry.size)
             _replace(path, hidden)
-        for other in leftovers - {hidden}:
-            with suppress(OSError, CloudError), held(other):  # unless another process resumes it
-                other.unlink()
 
     def copy_file(self, source, size, path) -> None:
         """Copy a file of this machine; raises CloudError, also where it changes meanwhile."""
-        with self._hidden(path, f"{short(path.name)}-local") as (hidden, handle):
+        with self._hidden(path) as (hidden, handle):
             try:
                 shutil.copyfile(source, hidden)
                 os.fsync(handle)
-                if self.verify and digest(hidden, "sha256") != digest(source, "sha256"):
+                if digest(hidden, "sha256") != digest(source, "sha256"):
                     raise CloudError(f"{source}: changed while it was copied")
                 _replace(path, hidden)
             except BaseException:
@@ -205,7 +189,7 @@ class Transfers:
         self.count(size)
 
     @contextmanager
-    def _hidden(self, path, name):
+    def _hidden(self, path):
         """Path and descriptor of the file that becomes the target when it is whole; no other process holds it.
 
         Its turn is waited for until the deadline.
@@ -213,37 +197,26 @@ class Transfers:
         if path.is_dir():
             raise CloudError(f"{path}: there is a folder of this name")
         path.parent.mkdir(parents=True, exist_ok=True)
-        hidden = path.with_name(f"{HIDDEN}{name}.part")
-        with held(hidden, self._deadline, self._stopped) as handle:
+        hidden = path.with_name(f".labkit-{short(path.name)}.part")
+        with held(hidden, self._deadline) as handle:
             if path.exists():  # what takes its place is no more readable than it was; to grow, it must be writable
                 os.chmod(hidden, stat.S_IMODE(path.stat().st_mode) & 0o777 | 0o600)
-            try:
-                yield hidden, handle
-            except OSError as error:
-                if not is_full(error):
-                    raise
-                self._full = True
-                raise OSError(error.errno, error.strerror, str(path)) from None
-            finally:
-                if self._full:  # nothing half may stay, of the files under way either
-                    hidden.unlink(missing_ok=True)
+            yield hidden, handle
 
-    def _fetch(self, entry, bucket, handle, part, again):
-        size, count = entry.size, -(-entry.size // part)
-        length = os.fstat(handle).st_size
-        if length == size and size and not again:  # only its last step, the name, was missing
-            self.count(size, moved=False)
-            return
-        if length != size + count or again:
+    def _fetch(self, entry, bucket, handle, again):
+        """Get the parts that the hidden file lacks; again: all of them."""
+        size, part = entry.size, part_size(entry.size)
+        count, known = -(-size // part), short(self.store.url, bucket, entry.key, size, entry.etag, part).encode()
+        if os.pread(handle, len(known) + 1, size + count) != known or again:
             os.ftruncate(handle, 0)
-            os.ftruncate(handle, size + count)
+            _write(handle, known, size + count)
         there = os.pread(handle, count, size)
         missing = [number for number in range(count) if not there[number]]
         self.count(size - sum(min(part, size - number * part) for number in missing), moved=False)
 
         def fetch(number):
             begin, end = number * part, min(size, (number + 1) * part)
-            with self._room.for_bytes(end - begin):
+            with self._room(end - begin):
                 content = self.store.get(bucket, entry.key, begin, end, entry.etag)
                 _write(handle, content, begin)
                 del content
@@ -252,22 +225,15 @@ class Transfers:
 
         self._each(fetch, missing)
 
-    def _left_behind(self, folder, name):
-        """Hidden files of earlier downloads to this target; a folder is looked through once."""
-        with self._lock:
-            if folder not in self._leftovers:
-                self._leftovers[folder] = list(folder.glob(f"{HIDDEN}*.part"))
-        return {path for path in self._leftovers[folder] if path.name.startswith(f"{HIDDEN}{name}-")}
-
     def _each(self, function, numbers):
         """Call the function with each number, in the threads; the first error ends it."""
 
-        def one(number):
+        def call(number):
             if self.error:
                 raise self.error
             function(number)
 
-        futures = [self._threads.submit(one, number) for number in numbers]
+        futures = [self._threads.submit(call, number) for number in numbers]
         try:
             for future in wait(futures, return_when=FIRST_EXCEPTION).done:
                 future.result()
@@ -282,34 +248,6 @@ def _replace(path, hidden):
     if path.exists():
         os.chmod(hidden, stat.S_IMODE(path.stat().st_mode))
     os.replace(hidden, path)
-
-
-class _Room:
-    """Room for so many requests with content, and for so many bytes of it; who finds none waits."""
-
-    def __init__(self, requests, size):
-        self._requests, self._size, self._free = threading.Semaphore(requests), size, size
-        self._changed = threading.Condition()
-
-    @contextmanager
-    def for_bytes(self, size):
-        """Room for one request with this content; one that is larger than all the room gets all of it."""
-        size = min(size, self._size)
-        with self._requests:
-            with self._changed:
-                self._changed.wait_for(lambda: self._free >= size)
-                self._free -= size
-            try:
-                yield
-            finally:
-                with self._changed:
-                    self._free += size
-                    self._changed.notify_all()
-
-
-def is_full(error) -> bool:
-    """Whether a disk has no room left, or the user's share of it: then no other file has any either."""
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def part_size(size) -> int:

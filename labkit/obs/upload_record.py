@@ -2,63 +2,47 @@
 
 import os
 import tempfile
-from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from labkit.obs.local_files import held, own_folder, read_json, short, write_json
-from labkit.obs.place import CloudError
-from labkit.system import environment
 
 
 class UploadRecord:
-    """Id of our open upload of an object and what tells its content; held by one process of this machine at a time.
+    """Id of our open upload of an object, and the SHA-256 of its content."""
 
-    place: what names the object. Where nothing can be written, an upload has no record and is not resumed.
-    """
+    def __init__(self, path, handle):
+        self._handle = handle
+        self.sha256, self.upload = read_json(path) or (None, None)
 
-    def __init__(self, *place, wait=0.0, stopped: Callable[[], bool] = lambda: False):
-        folder = records_folder()
-        self._path = folder and folder / f"{short(*place)}.json"
-        self._held = held(self._path, wait, stopped) if folder else nullcontext()
-        self.content = self.upload = None
-
-    def __enter__(self):
-        self._handle = self._held.__enter__()
-        known = read_json(self._path) if self._path else None
-        if isinstance(known, dict):  # as earlier versions wrote it
-            known = [known.get("sha256"), known.get("upload")]
-        if isinstance(known, list) and len(known) == 2:
-            self.content, self.upload = known
-        return self
-
-    def __exit__(self, *_):
-        if self._path and not self.upload:
-            self._path.unlink(missing_ok=True)
-        self._held.__exit__(None, None, None)
-
-    def write(self, content, upload):
-        self.content, self.upload = content, upload
-        if self._path:
-            with suppress(OSError):  # a full disk: then it is not resumed
-                write_json(self._handle, [content, upload])
+    def write(self, sha256, upload):
+        self.sha256, self.upload = sha256, upload
+        with suppress(OSError):  # a full disk: then this upload is completed now, or never resumed
+            write_json(self._handle, [sha256, upload])
 
     def clear(self):
-        self.content = self.upload = None
+        self.sha256 = self.upload = None
 
 
-def records_folder() -> Path | None:
-    """In the user's cache, or where that cannot be written in the temporary folder; None where neither can."""
+@contextmanager
+def open_record(*place, wait=0.0):
+    """The UploadRecord of what `place` names, which no other process of this machine has until the end; see held."""
+    path = records_folder() / f"{short(*place)}.json"
+    with held(path, wait) as handle:
+        record = UploadRecord(path, handle)
+        try:
+            yield record
+        finally:
+            if not record.upload:
+                path.unlink()
 
-    def cache():
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "labkit")
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return folder
 
-    for top in (cache, lambda: own_folder(tempfile.gettempdir())):
-        with suppress(OSError, RuntimeError, CloudError):  # RuntimeError: a user without a home
-            folder = top() / "uploads"
-            folder.mkdir(exist_ok=True)
-            if folder.stat().st_uid == environment.user_id() and os.access(folder, os.W_OK):
-                return folder
-    return None
+def records_folder() -> Path:
+    """In the user's cache, or where that cannot be written in the temporary folder."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "labkit", "uploads")
+    try:
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        cache = own_folder(tempfile.gettempdir()) / "uploads"
+        cache.mkdir(exist_ok=True)
+    return cache

@@ -1,6 +1,4 @@
-"""Copying beside boto3's transfer manager and s5cmd, on one object server: OpenStack Swift, as in tests/obs.
-
-Each case is measured without TLS and with it, for which a certificate is made that every peer verifies.
+"""Copying compared with boto3's transfer manager, on one object server: OpenStack Swift, as in tests/obs.
 
     python -m tests.benchmarks.copying PEER up|down FOLDER BUCKET     one line of JSON: seconds, peak memory
 
@@ -19,7 +17,6 @@ import sys
 import tempfile
 import time
 from importlib import metadata
-from itertools import product
 from pathlib import Path
 
 from tests.benchmarks import rotated
@@ -66,22 +63,9 @@ def boto3_copy(way, folder, bucket):
     return turn
 
 
-def s5cmd_copy(way, folder, bucket):
-    ends = (f"{folder}/", f"s3://{bucket}/") if way == "up" else (f"s3://{bucket}/*", f"{folder}/")
-    environment = os.environ | {
-        "AWS_ACCESS_KEY_ID": os.environ["OBS_ACCESS_KEY_ID"], "AWS_REGION": "us-east-1",
-        "AWS_SECRET_ACCESS_KEY": os.environ["OBS_SECRET_ACCESS_KEY"],
-        "AWS_CA_BUNDLE": os.environ.get("OBS_CA_FILE", ""),
-    }  # fmt: skip
-    command = ["s5cmd", "--log", "error", "--numworkers", WORKERS, "--endpoint-url", os.environ["OBS_ENDPOINT"], "cp",
-               "--concurrency", WORKERS, "--part-size", PART >> 20, *ends]  # fmt: skip
-    return lambda: subprocess.run(list(map(str, command)), env=environment, check=True)
-
-
 PEERS = {  # function, package, and the checksums that it compares, or has the server compare, on this server
     "boto3's transfer manager": (boto3_copy, "boto3", {"up": "CRC-32, SHA-256", "down": "none"}),
     "labkit.obs.copy": (labkit_copy, "esdk-obs-python", {"up": "MD5", "down": "MD5 or SHA-256"}),
-    "s5cmd": (s5cmd_copy, "s5cmd", {"up": "MD5, SHA-256", "down": "none"}),
 }
 REFERENCE = "boto3's transfer manager"
 
@@ -92,25 +76,24 @@ def measure(report, rounds=7, files=1000, mebibytes=256) -> dict:
     from swift import Swift
 
     cases = {f"{files:,} files of 4 KiB": (files, SMALL), f"one file of {mebibytes} MiB": (1, mebibytes << 20)}
-    keys = [(case, tls, way) for tls in ("", " over TLS") for case in cases for way in ("up", "down")]
+    keys = [(case, way) for case in cases for way in ("up", "down")]
     found = {key: {peer: [] for peer in PEERS} for key in keys}
     with tempfile.TemporaryDirectory() as folder:
         server = Swift(Path(folder) / "swift")
         try:
-            fronts = {"": server.environment, " over TLS": server.serve_tls(Path(folder))}
             for case, (count, size) in cases.items():
                 source = _files(Path(folder) / case.replace(" ", "-"), count, size)
-                for number, (tls, front) in product(range(rounds), fronts.items()):
+                for number in range(rounds):
                     for peer in rotated(list(PEERS), number):
-                        turns = _there_and_back(peer, source, server.new_bucket(), front, Path(folder))
+                        turns = _there_and_back(peer, source, server.new_bucket(), server.environment(), Path(folder))
                         for way, told in turns.items():
-                            found[case, tls, way][peer].append(told)
-                    report(f"{case}{tls}: round {number + 1} of {rounds}")
+                            found[case, way][peer].append(told)
+                    report(f"{case}: round {number + 1} of {rounds}")
         finally:
             server.stop()
     sizes = {case: count * size for case, (count, size) in cases.items()}
     results = [
-        _case(f"{case}{tls}", way, sizes[case], cases[case][0], turns) for (case, tls, way), turns in found.items()
+        _case(case, way, sizes[case], cases[case][0], turns) for (case, way), turns in found.items()
     ]
     server = "OpenStack Swift with s3api, on this machine"
     return {"rounds": rounds, "workers": WORKERS, "server": server, "cases": results}
@@ -140,7 +123,6 @@ def _there_and_back(peer, source, bucket, front, folder):
         if done.returncode:
             sys.exit(f"{peer}, {way}: ended with status {done.returncode}; see above")
         told[way] = json.loads(done.stdout.splitlines()[-1])
-        time.sleep(1.1)  # Swift rounds an object's time up, and s5cmd leaves out what is from the future
     names = sorted(path.name for path in source.iterdir())
     _, other, missing = filecmp.cmpfiles(source, back, names, shallow=False)
     if other or missing:

@@ -5,4 +5,4 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from object_servers import account, big, bucket, certificates, direct, moto, proxy, swift, through  # noqa: F401
+from object_servers import account, certificates, server, store, swift  # noqa: F401

@@ -1,25 +1,19 @@
-"""What the tests of copying share: files and objects to make and read, and processes that copy."""
+"""What the tests of copying share: files and objects to make and read, and labkit obs in the tests' own process."""
 
 import hashlib
-import multiprocessing
+import json
 import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
-from swift import environment
+from click.testing import CliRunner
 
-from labkit.system.interrupts import die_with_parent
+from labkit.cli import main
 
-PART = 2 << 20  # the least that the server takes: swift.py
+PART = 1 << 20
 BIG = random.Random(0).randbytes(2 * PART + 12345)  # three parts
-LARGE = random.Random(1).randbytes(7 * PART + 12345)  # eight parts
-FORKS = multiprocessing.get_context("forkserver")  # of a process that has imported the SDK, which takes a second
-FORKS.set_forkserver_preload(["obs", "labkit.obs"])
-SHA = "0123456789abcdef" * 4
 TEXT = b"one two three four five"
-BLOCK = bytes(range(256)) * (2 << 12)  # PART bytes
+SHA = "0123456789abcdef" * 4
 TREE = {"a.txt": b"a", "empty": b"", "deep/er/b.bin": bytes(range(256)),
         "ä ö/日本 🙂 &<>'\".txt": b"unicode", "big": BIG}  # fmt: skip
 
@@ -42,51 +36,40 @@ def contents(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def put(store, bucket, key, content=b"text"):
-    """Write an object."""
-    return store.put(bucket, key, content, hashlib.sha256(content).hexdigest())
+def objects(server):
+    """{key: content} of the bucket `course`."""
+    return {key: entry.content for key, entry in server.buckets["course"].items()}
 
 
-def content_of(store, bucket, key):
-    """Content of an object."""
-    entry = store.head(bucket, key)
-    return bytes(store.get(bucket, key, 0, entry.size, entry.etag))
+def put(store, key, content=b"text"):
+    """Write an object of the bucket `course`; returns its ETag."""
+    return store.put("course", key, content, hashlib.sha256(content).hexdigest())
 
 
-def open_uploads(store, bucket, key):
-    """Ids of this key's uploads that were begun and neither completed nor aborted; labkit itself never asks."""
-    from obs import ListMultipartUploadsRequest
-
-    asked = ListMultipartUploadsRequest(prefix=key, max_uploads=1000)
-    found = store.client.listMultipartUploads(bucket, asked, encoding_type="url")
-    assert found.status == 200 and not found.body.isTruncated
-    return [one.uploadId for one in found.body.upload or () if one.key == key]
-
-
-def notes():
+def records():
     """Files that uploads have left."""
     return [path for path in Path(os.environ["XDG_CACHE_HOME"]).rglob("*") if path.is_file()]
 
 
-def start(script, proxy, *arguments, **more):
-    """A process that runs this, with the server behind the proxy."""
-    return subprocess.Popen(
-        [sys.executable, "-c", script, *map(str, arguments)], env=os.environ | environment(proxy.url),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=die_with_parent, **more,
-    )  # fmt: skip
+def run(*arguments):
+    """labkit obs with these, in this process: status, stdout, stderr."""
+    done = CliRunner().invoke(main, ["obs", *map(str, arguments)])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, done.stdout, done.stderr
 
 
-def start_copy(known, part, *ends):
-    """A process that copies with parts of this size, two requests at a time. known: what its environment has too."""
-    child = FORKS.Process(target=_copy, args=(os.environ | known, part, *map(str, ends)), daemon=True)
-    child.start()
-    return child
+def document(*arguments, status=0):
+    """The JSON document that is all of stdout."""
+    ended, stdout, stderr = run(*arguments, "--json")
+    assert ended == status, stderr
+    return json.loads(stdout)
 
 
-def _copy(known, part, *ends):
-    from labkit.obs import copy, retrying, server_copies, transfers
-
-    os.environ.update(known)
-    transfers.PART = server_copies.WHOLE = part
-    retrying.LONGEST_WAIT = 0.05
-    copy(*ends, jobs=2)
+def refused(*arguments, status=1):
+    """The error's line."""
+    ended, stdout, stderr = run(*arguments)
+    assert (ended, stdout) == (status, "")
+    lines = stderr.splitlines()
+    assert lines[-1].startswith("Error: ") and (status == 2 or len(lines) == 1)
+    return lines[-1]

@@ -5,12 +5,10 @@ import subprocess
 import sys
 
 import pytest
-from copies import BIG, PART
-from moto_server import Moto
-from proxy import FaultProxy
-from swift import Swift, environment
+from faulty import Server
+from swift import Swift
 
-from labkit.obs import retrying, transfers
+from labkit.obs import retrying
 from labkit.obs.store import Store
 
 
@@ -24,62 +22,29 @@ def swift(tmp_path_factory):
     server.stop()
 
 
-@pytest.fixture(scope="session")
-def moto(tmp_path_factory):
-    """moto, one for each test process; see moto_server.Moto."""
-    server = Moto(tmp_path_factory.mktemp("moto"))
+@pytest.fixture
+def server():
+    """The book's object server, with the faults of faulty.py and the bucket `course`."""
+    server = Server().start()
     yield server
-    server.stop()
+    server.shutdown()
+    server.server_close()
 
 
 @pytest.fixture
-def bucket(swift):
-    """A new bucket."""
-    return swift.new_bucket()
-
-
-@pytest.fixture
-def account(swift, monkeypatch, tmp_path_factory):
-    """The server; its address and account are in the environment, as a user's are."""
-    monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))  # no credentials there
-    return use(swift, monkeypatch, tmp_path_factory)
-
-
-def use(server, monkeypatch, tmp_path_factory):
-    """A store at this server, whose address and account are in the environment from now on."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-    for name, value in server.environment.items():
+def account(server, monkeypatch, tmp_path_factory):
+    """The server; its address and account are in the environment, as a user's are. Waits between tries are short."""
+    home = tmp_path_factory.mktemp("home")  # no credentials there
+    for name, value in {**server.environment(), "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache")}.items():
         monkeypatch.setenv(name, value)
-    return Store.connect(server.environment, deadline=20)
-
-
-@pytest.fixture
-def proxy(swift):
-    """A proxy in front of Swift that makes the faults a test asks for."""
-    with FaultProxy(swift.port) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def direct(swift, monkeypatch, tmp_path_factory):
-    """The server without faults, what copy() connects to where it is given no store; parts are small, waits short."""
-    monkeypatch.setattr(transfers, "PART", PART)
     monkeypatch.setattr(retrying, "LONGEST_WAIT", 0.05)
-    return use(swift, monkeypatch, tmp_path_factory)
+    return server
 
 
 @pytest.fixture
-def through(proxy):
-    """The server behind the proxy."""
-    return Store.connect(environment(proxy.url), deadline=20)
-
-
-@pytest.fixture
-def big(tmp_path):
-    """A file of three parts."""
-    path = tmp_path / "big.bin"
-    path.write_bytes(BIG)
-    return path
+def store(account):
+    """A Store of the account."""
+    return Store.connect(deadline=20)
 
 
 @pytest.fixture(scope="session")
@@ -96,10 +61,10 @@ def certificates(tmp_path_factory):
 
     def context(host):
         openssl(host, "-CA", "ca.pem", "-CAkey", "ca.key", "-addext", "basicConstraints=critical,CA:FALSE",
-                "-addext", f"subjectAltName={'IP' if host[0].isdigit() else 'DNS'}:{host}")  # fmt: skip
-        found = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        found.load_cert_chain(folder / f"{host}.pem", folder / f"{host}.key")
-        return found
+                "-addext", f"subjectAltName=DNS:{host}")  # fmt: skip
+        server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server.load_cert_chain(folder / f"{host}.pem", folder / f"{host}.key")
+        return server
 
     openssl("ca")
     return folder, context

@@ -1,36 +1,31 @@
-"""A true object server for the tests: OpenStack Swift with s3api, in a temporary folder, without root.
+"""A real object server for the tests: OpenStack Swift with s3api, in a temporary folder, without root.
 
 Four processes on free ports of 127.0.0.1, one device, one replica. Signatures (v2, v4) are checked. They end with the
 process that started them, however that ends. Swift itself is installed on first use into _build/swift.
 """
 
-import base64
+import fcntl
 import getpass
-import hashlib
-import hmac
-import http.client
 import os
+import random
 import shutil
-import signal
 import socket
 import subprocess
+import sys
 import time
 import uuid
-from contextlib import suppress
-from email.utils import formatdate
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from urllib.parse import quote
-from urllib.request import urlopen
 
-import servers
-
+from labkit.obs.place import CloudError
+from labkit.obs.store import Store
 from labkit.system.environment import REPO
 from labkit.system.errors import LabkitError
 from labkit.system.interrupts import die_with_parent
 
 PACKAGES = ("swift==2.38.3", "setuptools==65.5.0")
+CONSTRAINTS = Path(__file__).with_name("constraints.txt")
 HOME = REPO / "_build" / "swift"
-ACCESS_KEY, SECRET_KEY = "test:tester", "testing"
 RINGS = ("account", "container", "object")
 SWIFT_CONF = """\
 [swift-hash]
@@ -64,7 +59,6 @@ pipeline = {name}-server
 [app:{name}-server]
 use = egg:swift#{name}
 """
-# Parts of 2 MiB are enough where S3 itself asks for 5: a test has tens of megabytes less to send.
 PROXY = COMMON + """\
 [pipeline:main]
 pipeline = catch_errors cache listing_formats s3api tempauth copy slo dlo proxy-server
@@ -77,7 +71,6 @@ user_test_tester = testing .admin
 [filter:s3api]
 use = egg:swift#s3api
 location = us-east-1
-min_segment_size = 2097152
 max_upload_part_num = 10000
 allow_multipart_uploads = true
 [filter:catch_errors]
@@ -93,20 +86,26 @@ use = egg:swift#slo
 [filter:dlo]
 use = egg:swift#dlo
 """
+MAKE_RINGS = """\
+import sys; from swift.common.ring import RingBuilder
+for name, port in zip(sys.argv[1::2], sys.argv[2::2]):
+    ring = RingBuilder(4, 1, 0)
+    ring.add_dev(dict(region=1, zone=1, ip='127.0.0.1', port=int(port), device='d1', weight=1.0,
+                      replication_ip='127.0.0.1', replication_port=int(port)))
+    ring.rebalance(); ring.get_ring().save(name + '.ring.gz')
+"""
 
 
 class Swift:
-    """A running server: `url`, `environment` for Store.connect, `new_bucket()`, `stop()`."""
+    """A running server: `url`, `environment()` for Store.connect, `new_bucket()`, `stop()`."""
 
     def __init__(self, folder: Path):
         self.folder, self.processes = Path(folder), []
-        self.access_key, self.secret_key = ACCESS_KEY, SECRET_KEY
-        self.binaries = binaries = install()
+        binaries = install()
         try:
-            with servers.alone(HOME):  # from the choice of ports until they are held
-                ports = dict(zip((*RINGS, "proxy"), servers.free_ports(4)))
-                self.port, self.url = ports["proxy"], f"http://127.0.0.1:{ports['proxy']}"
-                self.container_port = ports["container"]
+            with _alone():  # from the choice of ports until they are held
+                ports = dict(zip((*RINGS, "proxy"), _free_ports(4)))
+                self.url = f"http://127.0.0.1:{ports['proxy']}"
                 self._configure(binaries, ports)
                 for name in ports:
                     self._start(binaries, name)
@@ -115,127 +114,101 @@ class Swift:
             self.stop()
             raise
 
-    @property
     def environment(self) -> dict[str, str]:
-        """What labkit.obs.store.Store.connect reads."""
+        """What leads labkit here."""
         return environment(self.url)
 
     def new_bucket(self) -> str:
         """Name of a bucket made just now."""
         bucket = f"b-{uuid.uuid4().hex[:12]}"
-        status, body = self.request("PUT", f"/{bucket}")
-        if status != 200:
-            raise LabkitError(f"Swift made no bucket: status {status}: {body[:200]!r}")
+        Store.connect(self.environment(), deadline=20).make_bucket(bucket)
         return bucket
-
-    def serve_tls(self, folder) -> dict[str, str]:
-        """What Store.connect reads for a second front of the server, with TLS; its certificate goes to `folder`."""
-        (port,), pair = servers.free_ports(1), (folder / "tls.pem", folder / "tls.key")
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-             "-subj", "/CN=labkit", "-addext", "subjectAltName=IP:127.0.0.1", "-out", pair[0], "-keyout", pair[1]],
-            check=True, capture_output=True,
-        )  # fmt: skip
-        text = PROXY.format(port=port, folder=self.folder, user=getpass.getuser())
-        files = "cert_file = {}\nkey_file = {}\n[pipeline:main]".format(*pair)
-        (self.folder / "tls.conf").write_text(text.replace("[pipeline:main]", files))
-        self._start(self.binaries, "tls", "swift-proxy-server")
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                return environment(f"https://127.0.0.1:{port}") | {"OBS_CA_FILE": str(pair[0])}
-            time.sleep(0.1)
-        raise LabkitError("Swift's front with TLS was not ready in 60 s")
-
-    def request(self, method, path, body=b"", timeout=30):
-        """Status and body of one request, signed (v2) without the SDK that is under test."""
-        date = formatdate(usegmt=True)
-        text = f"{method}\n\n\n{date}\n{path}"
-        signature = base64.b64encode(hmac.digest(SECRET_KEY.encode(), text.encode(), hashlib.sha1)).decode()
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
-        try:
-            headers = {"Date": date, "Authorization": f"AWS {ACCESS_KEY}:{signature}"}
-            connection.request(method, path, body, headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-        finally:
-            connection.close()
-
-    def parts(self, bucket) -> list[str]:
-        """Names of the open uploads of this bucket, and of all parts, also those in objects, which S3 does not list."""
-        path = f"AUTH_test/{bucket}+segments"
-        known = hashlib.md5(f"labkit/{path}labkit".encode(), usedforsecurity=False)
-        partition = int.from_bytes(known.digest()[:4], "big") >> 28  # of the ring's 16
-        with urlopen(f"http://127.0.0.1:{self.container_port}/d1/{partition}/{quote(path)}", timeout=30) as answer:
-            return answer.read().decode().splitlines()
 
     def stop(self):
         """End the processes and remove the folder."""
         for process in self.processes:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-        for process in self.processes:
+            process.kill()
             process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _configure(self, binaries, ports):
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "d1").mkdir()
+        (self.folder / "d1").mkdir(parents=True)
         (self.folder / "swift.conf").write_text(SWIFT_CONF)
         known = {"folder": self.folder, "user": getpass.getuser()}
-        for name in RINGS:
-            (self.folder / f"{name}.conf").write_text(STORAGE.format(name=name, port=ports[name], **known))
-        (self.folder / "proxy.conf").write_text(PROXY.format(port=ports["proxy"], **known))
-        script = (
-            "import sys; from swift.common.ring import RingBuilder\n"
-            "for name, port in zip(sys.argv[1::2], sys.argv[2::2]):\n"
-            "    ring = RingBuilder(4, 1, 0)\n"
-            "    ring.add_dev(dict(region=1, zone=1, ip='127.0.0.1', port=int(port), device='d1', weight=1.0,\n"
-            "                      replication_ip='127.0.0.1', replication_port=int(port)))\n"
-            "    ring.rebalance(); ring.get_ring().save(name + '.ring.gz')\n"
-        )
+        for name, port in ports.items():
+            text = (PROXY if name == "proxy" else STORAGE).format(name=name, port=port, **known)
+            (self.folder / f"{name}.conf").write_text(text)
         arguments = [word for name in RINGS for word in (name, str(ports[name]))]
-        done = subprocess.run(
-            [binaries / "python", "-c", script, *arguments],
-            cwd=self.folder, capture_output=True, text=True, env=servers.outside(),
-        )  # fmt: skip
-        if done.returncode:
-            raise LabkitError(f"Swift's rings were not made: {servers.last_line(done.stderr)}")
+        _run([binaries / "python", "-c", MAKE_RINGS, *arguments], cwd=self.folder)
 
-    def _start(self, binaries, name, program=None):
+    def _start(self, binaries, name):
         with open(self.folder / f"{name}.log", "wb") as log:
+            command = [binaries / f"swift-{name}-server", self.folder / f"{name}.conf", "--verbose"]
+            streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
             self.processes.append(
-                subprocess.Popen(
-                    [binaries / (program or f"swift-{name}-server"), self.folder / f"{name}.conf", "--verbose"],
-                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, env=servers.outside(),
-                    start_new_session=True, preexec_fn=die_with_parent,
-                )  # fmt: skip
+                subprocess.Popen(command, cwd=self.folder, env=_outside(), preexec_fn=die_with_parent, **streams)
             )
 
     def _wait(self, seconds):
         """Until the first bucket is made: then all four servers answer."""
-        end, last = time.monotonic() + seconds, "no answer"
-        while time.monotonic() < end:
-            for process in self.processes:
-                if process.poll() is not None:
-                    log = (self.folder / f"{Path(process.args[1]).stem}.log").read_text()
-                    raise LabkitError(f"{Path(process.args[0]).name} ended at once: {servers.last_line(log)}")
+        end, last = time.monotonic() + seconds, None
+        while time.monotonic() < end and all(process.poll() is None for process in self.processes):
             try:
-                status, body = self.request("PUT", "/ready")
-                if status == 200:
-                    return
-                last = f"status {status}: {body[:200]!r}"
-            except (OSError, http.client.HTTPException) as error:
-                last = str(error)
-            time.sleep(0.1)
-        raise LabkitError(f"Swift was not ready in {seconds} s: {last}")
+                self.new_bucket()
+                return
+            except CloudError as error:
+                last = error
+        logs = [(self.folder / f"{name}.log").read_text() for name in (*RINGS, "proxy")]
+        raise LabkitError(f"Swift did not start: {last}: {[_last_line(log) for log in logs if log]}")
 
 
 def environment(url) -> dict[str, str]:
-    """What labkit.obs.store.Store.connect reads, for Swift behind this URL."""
-    return {"OBS_ENDPOINT": url, "OBS_ACCESS_KEY_ID": ACCESS_KEY, "OBS_SECRET_ACCESS_KEY": SECRET_KEY}
+    """What Store.connect reads, for Swift behind this URL."""
+    return {"OBS_ENDPOINT": url, "OBS_ACCESS_KEY_ID": "test:tester", "OBS_SECRET_ACCESS_KEY": "testing"}
 
 
 def install() -> Path:
-    """Folder with Swift's programs; installed into _build/swift on first use. Raises LabkitError."""
-    return servers.install(HOME, PACKAGES, "OpenStack Swift, the tests' object server,")
+    """Folder with Swift's programs, in an environment of their own; made anew where a pin has changed."""
+    stamp, binaries, wanted = HOME / ".stamp", HOME / "bin", "\n".join(PACKAGES) + CONSTRAINTS.read_text()
+    with _alone():
+        if not stamp.exists() or stamp.read_text() != wanted:
+            shutil.rmtree(HOME, ignore_errors=True)
+            _run([sys.executable, "-m", "venv", HOME])
+            _run([binaries / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries", "10",
+                  "-c", CONSTRAINTS, *PACKAGES])  # fmt: skip
+            stamp.write_text(wanted)
+    return binaries
+
+
+def _run(command, **how):
+    done = subprocess.run(command, capture_output=True, text=True, env=_outside(), **how)
+    if done.returncode:
+        raise LabkitError(f"OpenStack Swift: {command[1:4]}: {_last_line(done.stderr or done.stdout)}")
+
+
+def _outside():
+    """This environment without what leads Swift's Python to the project's modules: some have its names."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+
+@contextmanager
+def _alone():
+    """One test process at a time."""
+    HOME.parent.mkdir(exist_ok=True)
+    with open(HOME.parent / "swift.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _free_ports(count):
+    """Below those that the system gives to outgoing connections: a server's port could be lost to one of these."""
+    ports = []
+    for port in random.SystemRandom().sample(range(20000, 32000), 200):
+        with suppress(OSError):
+            socket.create_server(("127.0.0.1", port)).close()
+            ports.append(port)
+    return ports[:count]
+
+
+def _last_line(text):
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no message")

@@ -82,13 +82,10 @@ def test_project():
 
 
 @pytest.mark.parametrize("environment, url", [
-    ({"OBS_ENDPOINT": "obs.example"}, "https://obs.example"), ({"OBS_ENDPOINT": "http://h:1"}, "http://h:1"),
-    ({"S3_ENDPOINT": "h:1", "S3_USE_HTTPS": "0"}, "http://h:1"),
-    ({"S3_ENDPOINT": "h:1", "S3_USE_HTTPS": "1"}, "https://h:1"), ({"S3_ENDPOINT": "h:1"}, "https://h:1"),
-    ({"S3_ENDPOINT": "h:1", "OBS_ENDPOINT": "h:2"}, "https://h:2"), ({"OBS_ENDPOINT": "HTTPS://h"}, "https://h"),
-    ({"OBS_ENDPOINT": " https://h:1\n"}, "https://h:1"), ({"OBS_ENDPOINT": " ", "S3_ENDPOINT": "h:1"}, "https://h:1"),
-    ({"S3_ENDPOINT": "h:1", "S3_USE_HTTPS": " 0"}, "http://h:1"),
-    ({"S3_ENDPOINT": "h:1", "S3_USE_HTTPS": ""}, "https://h:1"),
+    ({"OBS_ENDPOINT": "obs.example"}, "https://obs.example"), ({"OBS_ENDPOINT": "HTTP://h:1"}, "http://h:1"),
+    ({"S3_ENDPOINT": "h:1", "S3_USE_HTTPS": " 0"}, "http://h:1"), ({"S3_ENDPOINT": "h:1"}, "https://h:1"),
+    ({"S3_ENDPOINT": "h:1", "OBS_ENDPOINT": " h:2\n"}, "https://h:2"),
+    ({"OBS_ENDPOINT": " ", "S3_ENDPOINT": "h:1", "S3_USE_HTTPS": "1"}, "https://h:1"),
 ])  # fmt: skip
 def test_obs_url(environment, url):
     assert access.obs_url(environment) == url
@@ -131,8 +128,6 @@ def test_no_object_server(connect):
     for environment in ({}, {"OBS_ENDPOINT": " "}):
         with pytest.raises(CloudError, match="^no server: set OBS_ENDPOINT"):
             connect(environment)
-    with pytest.raises(CloudError, match="^S3_USE_HTTPS: must be 0 or 1, not 'true'"):
-        connect({"S3_ENDPOINT": "h", "S3_USE_HTTPS": "true"})
 
 
 def test_no_such_authority(tmp_path):
@@ -141,15 +136,26 @@ def test_no_such_authority(tmp_path):
             access.tls({name: str(tmp_path / "none.pem")}, name)
 
 
-def test_a_file_that_others_can_read_is_mentioned(write, tmp_path, capsys):
-    """Once, and not what is in it."""
-    write("[basic]\nak = a\nsk = hush\n")
-    file = tmp_path / ".huaweicloud" / "credentials"
-    file.chmod(0o600)
-    assert access.credentials({})[0] == "a" and capsys.readouterr().err == ""
-    access._warn_of_readers.cache_clear()
-    file.chmod(0o644)
-    assert access.credentials({}) == access.credentials({}) == ("a", "hush", None)
-    told = capsys.readouterr().err
-    assert told == "~/.huaweicloud/credentials: other users may read or change your keys; " \
-        "run `chmod 600 ~/.huaweicloud/credentials`\n"
+@pytest.mark.parametrize("environment, region", [
+    ({"OBS_ENDPOINT": "obs.ap-southeast-3.myhuaweicloud.com/", "OBS_REGION": "x"}, "ap-southeast-3"),
+    ({"OBS_ENDPOINT": "https://s3.eu-west-1.amazonaws.com", "OBS_REGION": "eu-west-1"}, "eu-west-1"),
+    ({"OBS_ENDPOINT": "https://s3.amazonaws.com", "OBS_REGION": "us-east-1"}, None), ({}, None),
+])  # fmt: skip
+def test_the_region_of_a_new_bucket(environment, region):
+    """OBS takes only its endpoint's, S3 no us-east-1."""
+    assert access.region(environment) == region
+
+
+@pytest.mark.parametrize("url", ["https://h:1/a/b/", "http://h?x=1", "h/#x"])
+def test_an_endpoint_with_a_path_is_refused(url):
+    with pytest.raises(CloudError, match="^OBS_ENDPOINT .*: must end after the host or port"):
+        Store.connect(OWN | {"OBS_ENDPOINT": url})
+
+
+@pytest.mark.parametrize("url, warns", [
+    ("http://192.0.2.1", True), ("https://192.0.2.1", False), ("http://127.0.0.1", False),
+])  # fmt: skip
+def test_a_token_in_the_clear_is_mentioned(url, warns):
+    lines = []
+    Store.connect(OWN | {"OBS_ENDPOINT": url}, notice=lines.append)
+    assert [line.startswith("192.0.2.1: http://, so anybody on the way") for line in lines] == [True] * warns

@@ -1,364 +1,371 @@
-"""Copying against a true object server: every direction, what is chosen, names and links."""
+"""Copying: every direction, what is chosen, what is there already, and damage and change on the way."""
 
 import hashlib
-import json
+import mmap
 import os
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 
 import filelock
 import pytest
-from copies import BIG, TREE, content_of, contents, make, notes, open_uploads, put
-from proxy import ERROR
+from copies import BIG, PART, TREE, contents, make, objects, put, records
+from faulty import after, answer, damaged_down, damaged_unseen, error, lost, reset, with_etags
 from waiting import wait_until
 
-from labkit.obs import CloudError, CopyError, RemoveError, copy, copy_parallel, exists, ls, rm, stat, verify
-from labkit.obs.checksums import LIKELY_PARTS
+from labkit.obs import CloudError, CopyError, copy, copy_parallel, exists, ls, rm, transfers, verify
 from labkit.obs.local_files import held, short
+from labkit.obs.store import Store
 from labkit.obs.upload_record import records_folder
 
-pytestmark = pytest.mark.usefixtures("direct")
+
+@pytest.fixture(autouse=True)
+def small_parts(account, monkeypatch):
+    monkeypatch.setattr(transfers, "PART", PART)
 
 
-# -- Directions and kinds -------------------------------------------------------------------------------
+@pytest.fixture
+def big(tmp_path):
+    """A file of three parts."""
+    return make(tmp_path, {"big.bin": BIG}) / "big.bin"
 
 
 @pytest.mark.parametrize("scheme", ["obs", "s3"])
-def test_a_folder_up_and_down(direct, bucket, tmp_path, scheme):
-    source, url = make(tmp_path / "source", TREE), f"{scheme}://{bucket}/some/where"
+def test_a_folder_up_and_down(server, store, tmp_path, scheme):
+    source, url = make(tmp_path / "source", TREE), f"{scheme}://course/some/where"
     report = copy(source, url)
-    total = sum(map(len, TREE.values()))
-    assert (report.copied, report.skipped, report.failed, report.bytes) == (5, 0, (), total)
+    assert (report.copied, report.skipped, report.failed, report.bytes) == (5, 0, (), sum(map(len, TREE.values())))
+    assert objects(server) == {f"some/where/{name}": content for name, content in TREE.items()}
     assert {item.name: item.size for item in ls(url)} == {name: len(content) for name, content in TREE.items()}
     assert verify(source, url) == verify(url, source) == []
-    assert copy(url, tmp_path / "back") == report
-    assert contents(tmp_path / "back") == TREE
+    assert copy(url, tmp_path / "back") == report and contents(tmp_path / "back") == TREE
     for again in (copy(source, url), copy(url, tmp_path / "back")):
         assert (again.copied, again.skipped, again.bytes) == (0, 5, 0)
-    assert direct.head(bucket, "some/where/big").sha256 == hashlib.sha256(BIG).hexdigest()
+    assert store.head("course", "some/where/big").sha256 == hashlib.sha256(BIG).hexdigest()
+    assert server.uploads == {} and records() == []
 
 
-def test_a_single_file(direct, bucket, tmp_path, big):
-    copy(big, f"obs://{bucket}/new")
-    copy(big, f"obs://{bucket}/in/")
-    copy(big, f"obs://{bucket}")
-    assert [entry.key for entry in direct.list(bucket)] == ["big.bin", "in/big.bin", "new"]
+def test_a_single_file(server, tmp_path, big):
+    for target in ("obs://course/new", "obs://course/in/", "obs://course"):
+        copy(big, target)
+    assert objects(server) == {"new": BIG, "in/big.bin": BIG, "big.bin": BIG}
     (tmp_path / "there").mkdir()
     for target, path in [("a/b", "a/b"), ("there", "there/new"), ("not-there/", "not-there/new")]:
-        copy(f"obs://{bucket}/new", f"{tmp_path}/{target}")
+        copy("obs://course/new", f"{tmp_path}/{target}")
         assert (tmp_path / path).read_bytes() == BIG
-    with pytest.raises(CopyError, match="folder of this name"):
-        (tmp_path / "there" / "big.bin").mkdir()
-        copy(f"obs://{bucket}/big.bin", tmp_path / "there")
-
-
-def test_an_object_and_a_folder_of_one_name(direct, bucket, tmp_path):
-    put(direct, bucket, "a", b"object")
-    put(direct, bucket, "a/b", b"below")
-    copy(f"obs://{bucket}/a", tmp_path / "one")
-    copy(f"obs://{bucket}/a/", tmp_path / "two")
-    assert (tmp_path / "one").read_bytes() == b"object"
-    assert contents(tmp_path / "two") == {"b": b"below"}
-    with pytest.raises(CopyError, match="'a': there is a folder of this name too; 1 copied"):
-        copy(f"obs://{bucket}", tmp_path / "three")
-    assert contents(tmp_path / "three") == {"a/b": b"below"}
 
 
 def test_local_to_local(tmp_path):
     source = make(tmp_path / "source", TREE)
-    assert copy(source, f"file://{tmp_path}/target").copied == 5
-    assert contents(tmp_path / "target") == TREE
+    assert copy(source, f"file://{tmp_path}/target").copied == 5 and contents(tmp_path / "target") == TREE
     assert copy(source, tmp_path / "target").skipped == 5
-    assert copy(source / "a.txt", tmp_path / "new.txt").copied == 1
     (tmp_path / "link").symlink_to(source)
     for same in (source, tmp_path / "link", f"{source}/../source/"):
-        report = copy(source, same)
-        assert (report.copied, report.skipped) == (0, 5)
-    assert copy(source / "a.txt", source / "a.txt").copied == 0
+        assert copy(source, same).skipped == 5
     with pytest.raises(CloudError, match="inside the other"):
         copy(source, source / "deep")
     assert contents(source) == TREE
 
 
-def test_what_a_killed_local_copy_left_is_used_up(tmp_path):
-    source, target = make(tmp_path / "source", {"a": b"1"}), tmp_path / "target"
-    script = "import os, sys; from labkit.obs import copy; os.replace = lambda *_: os.kill(os.getpid(), 9)"
-    subprocess.run([sys.executable, "-c", f"{script}; copy(*sys.argv[1:])", source, target])
-    assert len(list(target.iterdir())) == 1 and not (target / "a").exists()
-    copy(source, target)
-    assert contents(target) == {"a": b"1"}
+def test_from_bucket_to_bucket_is_refused(server):
+    for act in (copy, verify):
+        with pytest.raises(CloudError, match="nothing is copied from bucket to bucket; use obsutil"):
+            act("obs://course/a", "s3://other/b")
+    assert server.seen == []
 
 
-def test_two_buckets(swift):
-    """See test_server_copies for what is copied."""
-    one, two = swift.new_bucket(), swift.new_bucket()
-    with pytest.raises(CloudError, match=f"obs://{one}/x: nothing to copy"):
-        copy(f"obs://{one}/x", f"s3://{two}/x")
-    with pytest.raises(CloudError, match="one is inside the other"):
-        copy(f"obs://{one}/", f"s3://{one}/x")
-
-
-def test_copy_parallel(bucket, tmp_path):
+def test_copy_parallel(tmp_path):
     source = make(tmp_path / "source", {"a": b"1", "b": b"2", "[c]": b"3"})
-    copy_parallel(str(source), f"obs://{bucket}/x", ["a", "[c]"])
-    copy_parallel(f"s3://{bucket}/x/", str(tmp_path / "back"))
+    copy_parallel(str(source), "obs://course/x", ["a", "[c]"])
+    copy_parallel("s3://course/x/", str(tmp_path / "back"))
     assert contents(tmp_path / "back") == {"a": b"1", "[c]": b"3"}
     with pytest.raises(CloudError, match="no d"):
-        copy_parallel(str(source), f"obs://{bucket}/x", ["a", "d"])
+        copy_parallel(str(source), "obs://course/x", ["a", "d"])
 
 
-def test_a_file_system_without_locks(direct, bucket, tmp_path, big, monkeypatch):
-    def without(handle, blocking):
-        raise OSError(37, "No locks available")
+def test_what_is_there_already(server, tmp_path):
+    source = make(tmp_path / "source", TREE)
+    copy(source, "obs://course/x")
+    make(source, {"a.txt": b"b", "big": BIG[:-1] + bytes([BIG[-1] ^ 1])})  # of the same size
+    dry = copy(source, "obs://course/x", dry_run=True)
+    assert (dry.copied, dry.skipped, dry.bytes) == (2, 3, 1 + len(BIG)) and objects(server)["x/a.txt"] == b"a"
+    assert copy(source, "obs://course/x") == dry
+    assert copy("obs://course/x", make(tmp_path / "back", TREE)) == dry
+    assert contents(tmp_path / "back") == contents(source)
+    assert copy(source, "obs://course/x", incremental=False).copied == 5
 
-    monkeypatch.setattr(filelock, "lock_descriptor", without)
-    copy(big, f"obs://{bucket}/k")
-    copy(f"obs://{bucket}/k", tmp_path / "back")
-    assert (tmp_path / "back").read_bytes() == BIG and notes() == []
+
+def test_include_and_exclude(tmp_path):
+    source = make(tmp_path / "source", {"a.bin": b"1", "b.txt": b"2", "deep/c.bin": b"3", "deep/d.txt": b"4"})
+    copy(source, "obs://course", include=["*.bin", "b*"], exclude=["deep/*"])
+    assert [item.name for item in ls("obs://course")] == ["a.bin", "b.txt"]
+    copy("obs://course", tmp_path / "back", exclude=["b*"])
+    assert contents(tmp_path / "back") == {"a.bin": b"1"}
 
 
-@pytest.mark.parametrize("temporary", [True, False])
-def test_no_home_to_write_in(direct, bucket, tmp_path, big, monkeypatch, temporary):
-    """What is remembered of an upload goes into the temporary folder, or nowhere."""
-    (tmp_path / "file").touch()
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path / "file"))
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("tmp" if temporary else "file")))
-    seen = []
-    copy(big, f"obs://{bucket}/k", progress=lambda *_: seen.append(records_folder()))
-    assert content_of(direct, bucket, "k") == BIG and open_uploads(direct, bucket, "k") == []
-    assert seen[0] == (tmp_path / "tmp" / f"labkit-{os.getuid()}" / "uploads" if temporary else None)
-    assert not contents(tmp_path / "tmp")
+def test_progress(tmp_path, big):
+    for ends in ((big, "obs://course/k"), ("obs://course/k", tmp_path / "back")):
+        for again in (False, True):
+            lines = []
+            copy(*ends, progress=lambda done, total, lines=lines: lines.append((done, total)))
+            assert lines == sorted(lines) and lines[-1] == (len(BIG), len(BIG)) and (again or len(lines) >= 3)
+
+
+def test_nothing_to_copy(tmp_path):
+    """A typing error must not look like success."""
+    (tmp_path / "empty").mkdir()
+    for source, target in [(tmp_path / "empty", "obs://course"), ("obs://course/none", tmp_path / "x"),
+                           ("obs://course", tmp_path / "x"), (tmp_path / "none", "obs://course")]:  # fmt: skip
+        with pytest.raises(CloudError, match="nothing to copy|no such file"):
+            copy(source, target)
+    with pytest.raises(CloudError, match="nothing to copy"):
+        copy(make(tmp_path / "source", {"a": b"1"}), "obs://course", include=["*.png"])
+    assert not (tmp_path / "x").exists()
+
+
+def test_looking_and_removing(server, store):
+    for key in ("a", "dir/b", "dir/c", "dirt"):
+        put(store, key)
+    url = "obs://course"
+    assert exists(f"{url}/a") and exists(f"{url}/dir") and exists(f"{url}/dir/") and exists(url)
+    assert not exists(f"{url}/b") and not exists(f"{url}/di")
+    with pytest.raises(CloudError, match="a folder needs --recursive"):
+        rm(f"{url}/dir")
+    for wrong in (url, f"{url}/", "folder"):
+        with pytest.raises(CloudError, match="whole bucket|no files of this machine"):
+            rm(wrong, recursive=True)
+    assert rm(f"{url}/dir", recursive=True, dry_run=True) == rm(f"{url}/dir", recursive=True) == ["dir/b", "dir/c"]
+    assert rm(f"{url}/a") == ["a"] and list(objects(server)) == ["dirt"]
+    server.plant("DELETE", error(403, "AccessDenied"))
+    with pytest.raises(CloudError, match="obs://course/dirt: planted .status 403, AccessDenied"):
+        rm(url, recursive=True, empty_bucket=True)
+
+
+def test_verify(store, tmp_path):
+    source = make(tmp_path / "source", {"a": b"1", "b": b"2", "c": b"3", "big": BIG})
+    copy(source, "obs://course/x")
+    make(source, {"a": b"0", "b": b"22", "d": b"4", "big": BIG[::-1]})
+    lines = ["a: another content", "b: 1 bytes instead of 2", "big: another content", "d: missing"]
+    assert verify(source, "obs://course/x") == lines
+    assert verify("obs://course/x", source) == lines[:1] + ["b: 2 bytes instead of 1"] + lines[2:3]
+    store.put("course", "k", b"text", "0" * 64)  # a sha256 that another tool wrote, of what it compressed, say
+    assert copy("obs://course/k", tmp_path / "k").copied == 1 and verify(tmp_path / "k", "obs://course/k") == []
+
+
+def test_what_has_no_checksum(server, store, tmp_path):
+    """What another tool sent in parts is not taken for equal, nor for different."""
+    upload = store.create_multipart_upload("course", "k", "0" * 64)
+    server.uploads[upload].metadata = {}
+    etag = store.upload_part("course", "k", upload, 1, b"text", hashlib.md5(b"text"))
+    store.complete_multipart_upload("course", "k", upload, [etag])
+    unknown = []
+    assert copy("obs://course/k", tmp_path / "k").copied == copy("obs://course/k", tmp_path / "k").copied == 1
+    assert verify(tmp_path / "k", "obs://course/k", unknown=unknown) == [] and len(unknown) == 1
+    assert verify(tmp_path / "k", "obs://course/k") == unknown == ["k: no checksum to compare"]
+
+
+# -- Damage ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1000, len(BIG)])
+def test_damage_on_the_way_down(server, tmp_path, size):
+    """Once: the file is fetched again. Twice: nothing gets the file's name, and nothing half stays."""
+    make(tmp_path, {"k": BIG[:size]})
+    copy(tmp_path / "k", "obs://course/")
+    server.plant("GET k", damaged_down)
+    copy("obs://course/k", f"{tmp_path}/back/")
+    assert contents(tmp_path / "back") == {"k": BIG[:size]}
+    server.plant("GET k", damaged_down, times=10**6)
+    with pytest.raises(CopyError, match="wrong checksum, twice"):
+        copy("obs://course/k", f"{tmp_path}/other/")
+    assert list((tmp_path / "other").iterdir()) == []
+
+
+@pytest.mark.parametrize("size, line", [(1000, "PUT k"), (len(BIG), "PUT part 1"), (len(BIG), "PUT part 3")])
+def test_a_server_that_takes_what_was_damaged(server, tmp_path, size, line):
+    """The object has the file's SHA-256, so the next copy would pass over it: it goes."""
+    make(tmp_path, {"k": BIG[:size]})
+    server.plant(line, damaged_unseen)
+    with pytest.raises(CopyError, match="k: damaged on its way up"):
+        copy(tmp_path / "k", "obs://course/k")
+    assert objects(server) == {}
+    assert copy(tmp_path / "k", "obs://course/k").copied == 1 and objects(server) == {"k": BIG[:size]}
+
+
+@pytest.mark.parametrize("size, encrypts, change", [
+    (1000, False, lambda etag: etag[::-1]), (len(BIG), False, lambda etag: etag[::-1]),
+    (len(BIG), True, lambda etag: "x" * len(etag)),
+])  # fmt: skip
+def test_a_server_whose_etags_are_no_md5s(server, tmp_path, size, encrypts, change):
+    """Size and SHA-256 decide: nothing is taken for damaged, and nothing is removed."""
+    file, url = make(tmp_path, {"k": BIG[:size]}) / "k", "obs://course/k"
+    more = {"x_amz_server_side_encryption": "aws:kms"} if encrypts else {}
+    for method in ("GET k", "HEAD", "PUT"):
+        server.plant(method, with_etags(change, **more), times=10**6)
+    assert copy(file, url).copied == 1 and objects(server) == {"k": BIG[:size]}
+    assert copy(url, tmp_path / "back").copied == 1 and (tmp_path / "back").read_bytes() == BIG[:size]
+
+
+# -- What changes meanwhile ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("change", ["rewritten", "memory map"])
+def test_a_source_that_changes(server, tmp_path, big, change):
+    """By a memory map its times and size stay. The object would have the SHA-256 of what was read before."""
+    before = os.stat(big)
+
+    def act():
+        if change == "rewritten":
+            big.write_bytes(BIG[::-1])
+            return
+        with open(big, "r+b") as file, mmap.mmap(file.fileno(), 0) as content:
+            content[2 * PART + 7] ^= 1
+        os.utime(big, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    server.plant("PUT part 1", after(act))
+    with pytest.raises(CopyError, match="big.bin: changed while it was copied"):
+        copy(big, "obs://course/k", jobs=1)
+    assert objects(server) == {} and server.uploads == {} and records() == []
+
+
+@pytest.mark.parametrize("change", ["overwritten", "removed"])
+def test_an_object_that_changes_is_not_mixed(server, store, tmp_path, big, change):
+    copy(big, "obs://course/k")
+    make(tmp_path / "target", {"k": b"old"})
+    act = (lambda: put(store, "k", BIG[::-1])) if change == "overwritten" else (lambda: rm("obs://course/k"))
+    server.plant(f"GET k, bytes {PART} to", after(act))
+    with pytest.raises(CopyError, match="changed or removed meanwhile"):
+        copy("obs://course/k", tmp_path / "target", jobs=1)
+    assert contents(tmp_path / "target") == {"k": b"old"}
+
+
+def test_others_uploads_are_left_alone(server, store, big):
+    """Neither used nor given up, even if they are of the same content."""
+    theirs = store.create_multipart_upload("course", "k", hashlib.sha256(BIG).hexdigest())
+    store.upload_part("course", "k", theirs, 1, BIG[:PART], hashlib.md5(BIG[:PART]))
+    server.clear()
+    copy(big, "obs://course/k")
+    assert list(server.uploads) == [theirs] and len(server.requests("PUT")) == 3 and not server.requests("DELETE")
+
+
+def test_an_upload_that_someone_gives_up(server, big):
+    server.plant("POST completion", after(lambda: server.uploads.clear()))
+    with pytest.raises(CopyError, match="NoSuchUpload|somebody has removed it"):
+        copy(big, "obs://course/k", deadline=2)
+    copy(big, "obs://course/k")
+    assert objects(server) == {"k": BIG} and records() == []
 
 
 @pytest.mark.parametrize("way", ["up", "down", "here"])
-def test_a_file_that_another_process_copies(direct, bucket, tmp_path, way):
+def test_a_file_that_another_process_copies(tmp_path, big, way):
     """It is waited for until the deadline."""
-    source, url = tmp_path / "source", f"obs://{bucket}/k"
-    make(source, {"k": BIG})
-    ends = {"up": (source / "k", url), "down": (url, tmp_path / "back"), "here": (source / "k", tmp_path / "back")}[way]
-    if way == "down":
-        copy(source / "k", url)
-        interrupted(ends, direct)
-    hidden = {
-        "up": lambda: records_folder() / f"{short(direct.url, bucket, 'k')}.json",
-        "down": lambda: next(tmp_path.glob(".labkit-*")),
-        "here": lambda: tmp_path / f".labkit-{short('back')}-local.part",
-    }[way]()
-    options = {"deadline": 0.3} if way == "here" else {"store": direct}
-    with held(hidden):
-        direct.deadline, begun = 2, time.monotonic()
-        with pytest.raises(CopyError, match="held by another process"):
-            copy(*ends, **options)
-        assert time.monotonic() - begun < 10
-    direct.deadline = 20
-    copy(*ends, **options)
+    copy(big, "obs://course/in")
+    here = tmp_path / "k"
+    ends = {"up": (big, "obs://course/k"), "down": ("obs://course/in", here), "here": (big, here)}[way]
+    hidden = tmp_path / f".labkit-{short('k')}.part"
+    if way == "up":
+        hidden = records_folder() / f"{short(Store.connect().url, 'course', 'k')}.json"
+    with held(hidden), pytest.raises(CopyError, match="held by another process"):
+        copy(*ends, deadline=0.3)
+    copy(*ends)
     assert verify(*ends) == []
 
 
-def test_one_waits_for_the_other(direct, through, proxy, bucket, tmp_path, big):
-    hold, told = threading.Event(), []
-    proxy.plant(method="PUT", path="partNumber=3", hold=hold)
-    first = threading.Thread(target=lambda: told.append(copy(big, f"obs://{bucket}/k", store=through)))
-    first.start()
-    wait_until(lambda: proxy.requests("PUT", "partNumber=3"))
-    second = threading.Thread(target=lambda: told.append(copy(big, f"obs://{bucket}/k", store=through)))
-    second.start()
-    wait_until(lambda: sum(one.status is not None for one in proxy.requests("HEAD")) >= 2)  # both have found nothing
+def test_one_waits_for_the_other(server, big):
+    hold, reports = threading.Event(), []
+    server.plant("PUT part 3", after(hold.wait))
+    threads = [threading.Thread(target=lambda: reports.append(copy(big, "obs://course/k"))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: server.requests("PUT part 3") and len(server.requests("HEAD")) >= 2)  # both have found nothing
     time.sleep(0.2)
-    assert told == []
+    assert reports == []
     hold.set()
-    first.join()
-    second.join()
-    assert [report.copied for report in told] == [1, 1] and content_of(direct, bucket, "k") == BIG
-    assert open_uploads(direct, bucket, "k") == [] and notes() == []
+    for thread in threads:
+        thread.join()
+    assert [report.copied for report in reports] == [1, 1] and objects(server) == {"k": BIG}
+    assert server.uploads == {} and records() == []
 
 
-def interrupted(ends, store):
-    """A copy that ends after its first part."""
-
-    def interrupt(done, total):
-        if done:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        copy(*ends, jobs=1, progress=interrupt, store=store)
+# -- What fails ------------------------------------------------------------------------------------
 
 
-def test_an_upload_that_an_earlier_version_began_is_resumed(direct, through, proxy, bucket, big):
-    interrupted((big, f"obs://{bucket}/k"), through)
-    record = records_folder() / f"{short(through.url, bucket, 'k')}.json"
-    sha256, upload = json.loads(record.read_text())
-    record.write_text(json.dumps({"place": [through.url, bucket, "k"], "sha256": sha256, "upload": upload}))
-    proxy.clear()
-    copy(big, f"obs://{bucket}/k", store=through)
-    assert 0 < len(proxy.requests("PUT", "partNumber")) < 3
-    assert content_of(direct, bucket, "k") == BIG and open_uploads(direct, bucket, "k") == [] and notes() == []
-
-
-@pytest.mark.parametrize("way", ["up", "down"])
-@pytest.mark.parametrize("resume", [True, False])
-def test_resume(direct, through, proxy, bucket, tmp_path, big, way, resume):
-    ends = (big, f"obs://{bucket}/k")
+@pytest.mark.parametrize("way, line, fault", [
+    ("up", "PUT x/3", reset), ("up", "PUT x/3", error(403, "InvalidObjectState")), ("down", "GET x/3", answer(503)),
+])  # fmt: skip
+def test_one_file_that_always_fails_does_not_stop_the_others(server, tmp_path, way, line, fault):
+    source = make(tmp_path / "source", {f"{number}": b"12345" for number in range(9)})
+    ends = (source, "obs://course/x")
     if way == "down":
         copy(*ends)
         ends = (ends[1], tmp_path / "back")
-    interrupted(ends, through)
-    proxy.clear()
-    copy(*ends, resume=resume, store=through)
-    sent = [*proxy.requests("PUT", "partNumber"), *proxy.requests("GET", "/k$")]
-    assert len(sent) == 3 if not resume else 0 < len(sent) < 3
-    assert verify(*ends) == [] and open_uploads(direct, bucket, "k") == [] and notes() == []
+    server.plant(line, fault, times=10**6)
+    with pytest.raises(CopyError, match="^3: obs://course/x/3: .*; 8 copied, 0 there already") as caught:
+        copy(*ends, jobs=2, deadline=1)
+    assert [name for name, _ in caught.value.report.failed] == ["3"]
 
 
-def test_verify_can_be_left_out(direct, through, proxy, bucket, tmp_path):
-    """Then a byte that is damaged on the way down stays so, and the object is not looked at after an upload."""
-    (tmp_path / "k").write_bytes(b"text")
-    proxy.plant(method="PUT", served=True, answer=(200, b"", {"ETag": f'"{"f" * 32}"'}))
-    copy(tmp_path / "k", f"obs://{bucket}/in/", verify=False, store=through)
-    proxy.plant(method="GET", path="/k$", flip_download=0)
-    copy(f"obs://{bucket}/in/k", tmp_path / "back", verify=False, store=through)
-    assert (tmp_path / "back").read_bytes() == b"uext" and len(proxy.requests("GET", "/k$")) == 1
-    assert verify(tmp_path / "back", f"obs://{bucket}/in/k") == ["back: another content"]
+def test_a_server_that_stays_busy_is_not_asked_for_every_file(server, tmp_path):
+    source = make(tmp_path / "source", {f"{number}": b"1" for number in range(50)})
+    server.plant("PUT", answer(503), times=10**6)
+    begun = time.monotonic()
+    with pytest.raises(CopyError, match="given up") as caught:
+        copy(source, "obs://course", deadline=1)
+    assert caught.value.status == 503 and len(caught.value.report.failed) == 50 and time.monotonic() - begun < 15
 
 
-# -- What is chosen, what is left -----------------------------------------------------------------------
+@pytest.mark.parametrize("line, fault", [
+    ("PUT part 2", reset), ("POST new", lost), ("POST completion", error(200, "SlowDown")),
+])  # fmt: skip
+def test_the_old_object_stays_until_the_new_one_is_whole(server, store, big, line, fault):
+    """And when the fault is gone, the same copy goes through, with the parts that arrived."""
+    put(store, "k", b"old")
+    server.plant(line, fault, times=10**6)
+    with pytest.raises(CopyError, match="given up"):
+        copy(big, "obs://course/k", deadline=1)
+    assert objects(server) == {"k": b"old"}
+    server.clear()
+    copy(big, "obs://course/k")
+    assert objects(server) == {"k": BIG} and records() == []
+    assert len(server.requests("PUT")) == {"PUT part 2": 1, "POST new": 3, "POST completion": 0}[line]
 
 
-def test_incremental(direct, through, proxy, bucket, tmp_path):
-    source = make(tmp_path / "source", TREE)
-    copy(source, f"obs://{bucket}/x")
-    (source / "a.txt").write_bytes(b"b")  # of the same size
-    changed = BIG[:-1] + bytes([BIG[-1] ^ 1])
-    (source / "big").write_bytes(changed)
-    report = copy(source, f"obs://{bucket}/x", store=through)
-    assert (report.copied, report.skipped, report.bytes) == (2, 3, 1 + len(BIG))
-    assert content_of(direct, bucket, "x/a.txt") == b"b" and content_of(direct, bucket, "x/big") == changed
-    report = copy(f"obs://{bucket}/x", make(tmp_path / "back", TREE), store=through)
-    assert (report.copied, report.skipped) == (2, 3)
-    assert contents(tmp_path / "back") == contents(source)
-    proxy.clear()
-    assert copy(source, f"obs://{bucket}/x", incremental=False, store=through).copied == 5
-    assert copy(f"obs://{bucket}/x", tmp_path / "back", incremental=False).copied == 5
-    assert sum(one.up for one in proxy.requests("PUT")) == sum(map(len, TREE.values()))
+def test_an_interrupt_ends_it_soon_and_it_is_resumed(server, tmp_path):
+    source = make(tmp_path / "source", {f"{number}": b"1" for number in range(90)} | {"big": BIG})
+
+    def interrupt(done, total):
+        raise KeyboardInterrupt
+
+    for ends in ((source, "obs://course/x"), ("obs://course/x", tmp_path / "back")):
+        server.seen.clear()
+        with pytest.raises(KeyboardInterrupt):
+            copy(*ends, jobs=2, progress=interrupt)
+        assert len(server.requests("PUT") + server.requests("GET x/")) < 30
+        copy(*ends)
+    assert contents(tmp_path / "back") == contents(source) and server.uploads == {} and records() == []
 
 
-def test_include_and_exclude(bucket, tmp_path):
-    source = make(tmp_path / "source", {"a.bin": b"1", "b.txt": b"2", "deep/c.bin": b"3", "deep/d.txt": b"4"})
-    copy(source, f"obs://{bucket}", include=["*.bin", "b*"], exclude=["deep/*"])
-    assert [item.name for item in ls(f"obs://{bucket}")] == ["a.bin", "b.txt"]
-    copy(f"obs://{bucket}", tmp_path / "back", exclude=["b*"])
-    assert contents(tmp_path / "back") == {"a.bin": b"1"}
-    with pytest.raises(CloudError, match="nothing to copy"):
-        copy(source, f"obs://{bucket}", include=["*.png"])
-
-
-def test_dry_run(direct, bucket, tmp_path):
-    source = make(tmp_path / "source", TREE)
-    put(direct, bucket, "x/a.txt", b"a")
-    report = copy(source, f"obs://{bucket}/x", dry_run=True)
-    assert (report.copied, report.skipped, report.bytes) == (4, 1, sum(map(len, TREE.values())) - 1)
-    assert [item.name for item in ls(f"obs://{bucket}/x")] == ["a.txt"]
-    copy(f"obs://{bucket}/x", tmp_path / "back", dry_run=True)
-    assert not (tmp_path / "back").exists()
-
-
-def test_progress(bucket, tmp_path, big):
-    for ends in ((big, f"obs://{bucket}/k"), (f"obs://{bucket}/k", tmp_path / "back")):
-        for again in (False, True):
-            told = []
-            copy(*ends, progress=lambda done, total, told=told: told.append((done, total)))
-            assert told == sorted(told) and told[-1] == (len(BIG), len(BIG)) and (again or len(told) >= 3)
-
-
-def test_nothing_to_copy(bucket, tmp_path):
-    (tmp_path / "empty").mkdir()
-    for source, target in [(tmp_path / "empty", f"obs://{bucket}"), (f"obs://{bucket}/none", tmp_path / "x"),
-                           (f"obs://{bucket}", tmp_path / "x"), (tmp_path / "none", f"obs://{bucket}")]:  # fmt: skip
-        with pytest.raises(CloudError, match="nothing to copy|no such file"):
-            copy(source, target)
-    with pytest.raises(CloudError) as caught:
-        copy("obs://no-such-bucket-here/k", tmp_path / "x")
-    assert caught.value.status == 404 and not (tmp_path / "x").exists()
-
-
-def test_looking_and_removing(direct, bucket, tmp_path):
-    for key in ("a", "dir/b", "dir/c", "dirt"):
-        put(direct, bucket, key)
-    url = f"obs://{bucket}"
-    assert exists(f"{url}/a") and exists(f"{url}/dir") and exists(f"{url}/dir/") and exists(url)
-    assert not exists(f"{url}/b") and not exists(f"{url}/di")
-    assert stat(f"{url}/a").size == 4
-    for wrong in (f"{url}/dir", tmp_path):
-        with pytest.raises(CloudError, match="no such file"):
-            stat(wrong)
-    with pytest.raises(CloudError, match="a folder needs --recursive"):
-        rm(f"{url}/dir")
-    for wrong in (url, f"{url}/", tmp_path):
-        with pytest.raises(CloudError, match="whole bucket|no files of this machine"):
-            rm(wrong, recursive=True)
-    assert rm(f"{url}/dir", recursive=True, dry_run=True) == ["dir/b", "dir/c"] and exists(f"{url}/dir/c")
-    assert rm(f"{url}/dir", recursive=True) == ["dir/b", "dir/c"]
-    assert rm(f"{url}/a") == ["a"]
-    assert [item.name for item in ls(url)] == ["dirt"]
-
-
-def test_verify(direct, bucket, tmp_path):
-    source = make(tmp_path / "source", {"a": b"1", "b": b"2", "c": b"3", "big": BIG})
-    copy(source, f"obs://{bucket}/x")
-    make(source, {"a": b"0", "b": b"22", "d": b"4", "big": BIG[::-1]})
-    told = ["a: another content", "b: 1 bytes instead of 2", "big: another content", "d: missing"]
-    assert verify(source, f"obs://{bucket}/x") == told
-    assert verify(f"obs://{bucket}/x", source) == told[:1] + ["b: 2 bytes instead of 1"] + told[2:3]
-
-
-@pytest.mark.parametrize("part, known", [(LIKELY_PARTS[0], True), (LIKELY_PARTS[1], True), (6 << 20, False)])
-def test_an_object_in_parts_by_another_tool(direct, bucket, tmp_path, part, known):
-    """It has no SHA-256; parts of a likely size tell that it is the same, and nothing that it is another."""
-    content = (4 * BIG)[: 13 << 20]
-    (tmp_path / "k").write_bytes(content)
-    upload = direct.client.initiateMultipartUpload(bucket, "k").body.uploadId
-    parts = [content[begin : begin + part] for begin in range(0, len(content), part)]
-    etags = [direct.upload_part(bucket, "k", upload, *one) for one in enumerate(parts, start=1)]
-    direct.complete_multipart_upload(bucket, "k", upload, etags)
-    unknown, url = [], f"obs://{bucket}/k"
-    assert verify(tmp_path / "k", url, unknown=unknown) == []
-    assert unknown == ([] if known else ["k: no checksum to compare"]) == verify(url, tmp_path / "k")
-    assert copy(url, tmp_path / "k").skipped == known
-    (tmp_path / "k").write_bytes(content[::-1])
-    assert verify(tmp_path / "k", url) == ["k: no checksum to compare"]
-
-
-def test_removing_that_fails_halfway(direct, through, proxy, bucket):
-    for key in "abc":
-        put(direct, bucket, f"x/{key}")
-    proxy.plant(method="DELETE", path="x/b", times=10**6, answer=(403, ERROR % b"AccessDenied", {}))
-    with pytest.raises(RemoveError, match="2 objects removed, 1 not: obs://.*/x/b: .*AccessDenied") as caught:
-        rm(f"obs://{bucket}/x", recursive=True, store=through)
-    assert caught.value.removed == ["x/a", "x/c"] and [key for key, _ in caught.value.failed] == ["x/b"]
-    assert caught.value.status == 403 and [item.name for item in ls(f"obs://{bucket}/x")] == ["b"]
-
-
-def test_errors_of_the_file_system(bucket, tmp_path, monkeypatch):
-    source = make(tmp_path / "source", {"a": b"1"})
+def test_a_full_disk_ends_a_copy(tmp_path, monkeypatch):
+    """At the first file that has no room."""
+    source = make(tmp_path / "source", {f"{number}": b"1" for number in range(50)})
 
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", full)
-        with pytest.raises(CopyError, match="^a: .*back/a: No space left on device; 0 copied"):
-            copy(source, tmp_path / "back")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(CopyError, match="^0: No space left on device .and 49 more.; 0 copied"):
+        copy(source, tmp_path / "back", jobs=1)
+    assert list((tmp_path / "back").iterdir()) == []
 
-    def unreadable(folder):
-        raise PermissionError(13, "Permission denied", str(folder))
 
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "scandir", unreadable)
-        for act in (copy, verify):
-            with pytest.raises(CloudError, match=f"^{source}: Permission denied$"):
-                act(source, tmp_path / "back")
+def test_no_home_to_write_in_and_no_locks(server, tmp_path, big, monkeypatch):
+    """What is remembered of an upload goes into the temporary folder; a file system without locks is used without."""
+
+    def without(handle, blocking):
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(filelock, "lock_descriptor", without)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(big))  # a file
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert records_folder() == tmp_path / f"labkit-{os.getuid()}" / "uploads"
+    copy(big, "obs://course/k")
+    assert objects(server) == {"k": BIG} and list(records_folder().iterdir()) == []
