@@ -6,10 +6,13 @@ Runs with equally many processes whose recipes differ only in the seed are one s
 import itertools
 import re
 import statistics
+from collections import Counter
 from dataclasses import dataclass
 
 from labkit.data.files import same_data
 from labkit.training.runs import Run, RunError, is_evaluation
+
+NO_MATTER = {"seed": 0, "profile": "", "checkpoint_steps": None, "evaluation_steps": None}  # keys of equal settings
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,6 @@ def curve(run: Run) -> Curve:
     if [record["step"] for record in records] != list(range(1, len(records) + 1)):
         raise RunError(f"{run.path}: cannot be compared: its history has no line for each step (sink mode)")
     compiled = [record.get("compiled", False) for record in records]
-    if not compiled[0]:  # an older Run, which does not record it; THOR compiles two graphs
-        compiled[:2] = [True] * len(compiled[:2])
     taken = [record["seconds"] for record in records]
     typical = statistics.median([seconds for seconds, slow in zip(taken, compiled) if not slow] or taken)
     warm = [min(seconds, typical) if slow else seconds for seconds, slow in zip(taken, compiled)]
@@ -68,27 +69,21 @@ def settings(runs: list[Run]) -> dict[str, list[Curve]]:
     A second Run with the same seed becomes a setting of its own. A setting is named after its first Run, without the
     number at the end if it has several Runs. Raises RunError as `curve` does, and for Runs on different data.
     """
-    found, once = [], {}
+    runs = list({run.path.resolve(): run for run in runs}.values())
+    _require_same_data(runs)
+    curves = [curve(run) for run in runs]
+    groups, seeds = {}, Counter()
     for run in runs:
-        once.setdefault(run.path.resolve(), run)
-    _require_same_data(list(once.values()))
-    for run in once.values():
-        one = curve(run)
-        # None of these matters to the comparison.
-        equal = {"seed": 0, "profile": "", "baseline": None, "checkpoint_steps": None, "evaluation_steps": None}
-        setting = run.recipe.model_copy(update=equal), run.processes
-        for kept, _, same, seeds in found:
-            if kept == setting and run.recipe.seed not in seeds:
-                same.append(one)
-                seeds.add(run.recipe.seed)
-                break
-        else:
-            found.append((setting, run.path, [one], {run.recipe.seed}))
+        setting = run.recipe.model_copy(update=NO_MATTER).dump(), run.processes
+        repetition = seeds[setting, run.recipe.seed]
+        seeds[setting, run.recipe.seed] += 1
+        groups.setdefault((setting, repetition), []).append(run)
     named = {}
-    for _, path, same, _ in found:
-        short = re.sub(r"-(seed-?)?\d+$", "", path.name) if len(same) > 1 else path.name
+    for group in groups.values():
+        path = group[0].path
+        short = re.sub(r"-(seed-?)?\d+$", "", path.name) if len(group) > 1 else path.name
         name = next(name for name in (short, path.name, str(path), str(path.resolve())) if name and name not in named)
-        named[name] = same
+        named[name] = [curves[runs.index(run)] for run in group]
     return named
 
 

@@ -12,7 +12,6 @@ import itertools
 import json
 import os
 import statistics
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,11 +67,11 @@ class Run:
     @property
     def processes(self) -> int:
         """Number of processes that train it, each on batches of its own; raises RunError."""
-        return self.provenance.get("processes", 1)  # Runs of the first version lack it
+        return self.provenance["processes"]
 
     @property
     def evaluation(self) -> dict:
-        """What `labkit eval` found, as `evaluation.score` returns it (older Runs: less of it); raises RunError."""
+        """What `labkit eval` found, as `evaluation.score` returns it; raises RunError."""
         return self._json("evaluation.json", f"`labkit eval {self.path}` makes it")
 
     def _json(self, name, missing):
@@ -138,15 +137,6 @@ def open_run(path: Path) -> Run:
         reason = "it has no recipe.yaml" if path.exists() else missing
         raise RunError(f"{path}: not a Run ({reason})")
     return Run(path)
-
-
-def require_readable(run: Run) -> None:
-    """Raise RunError or RecipeError if a part of a Run cannot be read, such as a history without its end."""
-    _ = run.recipe
-    steps = run.steps() if run.complete or run.history_file.exists() else []  # none, if it failed before the first
-    last = steps[-1]["step"] if steps else 0
-    if run.complete and run.summary.get("steps") != last:
-        raise RunError(f"{run.history_file}: ends at step {last}, the summary at {run.summary.get('steps')}")
 
 
 def require_checkpoint(run: Run) -> None:
@@ -236,31 +226,13 @@ def free_path(parent: Path, name: str) -> Path:
     return path
 
 
-def newest_unfinished(parent: Path, lab: str, profile: str | None = None) -> Run:
-    """Newest unfinished Run in `parent` of a lab and, if given, a profile; raises RunError.
-
-    Other folders are ignored; one with an unusable recipe that may be of this lab is reported on stderr.
-    """
-    unfinished = []
-    for run in [Run(path.parent) for path in Path(parent).glob("*/recipe.yaml")]:
-        try:
-            if not run.complete and run.recipe.lab == lab and profile in (None, run.recipe.profile):
-                unfinished.append(run)
-        except recipes.RecipeError as error:
-            if _may_be_of(lab, run):
-                print(f"{error}; {run.path} is skipped", file=sys.stderr)
+def newest_unfinished(parent: Path, lab: str) -> Run:
+    """Newest unfinished Run of a lab in `parent`; raises RunError, or RecipeError for a Run without a valid recipe."""
+    runs = [Run(file.parent) for file in Path(parent).glob("*/recipe.yaml")]
+    unfinished = [run for run in runs if not run.complete and run.recipe.lab == lab]
     if not unfinished:
-        of = f"{lab}, profile {profile}" if profile else lab
-        raise RunError(f"{parent}: no unfinished Run of {of} to resume; name one with --out")
+        raise RunError(f"{parent}: no unfinished Run of {lab} to resume; name one with --out")
     return max(unfinished, key=lambda run: (run.path / "recipe.yaml").stat().st_mtime)
-
-
-def _may_be_of(lab, run):
-    """Whether the user may have meant a Run with an unusable recipe: it names the lab, or cannot be read."""
-    try:
-        return recipes.lab_of(run.path / "recipe.yaml") == lab
-    except recipes.RecipeError:
-        return True
 
 
 def write_summary(run: Run) -> dict:
