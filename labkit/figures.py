@@ -83,12 +83,10 @@ def smooth(values, window):
     return (sums[ends] - sums[starts]) / (ends - starts)
 
 
-def steps_per_epoch(run, steps) -> int:
-    """Steps of a whole epoch: those of the first if a second has begun, otherwise computed from the data."""
-    if steps[-1]["epoch"] > 1:
-        return max(record["step"] for record in steps if record["epoch"] == 1)
-    images = run.provenance["dataset"].get("train_images")  # Runs of the first version lack it
-    return -(-images // run.processes) // run.recipe.data.batch_size if images else steps[-1]["step"]
+def steps_per_epoch(run) -> int:
+    """Steps of a whole epoch, computed from the data: a Run may have ended within its first."""
+    images = run.provenance["dataset"]["train_images"]
+    return -(-images // run.processes) // run.recipe.data.batch_size
 
 
 def training_curves(runs) -> Figure:
@@ -99,7 +97,7 @@ def training_curves(runs) -> Figure:
         name = run.path.name
         colour, dashes = colours[name], ("-", "--")[number % 2]
         steps, evaluations = run.steps(), run.evaluations()
-        per_epoch = steps_per_epoch(run, steps) if steps else 1
+        per_epoch = steps_per_epoch(run) if steps else 1
         epochs = [record["step"] / per_epoch for record in steps]
         losses = [record["loss"] for record in steps]
         loss.plot(epochs, losses, color=colour, alpha=0.2, linewidth=0.7)

@@ -13,7 +13,7 @@ from labkit.system.errors import LabkitError
 @click.option("--profile", help="Profile of the lab's recipe, such as laptop or full.  [default: sample]")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a key of the recipe; repeatable.")
 @click.option("--out", type=click.Path(path_type=Path), help="Directory of the Run. Default: a new one under runs/.")
-@click.option("--resume", is_flag=True, help="Resume the Run at --out, or the newest unfinished one in runs/.")
+@click.option("--resume", is_flag=True, help="Resume the Run at --out.")
 def train(lab, profile, settings, out, resume):
     """Train LAB and keep the result as a Run.
 
@@ -44,7 +44,9 @@ def _open_or_create(lab, profile, settings, out, resume, processes=1):
 
     file = recipes.find(lab)
     if resume:
-        run = runs.open_run(out) if out else runs.newest_unfinished(Path("runs"), recipes.lab_of(file))
+        if not out:
+            raise click.UsageError("--resume: name the Run with --out")
+        run = runs.open_run(out)
         recipe, place = run.recipe, run.path
         asked = recipes.load(file, profile or recipe.profile, settings)
         keys = tuple(setting.partition("=")[0] for setting in settings)
@@ -99,7 +101,7 @@ def launch(count, device_target, log_dir, rank_table, command):
 
     \b
     Example:  labkit launch -n 2 train cifar10 --profile sample
-              labkit launch -n 2 train cifar10 --resume
+              labkit launch -n 2 train cifar10 --resume --out runs/mine
               labkit launch -n 8 labs/cifar10/train.py \\
                   --data_url data/cifar-10-batches-bin --train_url out
     """

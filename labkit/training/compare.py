@@ -30,10 +30,8 @@ class Curve:
 
     def reaches(self, target: float) -> tuple[int, float] | None:
         """Steps and seconds to the first evaluation at or above a target accuracy; None if there is none."""
-        for steps, seconds, accuracy in zip(self.steps, self.seconds, self.accuracies):
-            if accuracy >= target:
-                return steps, seconds
-        return None
+        points = zip(self.steps, self.seconds, self.accuracies)
+        return next(((steps, seconds) for steps, seconds, accuracy in points if accuracy >= target), None)
 
 
 def curve(run: Run) -> Curve:
@@ -48,8 +46,6 @@ def curve(run: Run) -> Curve:
         elif is_evaluation(record):
             evaluations.append(record)
             steps.append(len(records))
-    if not evaluations:
-        raise RunError(f"{run.path}: cannot be compared: its history has no evaluation")
     if [record["step"] for record in records] != list(range(1, len(records) + 1)):
         raise RunError(f"{run.path}: cannot be compared: its history has no line for each step (sink mode)")
     compiled = [record.get("compiled", False) for record in records]
@@ -69,11 +65,13 @@ def settings(runs: list[Run]) -> dict[str, list[Curve]]:
     A second Run with the same seed becomes a setting of its own. A setting is named after its first Run, without the
     number at the end if it has several Runs. Raises RunError as `curve` does, and for Runs on different data.
     """
-    runs = list({run.path.resolve(): run for run in runs}.values())
-    _require_same_data(runs)
-    curves = [curve(run) for run in runs]
-    groups, seeds = {}, Counter()
+    once = {}
     for run in runs:
+        once.setdefault(run.path.resolve(), run)
+    curves = {run: curve(run) for run in once.values()}
+    groups, seeds = {}, Counter()
+    for run in curves:
+        _require_same_data(runs[0], run)
         setting = run.recipe.model_copy(update=NO_MATTER).dump(), run.processes
         repetition = seeds[setting, run.recipe.seed]
         seeds[setting, run.recipe.seed] += 1
@@ -83,19 +81,16 @@ def settings(runs: list[Run]) -> dict[str, list[Curve]]:
         path = group[0].path
         short = re.sub(r"-(seed-?)?\d+$", "", path.name) if len(group) > 1 else path.name
         name = next(name for name in (short, path.name, str(path), str(path.resolve())) if name and name not in named)
-        named[name] = [curves[runs.index(run)] for run in group]
+        named[name] = [curves[run] for run in group]
     return named
 
 
-def _require_same_data(runs):
-    """Raise RunError if test images differ, as far as their checksums are known."""
-    known = [(run, run.summary["provenance"]["dataset"]) for run in runs if run.complete]
-    for (first, other), (run, data) in itertools.combinations(known, 2):
-        if not same_data(data, other):
-            others = f"{first.path} on {other['name']}"
-            if data["sha256"] == other["sha256"]:
-                others += ", in which an image has other contents"
-            raise RunError(f"{run.path}: cannot be compared: trained on {data['name']}, {others}")
+def _require_same_data(first, run):
+    """Raise RunError if test images differ."""
+    known, other = first.provenance["dataset"], run.provenance["dataset"]
+    if not same_data(known, other):
+        name = f"{other['name']}, {first.path} on {known['name']}"
+        raise RunError(f"{run.path}: cannot be compared: trained on other data ({name})")
 
 
 def default_target(curves: dict[str, list[Curve]]) -> float:
@@ -104,9 +99,9 @@ def default_target(curves: dict[str, list[Curve]]) -> float:
 
 
 def summary(curves: dict[str, list[Curve]], target: float) -> list[dict]:
-    """A row for each setting: runs, reached (how many), and [median, lowest, highest] of each measurement:
+    """A row for each setting: runs, reached (how many), and [median, lowest, highest] of what was measured.
 
-    steps and seconds to the target (of the Runs that reached it, None if none did), final accuracy, step_ms.
+    Steps and seconds are those to the target, of the Runs that reached it; None if none did.
     """
     rows = []
     for name, ones in curves.items():
@@ -136,13 +131,10 @@ def table(rows: list[dict], target: float) -> str:
         f"{'setting':{width}}  {'seeds':>5}  {'steps':>14}  {'seconds':>14}  {'at the end':>10}  {'ms a step':>9}",
     ]
     for row in rows:
-        cells = [f"{row['reached']}/{row['runs']}"]
-        for key in ("steps", "seconds"):
-            cells.append(_against(row[key], baseline[key]))
-        lines.append(
-            f"{row['setting']:{width}}  {cells[0]:>5}  {cells[1]:>14}  {cells[2]:>14}  "
-            f"{row['accuracy'][0]:>10.2%}  {row['step_ms'][0]:>9.0f}"
-        )
+        seeds = f"{row['reached']}/{row['runs']}"
+        steps, seconds = (_against(row[key], baseline[key]) for key in ("steps", "seconds"))
+        end = f"{row['accuracy'][0]:>10.2%}  {row['step_ms'][0]:>9.0f}"
+        lines.append(f"{row['setting']:{width}}  {seeds:>5}  {steps:>14}  {seconds:>14}  {end}")
     return "\n".join(lines)
 
 

@@ -15,6 +15,8 @@ from labkit.system.environment import REPO
 from labkit.system.errors import LabkitError
 from labkit.training.schema import Recipe, RecipeFile
 
+LABS = REPO / "labs"
+
 
 class RecipeError(LabkitError):
     """A recipe that cannot be used: one line that names the key and the file."""
@@ -22,21 +24,11 @@ class RecipeError(LabkitError):
 
 def find(lab: str) -> Path:
     """Path of a lab's recipe: `lab` is a name under labs/, a folder or a file. Raises RecipeError."""
-    named = [Path("labs") / lab, REPO / "labs" / lab]
-    for place in [Path(lab), *named]:
+    for place in (Path(lab), Path(lab, "recipe.yaml"), Path("labs", lab, "recipe.yaml"), LABS / lab / "recipe.yaml"):
         if place.is_file():
             return place
-        if (place / "recipe.yaml").is_file():
-            return place / "recipe.yaml"
-    known = sorted(p.parent.name for p in (REPO / "labs").glob("*/recipe.yaml"))
-    raise RecipeError(
-        f"no lab {lab!r}: neither a recipe nor a folder with a recipe.yaml; labs here: {', '.join(known)}"
-    )
-
-
-def lab_of(path: Path) -> str:
-    """The lab that a recipe file names. Raises RecipeError."""
-    return _validate(RecipeFile, _read(path), path).lab
+    known = ", ".join(sorted(file.parent.name for file in LABS.glob("*/recipe.yaml")))
+    raise RecipeError(f"no lab {lab!r}: neither a recipe nor a folder with a recipe.yaml; labs here: {known}")
 
 
 def load(path: Path, profile: str, settings: tuple[str, ...] = ()) -> Recipe:
@@ -136,24 +128,20 @@ def _validate(model, tree, path, settings=()):
 
 def _refusal(error, path, settings):
     """RecipeError for the first of pydantic's errors: it names the setting that is wrong, or else the file."""
-    place, kind, details = error["loc"], error["type"], error.get("ctx", {})
-    if place and place[0] in ("data", "optimizer"):  # pydantic puts the format or name, which chose the keys, after it
-        place = (place[0], *place[2:])
-    key = details["key"] if kind == "contradiction" else ".".join(map(str, place))
+    place, kind, message = list(error["loc"]), error["type"], error["msg"]
+    if place[:1] in (["data"], ["optimizer"]):
+        del place[1:2]  # the format or name, which chose the keys
     if kind.startswith("union_tag"):
-        key = f"{key}.{details['discriminator'].strip(chr(39))}"
-    if kind == "contradiction":
-        what = details["reason"]
-    elif kind == "extra_forbidden":
-        what = f"unknown key{_suggestion(key)}"
+        place.append("format" if place == ["data"] else "name")
+    key = error["ctx"]["key"] if kind == "contradiction" else ".".join(map(str, place))
+    if kind == "extra_forbidden":
+        message = f"unknown key{_suggestion(key)}"
     elif kind in ("missing", "union_tag_not_found"):
-        what = "missing"
-    elif kind == "union_tag_invalid":
-        what = f"must be one of {details['expected_tags']}, not {details['tag']!r}"
-    else:
-        what = f"{error['msg'].replace('Input should be', 'must be')}, not {error['input']!r}"
+        message = "missing"
+    elif kind not in ("contradiction", "union_tag_invalid"):
+        message = f"{message.replace('Input should be', 'must be')}, not {error['input']!r}"
     wrong = [f"--set {setting}" for setting in settings if f"{key}.".startswith(f"{setting.partition('=')[0]}.")]
-    return RecipeError(f"{next(iter(wrong), path)}: {key}: {what}")
+    return RecipeError(f"{next(iter(wrong), path)}: {key}: {message}")
 
 
 def _suggestion(key):

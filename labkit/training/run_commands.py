@@ -105,7 +105,7 @@ def compare(run, target, out, as_json):
     machine was otherwise idle. "ms a step" is the mean over all steps; `labkit train` reports the median at its end.
 
     \b
-    Example:  labkit compare runs/thor-sample-baseline runs/thor-sample
+    Example:  labkit compare runs/thor-sample-momentum runs/thor-sample
               labkit compare runs/momentum-* runs/thor-* --target 0.7 --out compare.png
     """
     from labkit.training import compare, runs

@@ -153,7 +153,7 @@ class Recipe(Part):
     @model_validator(mode="after")
     def _fits_together(self):
         if wrong := _contradiction(self):
-            raise PydanticCustomError("contradiction", "{key}: {reason}", dict(zip(("key", "reason"), wrong)))
+            raise PydanticCustomError("contradiction", "{reason}", dict(zip(("key", "reason"), wrong)))
         return self
 
     def data_folder(self) -> Path:
