@@ -77,16 +77,7 @@ def label_lines(axis, apart=0.07) -> None:
 
 def smooth(values, window):
     """Mean over a sliding window, shorter at the start: the same length as `values`."""
-    sums = np.cumsum(np.insert(np.asarray(values, float), 0, 0.0))
-    ends = np.arange(1, len(values) + 1)
-    starts = np.maximum(ends - window, 0)
-    return (sums[ends] - sums[starts]) / (ends - starts)
-
-
-def steps_per_epoch(run) -> int:
-    """Steps of a whole epoch, computed from the data: a Run may have ended within its first."""
-    images = run.provenance["dataset"]["train_images"]
-    return -(-images // run.processes) // run.recipe.data.batch_size
+    return np.array([np.mean(values[max(0, end - window) : end]) for end in range(1, len(values) + 1)])
 
 
 def training_curves(runs) -> Figure:
@@ -97,8 +88,8 @@ def training_curves(runs) -> Figure:
         name = run.path.name
         colour, dashes = colours[name], ("-", "--")[number % 2]
         steps, evaluations = run.steps(), run.evaluations()
-        per_epoch = steps_per_epoch(run) if steps else 1
-        epochs = [record["step"] / per_epoch for record in steps]
+        images = -(-run.provenance["dataset"]["train_images"] // run.processes)
+        epochs = [record["step"] / (images // run.recipe.data.batch_size) for record in steps]
         losses = [record["loss"] for record in steps]
         loss.plot(epochs, losses, color=colour, alpha=0.2, linewidth=0.7)
         loss.plot(epochs, smooth(losses, max(1, sum(epoch <= 1 for epoch in epochs) // 4)), color=colour, label=name)

@@ -125,10 +125,9 @@ class StopAt(Callback):
 class HistoryCallback(StepTimer):
     """Appends a JSON line per step (step, epoch, loss, lr, seconds); in sink mode per epoch, with seconds per step.
 
-    A step that compiled a graph, such as the first one after a start, also has `"compiled": true`. A step that computed
-    THOR's factors has a second line: update (the step), trace and inverted, by layer.
-    lr: array with a value per step. A loss that is not finite ends the training with DivergedError.
-    With several processes the loss is the `mean` over them, so each needs this callback; only one has the file.
+    A step that compiled a graph also has `"compiled": true`, and one that computed THOR's factors a second line: update
+    (the step), trace and inverted, by layer. lr: a value per step. With several processes, each needs this callback for
+    the `mean` of the losses; only one has the file. Raises DivergedError for a loss that is not finite.
     """
 
     def __init__(self, file, lr, mean=float):
@@ -189,10 +188,7 @@ class CheckpointCallback(Callback):
 
 
 class StopWhenAsked(Callback):
-    """Obeys Ctrl-C and SIGTERM at the end of a step: see interrupts.stopped_at_steps.
-
-    After the last step of an epoch it first waits for the epoch's checkpoint.
-    """
+    """Obeys Ctrl-C and SIGTERM at the end of a step; after the last step of an epoch, when the epoch is saved."""
 
     def on_train_step_end(self, run_context):
         if not ends_epoch(run_context):
@@ -206,14 +202,13 @@ class EvaluateCallback(Callback):
     """Evaluates a network after every epoch and appends a JSON line (epoch, accuracies) to the history.
 
     every_steps: also after every so many steps, with a fraction as epoch; `timers` (StepTimer) leave that time out.
-    The latest top-1 accuracy is in `accuracy`.
     """
 
     def __init__(self, network, dataset, file, report=print, every_steps=None, timers=()):
         super().__init__()
         self.network, self.dataset, self.file, self.report = network, dataset, file, report
         self.every_steps, self.timers = every_steps, timers
-        self.accuracy = None
+        self.accuracy = None  # the latest, top 1
 
     def on_train_step_end(self, run_context):
         state = run_context.original_args()

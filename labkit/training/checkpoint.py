@@ -1,7 +1,5 @@
-"""Checkpoints: the train network of a Run, its step and the length of its history at that step.
-
-A checkpoint holds the whole train network (weights, batch norm's statistics, optimizer state). It is written before
-the evaluation of an epoch, so that a training stopped during the evaluation keeps the epoch.
+"""Checkpoints: the train network of a Run (weights, batch norm's statistics, optimizer state), its step and the length
+of its history at that step. They are written before the evaluation of an epoch, which may be stopped.
 """
 
 import json
@@ -26,10 +24,7 @@ def save_checkpoint(run, train_network, step) -> None:
 
 
 def load_weights(file, network) -> dict:
-    """Load a checkpoint file into a network, or a train network; return its place, {step, history_bytes}.
-
-    The place is empty if no Run wrote the file. Raises RunError if it is missing, damaged or not of this network.
-    """
+    """Load a checkpoint into a network or train network; return {step, history_bytes} of a Run's. Raises RunError."""
     require(file)
     try:
         params = ms.load_checkpoint(str(file))

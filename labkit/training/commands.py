@@ -68,8 +68,6 @@ def _open_or_create(lab, profile, settings, out, resume, processes=1):
         f"{'resuming' if resume else 'training'} {recipe.network.name} by {file}, profile {recipe.profile}, "
         f"epochs: {recipe.epochs}, " + (f"processes: {processes}, " if processes > 1 else "") + f"into {place}"
     )
-    if resume and not run.checkpoint.exists():
-        click.echo("it was stopped before its first checkpoint, so it starts over")
     return run
 
 

@@ -17,15 +17,12 @@ NO_MATTER = {"seed": 0, "profile": "", "checkpoint_steps": None, "evaluation_ste
 
 @dataclass(frozen=True)
 class Curve:
-    """Test accuracy (0 to 1) of a Run at each evaluation, with the steps and seconds of training until then.
-
-    Steps that compiled a graph count as typical ones; the extra time they took is compile_seconds.
-    """
+    """Test accuracy (0 to 1) of a Run at each evaluation, with the steps and seconds of training until then."""
 
     steps: list[int]
     seconds: list[float]
     accuracies: list[float]
-    compile_seconds: float
+    compile_seconds: float  # more than typical steps took, of those that compiled; not in the others
     step_ms: float  # mean
 
     def reaches(self, target: float) -> tuple[int, float] | None:
@@ -60,10 +57,9 @@ def curve(run: Run) -> Curve:
 
 
 def settings(runs: list[Run]) -> dict[str, list[Curve]]:
-    """Curves by setting, in the order given, each Run once.
+    """Curves by setting, named after its first Run, in the order given; each Run once. Raises RunError.
 
-    A second Run with the same seed becomes a setting of its own. A setting is named after its first Run, without the
-    number at the end if it has several Runs. Raises RunError as `curve` does, and for Runs on different data.
+    A second Run with the same seed becomes a setting of its own.
     """
     once = {}
     for run in runs:
@@ -99,10 +95,7 @@ def default_target(curves: dict[str, list[Curve]]) -> float:
 
 
 def summary(curves: dict[str, list[Curve]], target: float) -> list[dict]:
-    """A row for each setting: runs, reached (how many), and [median, lowest, highest] of what was measured.
-
-    Steps and seconds are those to the target, of the Runs that reached it; None if none did.
-    """
+    """A row for each setting: runs, reached (how many), [median, lowest, highest] of each measurement, None if none."""
     rows = []
     for name, ones in curves.items():
         reached = [place for place in (one.reaches(target) for one in ones) if place]

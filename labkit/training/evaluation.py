@@ -68,9 +68,8 @@ def score(logits, labels, names) -> dict:
     """Accuracy of logits (N, K) for labels (N,) and the K classes' names, and what the network got wrong.
 
     {accuracy, correct, images, top_5_accuracy (more than five classes), classes: [name, accuracy, correct, images],
-    confusion: K x K counts, true class by row, worst: [image, class, answer, class_probability,
-    answer_probability]}. Accuracies and probabilities are from 0 to 1. The worst mistakes are the `WORST` whose true
-    class got the lowest probability; `image` is the number of the image in the test set, from 0.
+    confusion: K x K counts, true class by row, worst: [image (its number), class, answer, class_probability,
+    answer_probability]}: the `WORST` mistakes, whose true class got the lowest probability, from 0 to 1.
     """
     answers = logits.argmax(axis=1)
     confusion = np.zeros((len(names), len(names)), int)

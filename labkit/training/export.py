@@ -18,8 +18,7 @@ from labkit.training.recipes import Recipe
 def export(recipe: Recipe, weights: Path, out: Path, file_format="mindir", *, batch_size=1, image_size=None) -> None:
     """Write the recipe's network with a checkpoint's weights: normalised images (N, 3, H, W) -> logits, in float32.
 
-    N is batch_size, H and W are image_size or else the recipe's: a file has fixed shapes. Batch norm uses its running
-    statistics. The file appears whole or not at all. Raises RunError as `checkpoint.load_weights` does, LabkitError.
+    N is batch_size, H and W are image_size or else the recipe's: a file has fixed shapes. Raises RunError, LabkitError.
     """
     device.setup(recipe.seed)
     if file_format == "air" and ms.get_context("device_target") != "Ascend":

@@ -44,10 +44,9 @@ class Prepared:
 
 
 def start(out: Path, recipe: Recipe, keys: tuple[str, ...], leads_host=False) -> Run:
-    """The Run at `out`: a new one with `recipe`, or the existing one, whose recipe must agree in `keys`.
+    """The Run of a job at `out`: a new one, or the existing one, whose recipe must agree in `keys`; each rank calls it.
 
-    For each process of a job. Rank 0 makes the Run, and if machines share no folder, so does the first process of each
-    (leads_host). Raises RecipeError, RunError, DataError.
+    leads_host: this process makes the Run for those on its machine, if machines share no folder.
     """
     device.setup(recipe.seed, recipe.all_reduce_fusion)
     rank, ranks = device.ranks()
@@ -66,9 +65,8 @@ def start(out: Path, recipe: Recipe, keys: tuple[str, ...], leads_host=False) ->
 def train(run: Run, *, progress=True) -> None:
     """Train a Run's recipe, evaluating after every epoch; resumes at the Run's checkpoint if there is one.
 
-    A resumed training ends as if it had never stopped. Each of several processes trains on its share of the images
-    with averaged gradients; only rank 0 evaluates, prints and writes. If one fails, `labkit launch` ends the others.
-    Raises RecipeError, DataError, DivergedError; RunError also for a complete Run, which is never changed.
+    Each of several processes trains on its share of the images with averaged gradients; only rank 0 evaluates, prints
+    and writes. Raises RecipeError, DataError, DivergedError; RunError also for a complete Run, which is never changed.
     """
     recipe = run.recipe
     device.setup(recipe.seed, recipe.all_reduce_fusion)
@@ -121,11 +119,8 @@ def fit(run: Run, recipe: Recipe, prepared: Prepared, progress=True) -> None:
         evaluation = callbacks.EvaluateCallback(
             prepared.network, build.test_dataset(recipe), history, report, recipe.evaluation_steps, (timer, performance)
         )
-        todo += [
-            performance,
-            callbacks.CheckpointCallback(run, recipe.checkpoint_steps),  # before the evaluation, which may be cut off
-            evaluation,
-        ]
+        checkpoints = callbacks.CheckpointCallback(run, recipe.checkpoint_steps)
+        todo += [performance, checkpoints, evaluation]  # in this order: the evaluation may be stopped
         if progress:
             todo.append(callbacks.ProgressCallback(prepared.total_steps, recipe.epochs, evaluation))
     todo.append(callbacks.StopWhenAsked())  # once the others have recorded the step

@@ -97,10 +97,7 @@ def require_same(run_recipe: Recipe, asked: Recipe, path: Path, keys: tuple[str,
 
 
 def require_fit(recipe: Recipe, info, ranks: int = 1) -> int:
-    """Steps per epoch on checked data (`labkit.data.files.Info`).
-
-    RecipeError if the number of classes is not the recipe's, or if a process has fewer images than a batch.
-    """
+    """Steps per epoch on checked data (`labkit.data.files.Info`); RecipeError for other classes or too few images."""
     classes, batch_size = recipe.network.num_classes, recipe.data.batch_size
     if len(info.classes) != classes:
         raise RecipeError(f"network.num_classes: {classes}, but {info.folder} has {len(info.classes)}")

@@ -101,8 +101,7 @@ def compare(run, target, out, as_json):
     """Print how many steps and seconds each RUN took to a target accuracy, compared with the first one.
 
     Runs whose recipes differ only in the seed are grouped: the median of those that reached the target is shown.
-    Accuracy is measured once an epoch. Seconds count training alone, without compilation, and are valid only if the
-    machine was otherwise idle. "ms a step" is the mean over all steps; `labkit train` reports the median at its end.
+    Seconds count training alone, without compilation; they mean little if the machine was busy.
 
     \b
     Example:  labkit compare runs/thor-sample-momentum runs/thor-sample

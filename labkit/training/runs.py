@@ -122,8 +122,7 @@ def open_run(path: Path) -> Run:
     if not (path / "recipe.yaml").is_file():
         there = ", ".join(sorted(file.parent.name for file in path.parent.glob("*/recipe.yaml")))
         missing = "there is no such folder" + (f"; in {path.parent} there are {there}" if there else "")
-        reason = "it has no recipe.yaml" if path.exists() else missing
-        raise RunError(f"{path}: not a Run ({reason})")
+        raise RunError(f"{path}: not a Run ({'it has no recipe.yaml' if path.exists() else missing})")
     return Run(path)
 
 
@@ -132,9 +131,9 @@ def require_free(path: Path) -> None:
     # A process killed while making one leaves at most these two, which hold nothing.
     leftovers = {path / "checkpoints", path / "recipe.yaml.part"}
     if path.exists() and (not path.is_dir() or set(path.iterdir()) - leftovers or any(path.glob("checkpoints/*"))):
-        unfinished = (path / "recipe.yaml").is_file() and not Run(path).complete
-        resume = ", or resume it with --resume" if unfinished else ""
-        raise RunError(f"{path}: already there; choose another --out{resume}")
+        if Run(path).complete:
+            raise RunError(f"{path}: already there, and complete; choose another --out")
+        raise RunError(f"{path}: already there; choose another --out, or resume it with --resume if it is a Run")
 
 
 def create(path: Path, recipe: recipes.Recipe) -> Run:
