@@ -10,11 +10,9 @@ import pytest
 from sklearn.metrics import top_k_accuracy_score
 
 from labkit.data import imagenet_files
-from labkit.modelarts import start_files
 from labkit.networks import create_resnet
 from labkit.system.errors import LabkitError
 from labkit.training import build, callbacks, evaluation, loop, recipes, runs
-from labkit.training.recipes import RecipeError
 
 SMALL = (
     "network.name=resnet8", "network.stem=cifar", "data.image_size=32", "data.resize=32",
@@ -92,13 +90,6 @@ def test_fulls_schedule(lab):
     assert (rates[1:] > 0).all() and rates[-1] < 1e-6
 
 
-def test_sample_is_the_real_network(lab):
-    sample = recipes.load(lab / "recipe.yaml", "sample")
-    assert (sample.network.name, sample.network.stem, sample.data.image_size) == ("resnet50", "imagenet", 64)
-    assert sample.data.folder == "sample/imagenet" and sample.data.flip == 0.0
-    assert sample.loss.smoothing == 0.1
-
-
 # -- Data -----------------------------------------------------------------------------------------
 
 
@@ -121,14 +112,11 @@ def test_batches_by_the_recipe(recipe, route):
     np.testing.assert_array_equal(labels, np.repeat(np.arange(10), 10))  # 100 images, all of them, in order
 
 
-@pytest.mark.parametrize(
-    "setting, says",
-    [
-        ("network.num_classes=1000", "network.num_classes: 1000, but .* has 10"),
-        ("data.batch_size=401", "data.batch_size: 401, but .* has 400 images"),
-        ("data.folder=nowhere", "nowhere"),
-    ],
-)
+@pytest.mark.parametrize("setting, says", [
+    ("network.num_classes=1000", "network.num_classes: 1000, but .* has 10"),
+    ("data.batch_size=401", "data.batch_size: 401, but .* has 400 images"),
+    ("data.folder=nowhere", "nowhere"),
+])  # fmt: skip
 def test_recipe_that_does_not_fit_the_data(lab, folder, setting, says):
     chosen = recipes.load(lab / "recipe.yaml", "sample", (f"data.folder={folder}", setting))
     with pytest.raises(LabkitError, match=says):
@@ -157,10 +145,6 @@ def test_top_5_against_scikit_learn(classes):
     result = evaluation.score(logits, labels, [str(name) for name in range(classes)])
     for k, key in ((1, "accuracy"), (5, "top_5_accuracy")):
         assert result[key] == pytest.approx(top_k_accuracy_score(labels, logits, k=k, labels=range(classes)))
-    for name, metric in build.metrics(classes).items():  # what evaluation during training computes
-        metric.update(ms.Tensor(logits), ms.Tensor(labels, ms.int32))
-        assert metric.eval() == pytest.approx(result[name])
-    assert set(build.metrics(classes)) == {"accuracy", "top_5_accuracy"}
 
 
 @pytest.mark.parametrize("classes", [2, 5])
@@ -168,9 +152,9 @@ def test_no_top_5_of_five_classes(classes):
     """It would be 1."""
     result = evaluation.score(np.eye(classes, dtype=np.float32), np.arange(classes), list("abcde")[:classes])
     assert "top_5_accuracy" not in result and result["accuracy"] == 1.0
-    assert set(build.metrics(classes)) == {"accuracy"}
 
 
+@pytest.mark.slow
 def test_top_5_in_history_summary_and_evaluation(trained):
     logits, labels = evaluation.test_logits(trained)
     expected = {
@@ -209,6 +193,7 @@ def test_the_worst_mistakes_against_an_exhaustive_search():
 # -- Training -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_resumed_is_as_never_stopped(trained, recipe, tmp_path, monkeypatch):
     """Interrupted in the third epoch, behind its first step: the stream of images goes on where it was."""
     run = runs.create(tmp_path / "run", recipe)
@@ -233,7 +218,8 @@ def test_resumed_is_as_never_stopped(trained, recipe, tmp_path, monkeypatch):
     assert without_times(run) == without_times(trained)
 
 
-def test_all_the_new_keys_at_once(recipe, lab, folder, tmp_path):
+@pytest.mark.slow
+def test_guide_clipping_and_mixed_precision_at_once(recipe, lab, folder, tmp_path):
     settings = (*SMALL, f"data.folder={folder}", "network.init=guide", "optimizer.clip_norm=1", "amp_level=O2")
     chosen = recipes.load(lab / "recipe.yaml", "sample", (*settings, "loss_scale=1024", "max_steps=3"))
     run = runs.create(tmp_path / "run", chosen)
@@ -245,6 +231,7 @@ def test_all_the_new_keys_at_once(recipe, lab, folder, tmp_path):
     assert evaluation.evaluate(run)["accuracy"] == pytest.approx(run.summary["accuracy"])
 
 
+@pytest.mark.slow  # compiles ResNet-50
 def test_the_real_network_steps(lab, folder, tmp_path):
     """ResNet-50 at 64x64 by the sample's recipe, two steps of it; evaluated, and the loss what guessing costs."""
     settings = (f"data.folder={folder}", "max_steps=2", "data.batch_size=16")
@@ -272,15 +259,11 @@ def test_train_takes_the_seeds_arguments(start, folder, tmp_path, monkeypatch):
     assert (run.recipe.epochs, run.recipe.data.folder, run.recipe.profile) == (7, str(folder), "sample")
 
 
-@pytest.mark.parametrize(
-    "arguments, says",
-    [
-        (["--data_url", "nowhere"], "nowhere"),
-        (["--data_url", "nowhere", "--run_distribute", "True"], "--run_distribute True, but this is the only process"),
-        (["--data_url", "nowhere", "--num_epochs", "5"], "schedule.warmup_epochs"),
-        (["--data_url", "nowhere", "--profile", "huge"], "no profile 'huge'"),
-    ],
-)
+@pytest.mark.parametrize("arguments, says", [
+    (["--data_url", "nowhere"], "nowhere"),
+    (["--data_url", "nowhere", "--run_distribute", "True"], "--run_distribute True, but this is the only process"),
+    (["--data_url", "nowhere", "--num_epochs", "5"], "schedule.warmup_epochs"),
+])  # fmt: skip
 def test_train_with_bad_input_says_so_in_one_line(start, tmp_path, arguments, says):
     assert says in refusal(start("train.py", "--train_url", "out", *arguments))
     assert list(tmp_path.iterdir()) == []
@@ -293,16 +276,16 @@ def test_device_that_is_not_there(start, trained, folder, name):
     assert refusal(start(name, *arguments, "--device_target", "Ascend")).startswith("Error: device Ascend: ")
 
 
-@pytest.mark.parametrize("checkpoint", [".", "checkpoints/latest.ckpt"])
-def test_eval_of_a_run(start, trained, checkpoint):
+def test_eval_of_a_run(start, trained):
     """The seed's line: both accuracies and the file."""
-    done = start("eval.py", "--checkpoint_path", trained.path / checkpoint)
+    done = start("eval.py", "--checkpoint_path", trained.path)
     assert done.returncode == 0, done.stderr
     found = re.fullmatch(r"result: (\{.*\}) ckpt= (.*latest\.ckpt)\n", done.stdout)
     expected = {f"top_{k}_accuracy": trained.summary[key] for k, key in ((5, "top_5_accuracy"), (1, "accuracy"))}
     assert eval(found[1]) == pytest.approx(expected)
 
 
+@pytest.mark.slow  # ResNet-50
 def test_any_checkpoint_of_the_labs_network(start, lab, folder, tmp_path):
     """Weights that labkit did not train, such as converted ones: the lab's recipe says what they belong to."""
     ms.set_seed(1)
@@ -317,36 +300,11 @@ def test_any_checkpoint_of_the_labs_network(start, lab, folder, tmp_path):
     assert "small.ckpt: " in refusal(start("export.py", "--checkpoint_path", "small.ckpt", "--profile", "sample"))
 
 
-def test_whose_recipe_a_checkpoint_has(trained, lab, tmp_path):
-    def found(path, data_url=None):
-        arguments = start_files.parser("", data_required=False).parse_args(["--profile", "laptop"])
-        arguments.data_url = data_url
-        return start_files.checkpoint(path, lab / "recipe.yaml", arguments)
-
-    for path in (trained.path, trained.checkpoint):
-        assert found(path) == (trained.recipe, trained.checkpoint)
-    other = trained.path / "checkpoints" / "older.ckpt"
-    assert found(other) == (trained.recipe, other)
-    assert found(trained.path, "elsewhere")[0].data_folder().name == "elsewhere"
-    for alone in (tmp_path / "mine.ckpt", tmp_path / "checkpoints" / "mine.ckpt"):
-        recipe, file = found(alone, tmp_path)
-        assert (recipe.profile, recipe.data_folder(), file) == ("laptop", tmp_path, alone)
-    with pytest.raises(LabkitError, match="not a Run"):
-        found(tmp_path)
-
-
 @pytest.mark.parametrize("file_format, file", [("ONNX", "resnet8.onnx"), ("MINDIR", "resnet8.mindir")])
 def test_export_writes_a_file(start, trained, tmp_path, file_format, file):
     done = start("export.py", "--checkpoint_path", trained.path, "--file_format", file_format, "--batch_size", 2)
     assert done.stdout.strip() == file, done.stderr
     assert [path.name for path in tmp_path.iterdir()] == [file]
-
-
-@pytest.mark.skipif(ms.get_context("device_target") == "Ascend", reason="there it works")
-def test_export_of_air_says_where(start, trained, tmp_path):
-    message = refusal(start("export.py", "--checkpoint_path", trained.path, "--file_format", "AIR"))
-    assert "only Ascend writes AIR" in message
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["eval.py", "export.py"])
@@ -374,13 +332,7 @@ def test_hub_makes_networks_by_name(hub):
     assert hub.create_network("resnet18", num_classes=7, stem="cifar").conv1.kernel_size == (3, 3)
 
 
-@pytest.mark.parametrize("name", ["resnet20", "resnet51", "", "ResNet50"])
+@pytest.mark.parametrize("name", ["resnet20", "ResNet50"])
 def test_hub_refuses_other_names(hub, name):
     with pytest.raises(NotImplementedError, match="not implemented in the repo"):
         hub.create_network(name)
-
-
-def test_unknown_recipe_error_is_one_line(lab):
-    with pytest.raises(RecipeError) as caught:
-        recipes.load(lab / "recipe.yaml", "sample", ("data.crop_padding=4",))
-    assert str(caught.value) == "--set data.crop_padding=4: data.crop_padding: unknown key"

@@ -143,7 +143,11 @@ def start(tmp_path_factory, repo_root, write_noise):
     data = folder / "data"
     write_noise(data)
     settings = (
-        f"data.folder={data}", "data.batch_size=20", "data.flip=0.5", f"epochs={EPOCHS}", "checkpoint_steps=4",
+        f"data.folder={data}",
+        "data.batch_size=20",
+        "data.flip=0.5",
+        f"epochs={EPOCHS}",
+        "checkpoint_steps=4",
     )
     environment = {**os.environ, "PYTHONPATH": str(repo_root)}
 
