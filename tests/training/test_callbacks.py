@@ -18,7 +18,7 @@ from mindspore.train.callback import _InternalCallbackParam
 
 from labkit.system.errors import LabkitError
 from labkit.training import build, callbacks, checkpoint, loop, recipes, runs
-from labkit.training.callbacks import DivergedError, EvaluateCallback, HistoryCallback, PerformanceCallback, StartAt
+from labkit.training.callbacks import DivergedError, EvaluateCallback, HistoryCallback, PerformanceCallback
 
 # The seed's fields, in its words and order.
 LINE = re.compile(
@@ -110,21 +110,12 @@ def timed(tmp_path_factory):
     return [fields(line) for line in lines], [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def test_a_line_an_epoch_with_the_seeds_fields(timed):
-    lines, _ = timed
-    assert [line["epoch"] for line in lines] == [1, 2, 3]
-    assert [line["steps"] for line in lines] == [STEPS] * 3
-
-
 def test_epoch_time_is_steps_and_waits(timed):
     """From the epoch's begin to its last step's end: waits between steps count, what follows the epoch does not."""
     lines, _ = timed
     waits = (STEPS - 1) * WAIT
+    assert [(line["epoch"], line["steps"]) for line in lines] == [(1, STEPS), (2, STEPS), (3, STEPS)]
     assert [line["seconds"] for line in lines] == [COMPILE + 4 * STEP + waits, *2 * [STEPS * STEP + waits]]
-
-
-def test_step_time_and_rate_follow_from_it(timed):
-    lines, _ = timed
     for line in lines[1:]:
         assert (line["seconds"], line["ms"], line["rate"], line["note"]) == (1.5, 300.0, round(BATCH / 0.3, 1), "")
 
@@ -147,12 +138,9 @@ def test_epoch_of_one_step(clock):
     assert "compile" in first["note"] and second["note"] == ""
 
 
-@pytest.mark.parametrize("updates, compiling", [((1, 4, 7), (1, 2)), ((4, 7), (1, 4)), ((7,), (1, 7)), ((), (1,))])
+@pytest.mark.parametrize("updates, compiling", [((1, 4, 7), (1, 2)), ((7,), (1, 7)), ((), (1,))])
 def test_two_graphs_are_compiled(clock, tmp_path, updates, compiling):
-    """THOR's: one with statistics, in the steps of `updates`, and one without; told apart wherever they come first.
-
-    Begun with statistics, resumed between two steps with them, and resumed in the epoch before.
-    """
+    """THOR's: one with statistics, in the steps of `updates`, and one without; told apart wherever they come first."""
     lines, file = [], tmp_path / "history.jsonl"
     performance = PerformanceCallback(BATCH, report=lines.append)
     todo = [performance, HistoryCallback(file, np.full(2 * STEPS, 0.1))]
@@ -183,18 +171,6 @@ def test_two_graphs_are_compiled(clock, tmp_path, updates, compiling):
         told = {0: "", 1: f", compiled in 1 step: {COMPILE} s", 2: f", compiled in 2 steps: {2 * COMPILE} s"}
         assert (line["ms"], line["rate"], line["note"]) == (1000 * STEP, BATCH / STEP, told[count])
         assert line["seconds"] == count * COMPILE + (STEPS - count) * STEP
-
-
-def test_seconds_are_seconds():
-    """The one test of the machine's own clock: steps that sleep are not shorter than their sleep."""
-
-    class Sleep(Callback):
-        def on_train_step_begin(self, run_context):
-            time.sleep(0.02)
-
-    lines = []
-    model().train(2, images(), [Sleep(), PerformanceCallback(BATCH, report=lines.append)], dataset_sink_mode=False)
-    assert fields(lines[1])["seconds"] >= STEPS * 0.02
 
 
 def sink_mode(clock, callback, seconds, steps, loss=1.0):
@@ -270,21 +246,6 @@ def test_history_in_sink_mode_has_a_line_an_epoch(tmp_path, clock):
     assert (first["seconds"], second["seconds"]) == (0.25, 0.125)  # of one step
 
 
-def test_started_at_a_step_counts_on_from_there(tmp_path):
-    file, lines = tmp_path / "history.jsonl", []
-    todo = [
-        StartAt(STEPS),
-        PerformanceCallback(BATCH, report=lines.append),
-        HistoryCallback(file, np.arange(2 * STEPS)),
-    ]
-    model().train(2, images(), todo, dataset_sink_mode=False, initial_epoch=1)
-    history = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [(line["step"], line["epoch"], line["lr"]) for line in history] == [
-        (step, 2, step - 1.0) for step in range(STEPS + 1, 2 * STEPS + 1)
-    ]
-    assert (fields(lines[0])["epoch"], fields(lines[0])["steps"]) == (2, STEPS)
-
-
 def test_evaluation_after_every_epoch(tmp_path):
     file, lines, work = tmp_path / "history.jsonl", [], model()
     evaluation = EvaluateCallback(work.predict_network, images(), file, lines.append)
@@ -308,12 +269,12 @@ def test_evaluation_within_an_epoch(tmp_path, monkeypatch):
         work.predict_network, images(), file, lines.append, every_steps=2, timers=(timer, performance)
     )
     evaluate = evaluation.evaluate
-    monkeypatch.setattr(evaluation, "evaluate", lambda epoch: (time.sleep(2), evaluate(epoch)))
+    monkeypatch.setattr(evaluation, "evaluate", lambda epoch: (time.sleep(1), evaluate(epoch)))
     work.train(1, images(), [timer, performance, evaluation], dataset_sink_mode=False)
     epochs = [json.loads(line)["epoch"] for line in file.read_text().splitlines()]
     assert epochs == [*(round(step / STEPS, 4) for step in range(2, STEPS, 2)), 1]
     steps = [json.loads(line)["seconds"] for line in (tmp_path / "steps.jsonl").read_text().splitlines()]
-    assert len(steps) == STEPS and max(steps[1:]) < 1
+    assert len(steps) == STEPS and max(steps[1:]) < 0.9
     assert fields(lines[-2])["seconds"] == pytest.approx(sum(steps), abs=0.5)
 
 

@@ -38,6 +38,7 @@ def test_a_curve_leaves_compilation_out(make, compiled):
     assert (curve.steps, curve.seconds, curve.accuracies) == ([2, 4, 6], [4.0, 8.0, 12.0], [0.2, 0.5, 0.6])
     assert curve.compile_seconds == pytest.approx(10 * len(compiled))
     assert curve.step_ms == pytest.approx(2000)
+    assert [curve.reaches(target) for target in (0.2, 0.21, 0.61)] == [(2, 4.0), (4, 8.0), None]
 
 
 def test_evaluations_within_an_epoch(make, tmp_path):
@@ -51,17 +52,6 @@ def test_evaluations_within_an_epoch(make, tmp_path):
     [(_, (one, other))] = compare.settings(seeds).items()
     assert (one.steps, other.steps, other.accuracies) == ([2, 4], [2, 3, 4], [0.2, 0.5, 0.6])
     assert other.reaches(0.4) == (3, 3.0)
-
-
-def test_a_run_of_compilation_alone(make):
-    """Its steps are all there is to tell a step's time by."""
-    curve = compare.curve(make("a", [0.2], compiled=(1, 2)))
-    assert curve.seconds == [22.0] and curve.compile_seconds == 0
-
-
-@pytest.mark.parametrize("target, reached", [(0.2, (2, 2.0)), (0.21, (4, 4.0)), (0.5, (4, 4.0)), (0.61, None)])
-def test_the_first_evaluation_at_or_above_the_target(make, target, reached):
-    assert compare.curve(make("a", [0.2, 0.5, 0.6, 0.4])).reaches(target) == reached
 
 
 def test_runs_that_differ_in_the_seed_are_one_setting(make):
@@ -94,12 +84,6 @@ def test_other_data_is_not_compared(make, changed):
         compare.settings([one, other])
 
 
-@pytest.mark.parametrize("changed", [{"settings": ("checkpoint_steps=5", "seed=7")}, {"settings": ("seed=7",)}])
-def test_what_decides_no_setting(make, changed):
-    curves = compare.settings([make("a-1", [0.5]), make("a-2", [0.6], **changed)])
-    assert {name: len(ones) for name, ones in curves.items()} == {"a": 2}
-
-
 @pytest.mark.parametrize("changed", [
     {"processes": 2}, {"settings": ("epochs=5",)}, {"settings": ("optimizer.damping=0.1",)},
     {"profile": "sample-momentum"},
@@ -115,7 +99,8 @@ def test_what_decides_a_setting(make, changed):
 ])  # fmt: skip
 def test_names_of_several(make, first, second, name):
     """Without the number of the seed; a network's number stays."""
-    assert list(compare.settings([make(first, [0.5]), make(second, [0.6], settings=("seed=2",))])) == [name]
+    curves = compare.settings([make(first, [0.5]), make(second, [0.6], settings=("seed=2", "checkpoint_steps=5"))])
+    assert [(key, len(both)) for key, both in curves.items()] == [(name, 2)]
 
 
 def test_names_are_told_apart(make, monkeypatch, tmp_path):

@@ -5,7 +5,7 @@ import pytest
 
 from labkit.data import imagenet_files
 from labkit.system import environment
-from labkit.training import build, callbacks, evaluation, loop, recipes, runs
+from labkit.training import callbacks, evaluation, loop, recipes, runs
 from labkit.training.runs import RunError
 
 SMALL = (
@@ -67,7 +67,11 @@ def test_a_resumed_run_keeps_its_number_of_workers(recipe, tmp_path, monkeypatch
         loop.train(run, progress=False)
 
 
-def test_the_number_of_workers_is_nothing_to_the_other_pipelines(recipe, repo_root):
-    exact = recipe.model_copy(update={"data": recipe.data.model_copy(update={"route": "exact"})})
-    cifar10 = recipes.load(repo_root / "labs" / "cifar10" / "recipe.yaml", "sample", ("data.workers=2",))
-    assert [build.format_of(one).random_workers() for one in (exact, cifar10)] == [None, None]
+@pytest.mark.slow
+def test_resumed_on_the_fast_route_is_as_never_stopped(recipe, tmp_path, monkeypatch):
+    """The stream of random crops goes on where it was."""
+    run, whole = interrupted(tmp_path / "run", recipe, monkeypatch), runs.create(tmp_path / "whole", recipe)
+    loop.train(run, progress=False)
+    loop.train(whole, progress=False)
+    assert [record["loss"] for record in run.steps()] == [record["loss"] for record in whole.steps()]
+    assert run.evaluations() == whole.evaluations()

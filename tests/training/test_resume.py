@@ -35,15 +35,6 @@ os.kill(os.getpid(), signal.SIGINT)
 while not interrupts._stop.is_set():
     time.sleep(0.01)
 """
-# A second training of the same Run, which must be refused while this one lasts.
-TRAIN_AGAIN = """
-from labkit.training import build, loop
-from labkit.training.runs import Run, RunError
-try:
-    loop.train(Run(file.parent))
-except RunError as error:
-    print(f"refused: {error}", flush=True)
-"""
 # Dies inside the checkpoint of step 8: half of the new file is written, the old one is still there.
 DIE_WHILE_CHECKPOINTING = f"""
 import os, signal
@@ -210,8 +201,7 @@ def test_killed_three_times_interrupted_and_resumed(start, reference, tmp_path):
     checkpoint = run / "checkpoints" / "latest.ckpt"
 
     # Before there is a checkpoint: it starts again, without the steps done twice. The kill frees the Run.
-    output = killed(start(run, before=after_step(2, TRAIN_AGAIN + DIE)))
-    assert "refused: " in output and "another training of this Run is under way" in output
+    killed(start(run, before=after_step(2, DIE)))
     assert not checkpoint.exists() and [record["step"] for record in lines(run)] == [1, 2]
 
     # In the middle of an epoch, while the checkpoint at step 8 is being written: the one before stays whole.
@@ -266,19 +256,6 @@ def test_interrupted_and_killed_while_it_evaluates(start, reference, tmp_path):
     finish(start(run, "--resume"))
     require_equal(run, reference)
     assert [record["step"] for record in lines(run) if record.get("compiled")] == [1, 11, 21]
-
-
-def test_evaluations_within_an_epoch(start, reference, tmp_path):
-    """They change no step, and one that was cut off behind its checkpoint is made up for."""
-    run = tmp_path / "run"
-    killed(start(run, "--set=evaluation_steps=4", before=in_evaluation(2, DIE)))
-    assert (weights(run)["step"], evaluated(run)) == (8, [0.4])
-    finish(start(run, "--resume"))
-    assert evaluated(run) == [0.4, 0.8, 1, 1.2, 1.6, 2, 2.4, 2.8, 3]
-    ours, theirs = ([r for r in timeless(lines(path)) if "step" in r] for path in (run, reference))
-    assert ours == theirs
-    for name, value in weights(reference).items():
-        assert weights(run)[name].tobytes() == value.tobytes(), name
 
 
 def test_training_that_ends_early_and_is_killed_before_its_summary(start, reference, tmp_path):
