@@ -45,7 +45,7 @@ def _open_or_create(lab, profile, settings, out, resume, processes=1):
     file = recipes.find(lab)
     if resume:
         if not out:
-            raise click.UsageError("--resume: name the Run with --out")
+            raise LabkitError("--resume: name the Run to resume with --out")
         run = runs.open_run(out)
         recipe, place = run.recipe, run.path
         asked = recipes.load(file, profile or recipe.profile, settings)

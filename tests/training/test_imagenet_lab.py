@@ -174,17 +174,6 @@ def test_guide_clipping_and_mixed_precision_at_once(recipe, lab, folder, tmp_pat
     assert evaluation.evaluate(run)["accuracy"] == pytest.approx(run.summary["accuracy"])
 
 
-@pytest.mark.slow  # compiles ResNet-50
-def test_the_real_network_steps(lab, folder, tmp_path):
-    """ResNet-50 at 64x64 by the sample's recipe, two steps of it; evaluated, and the loss what guessing costs."""
-    settings = (f"data.folder={folder}", "max_steps=2", "data.batch_size=16")
-    chosen = recipes.load(lab / "recipe.yaml", "sample", settings)
-    run = runs.create(tmp_path / "run", chosen)
-    loop.train(run, progress=False)
-    assert run.summary["steps"] == 2
-    assert run.steps()[0]["loss"] == pytest.approx(np.log(10), abs=0.7)
-
-
 # -- Start files ----------------------------------------------------------------------------------
 
 

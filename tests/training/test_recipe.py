@@ -79,20 +79,6 @@ def test_numbers_with_exponents_are_numbers(recipe_file, text):
     assert recipes.load(recipe_file(loss__smoothing=text), "sample").loss.smoothing == 1e-4
 
 
-@pytest.mark.parametrize(
-    "setting, key, value",
-    [
-        ("network.name=resnet50", "network", "resnet50"),
-        ("network.fast_gradient=true", "network", True),
-        ("data.folder=a=b", "data", "a=b"),
-        ("schedule.lr_max=1", "schedule", 1.0),
-    ],
-)
-def test_settings_of_every_type(recipe_file, setting, key, value):
-    part = recipes.load(recipe_file(), "sample", (setting,)).model_dump()[key]
-    assert part[setting.split("=")[0].split(".")[1]] == value
-
-
 def test_data_folder_is_in_the_data_root_or_absolute(recipe_file, monkeypatch, tmp_path):
     monkeypatch.setenv("LABKIT_DATA", str(tmp_path / "root"))
     assert recipes.load(recipe_file(), "sample").data_folder() == tmp_path / "root" / "somewhere"
@@ -218,7 +204,7 @@ def test_file_that_cannot_be_read(tmp_path):
 def test_dump_writes_every_key_out_and_is_read_again(recipe_file, folder_file, tmp_path):
     kept = tmp_path / "kept.yaml"
     for file, data in ((recipe_file, schema.Cifar10), (folder_file, schema.ImageFolder)):
-        settings = ("data.folder=ä b: c", "checkpoint_steps=7", "loss.smoothing=1e-7")
+        settings = ("data.folder=ä=b: c", "checkpoint_steps=7", "loss.smoothing=1e-7")
         recipe = recipes.load(file(), "long", settings)
         kept.write_text(recipe.dump(), encoding="utf-8")
         assert recipes.read_resolved(kept) == recipe

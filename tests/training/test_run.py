@@ -177,12 +177,6 @@ def test_summary_of_a_history_made_by_hand(run):
     assert run.complete
 
 
-def test_summary_of_a_single_step(run):
-    write_history(run, [HISTORY[0], HISTORY[3]])
-    summary = runs.write_summary(run)
-    assert (summary["steps"], summary["step_ms"], summary["train_seconds"]) == (1, 9000.0, 9.0)
-
-
 def test_summary_of_a_sink_mode_history(run):
     """A line stands for the epoch's 10 steps, its seconds for one of them."""
     records = [{"step": 10 * e, "epoch": e, "loss": 1.0, "lr": 0.1, "seconds": s} for e, s in ((1, 0.9), (2, 0.2))]
