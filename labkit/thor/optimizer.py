@@ -124,8 +124,7 @@ class Thor(nn.Cell):
         self._warn(~used, "nothing but zeros went through its taps")
         previous = np.array([layer.trace.asnumpy().item() for layer in layers])
         stopped = np.array([layer.stopped.asnumpy().item() > 0 for layer in layers])
-        sizes = np.array([layer.rows_a * layer.rows_g for layer in layers])
-        values = traces.prod(axis=1) + damping * sizes  # traces of F + damping I
+        values = traces.prod(axis=1) + damping * np.array([layer.rows_a * layer.rows_g for layer in layers])
         chosen, stops = trace_rule(values, previous, stopped, self.thresholds)
         valid = finite & used
         chosen, stops = chosen & valid, stops & valid & ~stopped
