@@ -77,18 +77,7 @@ def label_lines(axis, apart=0.07) -> None:
 
 def smooth(values, window):
     """Mean over a sliding window, shorter at the start: the same length as `values`."""
-    sums = np.cumsum(np.insert(np.asarray(values, float), 0, 0.0))
-    ends = np.arange(1, len(values) + 1)
-    starts = np.maximum(ends - window, 0)
-    return (sums[ends] - sums[starts]) / (ends - starts)
-
-
-def steps_per_epoch(run, steps) -> int:
-    """Steps of a whole epoch: those of the first if a second has begun, otherwise computed from the data."""
-    if steps[-1]["epoch"] > 1:
-        return max(record["step"] for record in steps if record["epoch"] == 1)
-    images = run.provenance["dataset"].get("train_images")  # Runs of the first version lack it
-    return -(-images // run.processes) // run.recipe.data.batch_size if images else steps[-1]["step"]
+    return np.array([np.mean(values[max(0, end - window) : end]) for end in range(1, len(values) + 1)])
 
 
 def training_curves(runs) -> Figure:
@@ -99,8 +88,8 @@ def training_curves(runs) -> Figure:
         name = run.path.name
         colour, dashes = colours[name], ("-", "--")[number % 2]
         steps, evaluations = run.steps(), run.evaluations()
-        per_epoch = steps_per_epoch(run, steps) if steps else 1
-        epochs = [record["step"] / per_epoch for record in steps]
+        images = -(-run.provenance["dataset"]["train_images"] // run.processes)
+        epochs = [record["step"] / (images // run.recipe.data.batch_size) for record in steps]
         losses = [record["loss"] for record in steps]
         loss.plot(epochs, losses, color=colour, alpha=0.2, linewidth=0.7)
         loss.plot(epochs, smooth(losses, max(1, sum(epoch <= 1 for epoch in epochs) // 4)), color=colour, label=name)

@@ -5,8 +5,9 @@ import re
 import numpy as np
 import pytest
 
+from labkit import figures
 from labkit.system.environment import REPO
-from labkit import figures, recipes, runs
+from labkit.training import recipes, runs
 from labkit.training.callbacks import append_line
 
 

@@ -62,10 +62,6 @@ class ThorLayer(nn.Cell):
         """factor_g^-1 dW factor_a^-1 for the gradient of this layer's weight."""
         return inverses.precondition(gradient, self.inverse_a, self.inverse_g)
 
-    def damped_trace(self, trace_a, trace_g, damping):
-        """trace(F + damping I), from the traces of two factors: what the trace rule compares."""
-        return trace_a * trace_g + damping * self.rows_a * self.rows_g
-
     def factors(self):
         """Each factor with its rows, for `invert`."""
         return (self.factor_a, self.rows_a), (self.factor_g, self.rows_g)
@@ -102,11 +98,8 @@ def convert(net, block_size=128, loss_scale=1.0, statistics_share=1.0):
 
     Layers that do not fit stay unchanged, with a warning: those with groups, channels last or an activation inside,
     used in two places, or of another type that has a matrix. Frozen layers stay unchanged without a warning. A layer
-    that one parent calls twice is not detected, and a network that reads a layer's weight itself finds it at
-    `layer.layer.weight`. A layer's first axis must be the images: factors are means over it.
-    block_size: rows of the diagonal blocks that factors are cut into, None for whole factors; loss_scale: the factor
-    that gradients arrive multiplied by; statistics_share: how much of a batch the factors are computed from.
-    Raises ThorError, also for a network that is already converted.
+    that one parent calls twice is not detected. A layer's first axis must be the images. Raises ThorError.
+    block_size: rows of the diagonal blocks, None for whole factors; statistics_share: how much of a batch is used.
     """
     require(block_size is None or block_size >= 1, "block_size: must be at least 1", block_size)
     require(0 < loss_scale < float("inf"), "loss_scale: must be a number above 0", loss_scale)

@@ -107,10 +107,6 @@ class Thor(nn.Cell):
         """Whether step `step`, from 0, is in the update mask."""
         return bool(self.update_mask[min(step, len(self.update_mask) - 1)])
 
-    def damping_at(self, step):
-        """Damping of step `step`, from 0."""
-        return float(self.damping[min(step, len(self.damping) - 1)])
-
     def update_inverses(self, step, factors, traces):
         """Store a step's factors in the layers, and refresh the inverses of the layers that the trace rule chooses.
 
@@ -121,13 +117,14 @@ class Thor(nn.Cell):
         """
         if self.parallel:  # all must decide alike, or they would wait for each other forever
             traces = ops.Broadcast(0)((traces,))[0]
-        traces, layers, damping = traces.asnumpy().astype(np.float64), list(self.layers.values()), self.damping_at(step)
+        traces, layers = traces.asnumpy().astype(np.float64), list(self.layers.values())
+        damping = float(self.damping[min(step, len(self.damping) - 1)])
         finite, used = np.isfinite(traces.prod(axis=1)), traces[:, 0] != 0
         self._warn(~finite, f"its factors in step {step + 1} are not finite")
         self._warn(~used, "nothing but zeros went through its taps")
         previous = np.array([layer.trace.asnumpy().item() for layer in layers])
         stopped = np.array([layer.stopped.asnumpy().item() > 0 for layer in layers])
-        values = np.array([layer.damped_trace(*pair, damping) for layer, pair in zip(layers, traces)])
+        values = traces.prod(axis=1) + damping * np.array([layer.rows_a * layer.rows_g for layer in layers])
         chosen, stops = trace_rule(values, previous, stopped, self.thresholds)
         valid = finite & used
         chosen, stops = chosen & valid, stops & valid & ~stopped

@@ -80,8 +80,7 @@ class ThorStep(nn.Cell):
 
     optimizer: a first-order one over `thor.weights`, with loss scale 1; its `global_step` counts the steps.
     loss: a cell (logits, labels) -> mean loss of the batch. Not for sink mode, which leaves no step to the host.
-    `last_update` is what `Thor.update_inverses` returned in this step, None in a step without statistics.
-    Raises ThorError.
+    `last_update` is what `Thor.update_inverses` returned in this step, or None. Raises ThorError.
     """
 
     def __init__(self, net, loss, optimizer, thor):

@@ -2,9 +2,8 @@
 
 import mindspore as ms
 import numpy as np
-from mindspore import nn
 from mindspore.amp import FixedLossScaleManager
-from mindspore.train import Accuracy, Model, Top5CategoricalAccuracy
+from mindspore.train import Model
 
 from labkit.data.files import Info
 from labkit.data.formats import format_of
@@ -18,16 +17,11 @@ from labkit.networks import (
 )
 from labkit.optimizers import momentum
 from labkit.schedules import SCHEDULES, damping, update_mask
-from labkit.system import device, environment
 from labkit.training.recipes import Recipe, RecipeError, require_fit
-from labkit.training.runs import Run, RunError
 
 
 def check_data(recipe: Recipe, ranks=1) -> Info:
-    """Check the data that a Run needs, before the Run is made. A missing sample is made.
-
-    Raises DataError, RecipeError, LabkitError.
-    """
+    """Check the data that a recipe needs; a missing sample is made. Raises DataError, RecipeError."""
     info = format_of(recipe).check(make_sample=recipe.data.folder.startswith("sample/"))
     learning_rates(recipe, require_fit(recipe, info, ranks))
     return info
@@ -59,24 +53,6 @@ def test_dataset(recipe: Recipe):
     return format_of(recipe).create_dataset("test", recipe.data.eval_batch_size)
 
 
-def with_same_workers(run: Run) -> Recipe:
-    """The Run's recipe; if batches depend on the number of data workers, with the number that the Run began with.
-
-    Raises RunError if there are too few cores for them: MindData starts no more workers than cores.
-    """
-    recipe = run.recipe
-    # Only rank 0's machine has provenance if machines share no folder.
-    workers = run.provenance.get("workers") if (run.path / "provenance.json").exists() else None
-    if workers is None:
-        return recipe
-    if workers > environment.cores() and device.ranks()[0] == 0:
-        raise RunError(
-            f"{run.path}: began with {workers} data workers, which decide its random crops; MindData starts no more "
-            f"than there are cores, {environment.cores()}: resume it on a machine with {workers}"
-        )
-    return recipe.model_copy(update={"data": recipe.data.model_copy(update={"workers": workers})})
-
-
 def learning_rates(recipe: Recipe, steps_per_epoch: int) -> np.ndarray:
     """The recipe's schedule: a value per step. Raises RecipeError."""
     schedule = recipe.schedule.model_dump(exclude_none=True)
@@ -86,27 +62,19 @@ def learning_rates(recipe: Recipe, steps_per_epoch: int) -> np.ndarray:
         raise RecipeError(f"schedule: {error}") from None
 
 
-def metrics(num_classes: int) -> dict:
-    """Metrics of the test images, 0 to 1: top-1 accuracy, and top-5 if there are more than five classes."""
-    return {"accuracy": Accuracy()} | ({"top_5_accuracy": Top5CategoricalAccuracy()} if num_classes > 5 else {})
-
-
-def create_model(recipe: Recipe, lr: np.ndarray) -> Model:
-    """Network, loss, optimizer and metrics, put together; lr has a value per step."""
-    net = create_network(recipe)
+def create_model(recipe: Recipe, lr: np.ndarray, net=None) -> Model:
+    """Network (a new one if not given), loss and optimizer, put together; lr has a value per step."""
+    net = net or create_network(recipe)
     loss = CrossEntropySmooth(recipe.network.num_classes, recipe.loss.smoothing)
-    measured = metrics(recipe.network.num_classes)
     options = recipe.optimizer.model_dump(include={"momentum", "weight_decay", "clip_norm"})
     if recipe.optimizer.name == "thor":
         from labkit.thor import ThorStep  # here, so that training without THOR does not depend on it
 
         optimizer = momentum(net, lr, **options)  # over the plain network's parameters; gradients come unscaled
-        step = ThorStep(net, loss, optimizer, create_thor(recipe, net, len(lr) // recipe.epochs))
-        evaluation = nn.WithEvalCell(net, loss)
-        return Model(step, metrics=measured, eval_network=evaluation, eval_indexes=[0, 1, 2])
+        return Model(ThorStep(net, loss, optimizer, create_thor(recipe, net, len(lr) // recipe.epochs)))
     optimizer = momentum(net, lr, **options, loss_scale=recipe.loss_scale)
     scale = FixedLossScaleManager(recipe.loss_scale, drop_overflow_update=False)
-    return Model(net, loss, optimizer, measured, loss_scale_manager=scale)
+    return Model(net, loss, optimizer, loss_scale_manager=scale)
 
 
 def create_thor(recipe: Recipe, net, steps_per_epoch: int):

@@ -7,12 +7,14 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 from mindspore.train import Callback
 from tqdm import tqdm
 
 from labkit.system import environment, interrupts
 from labkit.system.errors import LabkitError
 from labkit.training.checkpoint import save_checkpoint
+from labkit.training.evaluation import accuracies, predict
 
 
 class DivergedError(LabkitError):
@@ -26,15 +28,14 @@ def loss_of(run_context) -> float:
     return float(loss.asnumpy().mean())
 
 
-def has_statistics(run_context) -> bool:
-    """Whether the step just done computed THOR's statistics, with a graph of their own."""
-    return bool(getattr(run_context.original_args().get("train_network"), "last_update", None))
+def update_of(run_context) -> dict | None:
+    """What `Thor.update_inverses` returned in the step just done; None in a step without, or of another optimizer."""
+    return getattr(run_context.original_args().get("train_network"), "last_update", None)
 
 
 class StepTimer(Callback):
-    """Times steps: calls `measured(run_context, steps, seconds)` with the steps and seconds since the last call.
+    """Times steps: calls `measured` with the steps (in sink mode an epoch's, else 1) and seconds since the last call.
 
-    In sink mode MindSpore calls back once an epoch and `steps` is the epoch's number of steps; otherwise it is 1.
     Time in other callbacks at the end of an epoch (evaluation, checkpoint), or passed to `skip`, is not counted.
     `self.compiled` is true for the first step with a graph, which compiles it.
     """
@@ -49,7 +50,7 @@ class StepTimer(Callback):
         loss_of(run_context)
         now, step = time.perf_counter(), run_context.original_args().cur_step_num
         steps, seconds = step - self.last_step, now - self.last_time
-        graph = has_statistics(run_context)
+        graph = bool(update_of(run_context))  # a step with THOR's factors has a graph of its own
         self.compiled = graph not in self.graphs
         self.graphs.add(graph)
         self.last_step, self.last_time = step, now
@@ -68,46 +69,33 @@ class PerformanceCallback(StepTimer):
     """Prints an epoch's time, steps, ms per step and samples per second of the cluster, as the original lab does.
 
     batch_size: samples per step on one device; device_num: devices of the cluster; report: called with each line.
-    Steps that compile a graph are reported separately: ms per step and samples per second leave them out.
-    In sink mode only whole epochs can be timed: the first is marked, and the second gives the compile time.
+    Steps that compile a graph are reported separately and left out of ms and samples; in sink mode they cannot be.
     """
 
     def __init__(self, batch_size, device_num=1, report=print):
         super().__init__()
         self.batch_size, self.device_num, self.report = batch_size, device_num, report
-        self.compile_seconds = None  # known after the first step, or in sink mode after the second epoch
-        self.step_ms = None  # of the epoch last reported
-        self.first_epoch_seconds = None  # sink mode only
 
     def on_train_epoch_begin(self, run_context):
         super().on_train_epoch_begin(run_context)
-        self.steps, self.seconds, self.compile_steps = 0, 0.0, []  # seconds of each step that compiled
+        self.times = []  # (steps, seconds, compiled)
 
     def measured(self, run_context, steps, seconds):
-        if steps == 1 and self.compiled:
-            self.compile_steps.append(seconds)
-            self.compile_seconds = (self.compile_seconds or 0.0) + seconds
-        self.steps += steps
-        self.seconds += seconds
+        self.times.append((steps, seconds, self.compiled))
 
     def on_train_epoch_end(self, run_context):
-        epoch, steps, seconds, note = run_context.original_args().cur_epoch_num, self.steps, self.seconds, ""
-        if self.compile_steps:
-            count, compiling = len(self.compile_steps), sum(self.compile_steps)
-            note = f", compiled in {count} step{'s' if count > 1 else ''}: {compiling:.1f} s"
-            if steps > count:
-                steps, seconds = steps - count, seconds - compiling
-        elif self.compile_seconds is None and self.first_epoch_seconds is None:
-            self.first_epoch_seconds = seconds
-            note = ", compile time included"
-        elif self.compile_seconds is None:
-            self.compile_seconds = self.first_epoch_seconds - seconds
-            note = f", compile time was about {self.compile_seconds:.1f} s"
-        self.step_ms = 1000 * seconds / steps
-        rate = self.device_num * steps * self.batch_size / seconds
+        steps, seconds, compiled = map(np.array, zip(*self.times))
+        warm = compiled if compiled.all() else ~compiled
+        step_seconds, note = seconds[warm].sum() / steps[warm].sum(), ""
+        if compiled.any():
+            count = compiled.sum()
+            note = f", compiled in {count} step{'s' if count > 1 else ''}: {seconds[compiled].sum():.1f} s"
+        if compiled.any() and steps.max() > 1:
+            note = ", compile time included"  # sink mode times no single step
         self.report(
-            f"epoch {epoch} cost time = {self.seconds:.3f} s, train step num: {self.steps}, "
-            f"one step time: {self.step_ms:.3f} ms, train samples per second of cluster: {rate:.1f}{note}"
+            f"epoch {run_context.original_args().cur_epoch_num} cost time = {seconds.sum():.3f} s, "
+            f"train step num: {steps.sum()}, one step time: {1000 * step_seconds:.3f} ms, "
+            f"train samples per second of cluster: {self.device_num * self.batch_size / step_seconds:.1f}{note}"
         )
 
 
@@ -137,9 +125,9 @@ class StopAt(Callback):
 class HistoryCallback(StepTimer):
     """Appends a JSON line per step (step, epoch, loss, lr, seconds); in sink mode per epoch, with seconds per step.
 
-    A step that compiled a graph, such as the first one after a start, also has `"compiled": true`.
-    lr: array with a value per step. A loss that is not finite ends the training with DivergedError.
-    With several processes the loss is the `mean` over them, so each needs this callback; only one has the file.
+    A step that compiled a graph also has `"compiled": true`, and one that computed THOR's factors a second line: update
+    (the step), trace and inverted, by layer. lr: a value per step. With several processes, each needs this callback for
+    the `mean` of the losses; only one has the file. Raises DivergedError for a loss that is not finite.
     """
 
     def __init__(self, file, lr, mean=float):
@@ -147,7 +135,7 @@ class HistoryCallback(StepTimer):
         self.file, self.lr, self.mean = file, lr, mean
 
     def measured(self, run_context, steps, seconds):
-        state = run_context.original_args()
+        state, update = run_context.original_args(), update_of(run_context)
         loss, lr = self.mean(loss_of(run_context)), float(f"{self.lr[state.cur_step_num - 1]:.7g}")
         if not math.isfinite(loss):
             raise DivergedError(
@@ -158,66 +146,11 @@ class HistoryCallback(StepTimer):
         if self.file:
             compiled = {"compiled": True} if self.compiled else {}
             append_line(self.file, {**record, "seconds": round(seconds / steps, 6), **compiled})
-
-
-def ends_epoch(run_context) -> bool:
-    """Whether the step just done is the last of its epoch, or of the training."""
-    state = run_context.original_args()
-    return state.cur_step_num % state.batch_num == 0 or run_context.get_stop_requested()
-
-
-class CheckpointCallback(Callback):
-    """Checkpoints a Run after every epoch, and every `every_steps` steps if given; see labkit.training.checkpoint.
-
-    Put it before the evaluation in the list of callbacks, so that a stop during the evaluation loses no step.
-    """
-
-    def __init__(self, run, every_steps=None):
-        super().__init__()
-        self.run, self.every_steps = run, every_steps
-
-    def on_train_step_end(self, run_context):
-        state = run_context.original_args()
-        # After the last step of an epoch the epoch's own checkpoint follows.
-        if self.every_steps and state.cur_step_num % self.every_steps == 0 and not ends_epoch(run_context):
-            save_checkpoint(self.run, state.train_network, state.cur_step_num)
-
-    def on_train_epoch_end(self, run_context):
-        state = run_context.original_args()
-        save_checkpoint(self.run, state.train_network, state.cur_step_num)
-
-
-class StopWhenAsked(Callback):
-    """Obeys Ctrl-C and SIGTERM at the end of a step of training or evaluation: see interrupts.stopped_at_steps.
-
-    After the last step of an epoch it first waits for the epoch's checkpoint.
-    """
-
-    def on_train_step_end(self, run_context):
-        if not ends_epoch(run_context):
-            interrupts.raise_if_stopped()
-
-    def on_train_epoch_end(self, run_context):
-        interrupts.raise_if_stopped()
-
-    def on_eval_step_end(self, run_context):
-        interrupts.raise_if_stopped()
-
-
-class UpdateCallback(Callback):
-    """Appends a JSON line per update of THOR's statistics: update (the step), trace and inverted, by layer."""
-
-    def __init__(self, file, thor_step):
-        super().__init__()
-        self.file, self.thor_step = file, thor_step
-
-    def on_train_step_end(self, run_context):
-        found = self.thor_step.last_update
-        if found:
-            step, names = run_context.original_args().cur_step_num, self.thor_step.thor.names
-            rounded = [float(f"{value:.6g}") if math.isfinite(value) else None for value in found["trace"]]
-            inverted = [name for name, done in zip(names, found["inverted"]) if done]
-            append_line(self.file, {"update": step, "trace": dict(zip(names, rounded)), "inverted": inverted})
+        if self.file and update:
+            names = state.train_network.thor.names
+            traces = [float(f"{value:.6g}") if math.isfinite(value) else None for value in update["trace"]]
+            inverted = [name for name, done in zip(names, update["inverted"]) if done]
+            append_line(self.file, {"update": record["step"], "trace": dict(zip(names, traces)), "inverted": inverted})
 
 
 def append_line(file: Path, record: dict) -> None:
@@ -226,26 +159,62 @@ def append_line(file: Path, record: dict) -> None:
         lines.write(json.dumps(record) + "\n")
 
 
+def ends_epoch(run_context) -> bool:
+    """Whether the step just done is the last of its epoch, or of the training."""
+    state = run_context.original_args()
+    return state.cur_step_num % state.batch_num == 0 or run_context.get_stop_requested()
+
+
+def is_due(run_context, every_steps) -> bool:
+    """Whether a step is one of `every_steps`, unless it ends an epoch: after an epoch everything is due."""
+    step = run_context.original_args().cur_step_num
+    return bool(every_steps) and step % every_steps == 0 and not ends_epoch(run_context)
+
+
+class CheckpointCallback(Callback):
+    """Checkpoints a Run after every epoch and every `every_steps` steps: before an evaluation, which may be stopped."""
+
+    def __init__(self, run, every_steps=None):
+        super().__init__()
+        self.run, self.every_steps = run, every_steps
+
+    def on_train_step_end(self, run_context):
+        if is_due(run_context, self.every_steps):
+            self.on_train_epoch_end(run_context)
+
+    def on_train_epoch_end(self, run_context):
+        state = run_context.original_args()
+        save_checkpoint(self.run, state.train_network, state.cur_step_num)
+
+
+class StopWhenAsked(Callback):
+    """Obeys Ctrl-C and SIGTERM at the end of a step; after the last step of an epoch, when the epoch is saved."""
+
+    def on_train_step_end(self, run_context):
+        if not ends_epoch(run_context):
+            interrupts.raise_if_stopped()
+
+    def on_train_epoch_end(self, run_context):
+        interrupts.raise_if_stopped()
+
+
 class EvaluateCallback(Callback):
-    """Evaluates after every epoch and appends a JSON line (epoch, the model's metrics) to the history.
+    """Evaluates a network after every epoch and appends a JSON line (epoch, accuracies) to the history.
 
     every_steps: also after every so many steps, with a fraction as epoch; `timers` (StepTimer) leave that time out.
-    The latest top-1 accuracy is in `accuracy`.
     """
 
-    def __init__(self, model, dataset, file, report=print, every_steps=None, timers=()):
+    def __init__(self, network, dataset, file, report=print, every_steps=None, timers=()):
         super().__init__()
-        self.model, self.dataset, self.file, self.report = model, dataset, file, report
+        self.network, self.dataset, self.file, self.report = network, dataset, file, report
         self.every_steps, self.timers = every_steps, timers
-        self.accuracy = None
+        self.accuracy = None  # the latest, top 1
 
     def on_train_step_end(self, run_context):
         state = run_context.original_args()
-        # After the last step of an epoch the epoch's own evaluation follows.
-        if self.every_steps and state.cur_step_num % self.every_steps == 0 and not ends_epoch(run_context):
+        if is_due(run_context, self.every_steps):
             begin = time.perf_counter()
             self.evaluate(round(state.cur_step_num / state.batch_num, 4))
-            state.train_network.set_train()
             for timer in self.timers:
                 timer.skip(time.perf_counter() - begin)
 
@@ -255,8 +224,8 @@ class EvaluateCallback(Callback):
     def evaluate(self, epoch: float):
         """Evaluate the weights after an epoch. Ctrl-C and SIGTERM take effect before it and after each of its steps."""
         interrupts.raise_if_stopped()
-        metrics = self.model.eval(self.dataset, [StopWhenAsked()], dataset_sink_mode=False)
-        found = {name: float(value) for name, value in metrics.items()}
+        found = accuracies(*predict(self.network, self.dataset))
+        self.network.set_train()
         self.accuracy = found["accuracy"]
         append_line(self.file, {"epoch": epoch, **found})
         self.report(f"epoch {epoch:g} " + ", ".join(f"{name} = {value:.4f}" for name, value in found.items()))
@@ -282,17 +251,11 @@ class ProgressCallback(Callback):
     def on_train_step_end(self, run_context):
         state = run_context.original_args()
         self.bar.set_description(f"epoch {state.cur_epoch_num}/{self.epochs}", refresh=False)
-        self._show(run_context)
-        self.bar.update(state.cur_step_num - self.bar.n)
-
-    def on_train_epoch_end(self, run_context):
-        self._show(run_context, refresh=True)  # with this epoch's accuracy
-
-    def _show(self, run_context, refresh=False):
         shown = {"loss": f"{loss_of(run_context):.3f}"}
-        if self.evaluation is not None and self.evaluation.accuracy is not None:
+        if self.evaluation and self.evaluation.accuracy is not None:
             shown["accuracy"] = f"{self.evaluation.accuracy:.3f}"
-        self.bar.set_postfix(shown, refresh=refresh)
+        self.bar.set_postfix(shown, refresh=False)
+        self.bar.update(state.cur_step_num - self.bar.n)
 
     def on_train_end(self, run_context):
         self.bar.close()

@@ -1,7 +1,5 @@
-"""Checkpoints: the train network of a Run, its step and the length of its history at that step.
-
-A checkpoint holds the whole train network (weights, batch norm's statistics, optimizer state). It is written before
-the evaluation of an epoch, so that a training stopped during the evaluation keeps the epoch.
+"""Checkpoints: the train network of a Run (weights, batch norm's statistics, optimizer state), its step and the length
+of its history at that step. They are written before the evaluation of an epoch, which may be stopped.
 """
 
 import json
@@ -25,39 +23,26 @@ def save_checkpoint(run, train_network, step) -> None:
     os.replace(part, run.checkpoint)
 
 
-def load_checkpoint(run, network) -> dict:
-    """Load a Run's checkpoint into a network or train network; return its place in training: {step, history_bytes}.
-
-    Raises RunError as `load_weights` does, and if the checkpoint has no place.
-    """
-    place = load_weights(run.checkpoint, network)
-    if len(place) < 2:
-        raise RunError(f"{run.checkpoint}: damaged, or not of this recipe: it has no step or no history_bytes")
-    return place
-
-
 def load_weights(file, network) -> dict:
-    """Load a checkpoint file into a network, or a train network; return its place, empty if it is not a Run's.
-
-    Raises RunError if it is missing, damaged or does not fill the network.
-    """
-    if not file.exists():
-        raise RunError(f"{file}: missing (a recorded Run has no checkpoint: train it again to get one)")
+    """Load a checkpoint into a network or train network; return {step, history_bytes} of a Run's. Raises RunError."""
+    require(file)
     try:
         params = ms.load_checkpoint(str(file))
         place = {key: int(params.pop(key).asnumpy()) for key in ("step", "history_bytes") if key in params}
-        missing, _ = ms.load_param_into_net(network, params)
+        ms.load_param_into_net(network, params)
     except (ValueError, RuntimeError, KeyError) as error:
         raise RunError(f"{file}: damaged, or not of this recipe: {str(error).splitlines()[0]}") from None
-    if missing and "thor.traces" in params:
-        raise RunError(f"{file}: of an earlier labkit, whose THOR trainings cannot be resumed: train it again")
-    if missing:
-        raise RunError(f"{file}: not of this recipe: it has no {missing[0]} ({len(missing)} parameters missing)")
     own = {parameter.name for parameter in network.get_parameters()}
-    extra = [name for name in params if is_weight(name) and name not in own]
-    if extra:
-        raise RunError(f"{file}: not of this recipe: it has {extra[0]}, which is not in the network")
+    differ = sorted(own - set(params)) or sorted(name for name in params if is_weight(name) and name not in own)
+    if differ:
+        raise RunError(f"{file}: not of this recipe: only one of file and network has {differ[0]}")
     return place
+
+
+def require(file) -> None:
+    """Raise RunError if there is no such checkpoint; recorded Runs are without one."""
+    if not file.exists():
+        raise RunError(f"{file}: missing (a recorded Run has no checkpoint: train it again to get one)")
 
 
 def is_weight(name: str) -> bool:
@@ -66,13 +51,12 @@ def is_weight(name: str) -> bool:
 
 
 def restore(run: Run, train_network) -> int:
-    """Load the Run's last checkpoint, and on rank 0 truncate the history there; return its step, 0 without one.
-
-    The evaluation of the checkpoint's epoch stays if it was written. Raises RunError.
-    """
+    """Load the Run's last checkpoint, and on rank 0 truncate the history after it; return its step, 0 without one."""
     place = {"step": 0, "history_bytes": 0}
     if run.checkpoint.exists():
-        place = load_checkpoint(run, train_network)
+        place = load_weights(run.checkpoint, train_network)
+        if not place:
+            raise RunError(f"{run.checkpoint}: damaged, or not of this recipe: it has no step")
     if device.ranks()[0] == 0:
         run.history_file.touch()
         if run.history_file.stat().st_size < place["history_bytes"]:
@@ -87,7 +71,7 @@ def _end(history, checkpointed):
         file.seek(checkpointed)
         line = file.readline()
     try:
-        whole = line.endswith(b"\n") and is_evaluation(json.loads(line))
-    except (ValueError, TypeError):  # no JSON, or no object
-        whole = False
-    return checkpointed + (len(line) if whole else 0)
+        kept = is_evaluation(json.loads(line)) and line.endswith(b"\n")
+    except ValueError:  # half a line, or none
+        kept = False
+    return checkpointed + (len(line) if kept else 0)

@@ -6,31 +6,29 @@ Runs with equally many processes whose recipes differ only in the seed are one s
 import itertools
 import re
 import statistics
+from collections import Counter
 from dataclasses import dataclass
 
 from labkit.data.files import same_data
 from labkit.training.runs import Run, RunError, is_evaluation
 
+NO_MATTER = {"seed": 0, "profile": "", "checkpoint_steps": None, "evaluation_steps": None}  # keys of equal settings
+
 
 @dataclass(frozen=True)
 class Curve:
-    """Test accuracy (0 to 1) of a Run at each evaluation, with the steps and seconds of training until then.
-
-    Steps that compiled a graph count as typical ones; the extra time they took is compile_seconds.
-    """
+    """Test accuracy (0 to 1) of a Run at each evaluation, with the steps and seconds of training until then."""
 
     steps: list[int]
     seconds: list[float]
     accuracies: list[float]
-    compile_seconds: float
+    compile_seconds: float  # more than typical steps took, of those that compiled; not in the others
     step_ms: float  # mean
 
     def reaches(self, target: float) -> tuple[int, float] | None:
         """Steps and seconds to the first evaluation at or above a target accuracy; None if there is none."""
-        for steps, seconds, accuracy in zip(self.steps, self.seconds, self.accuracies):
-            if accuracy >= target:
-                return steps, seconds
-        return None
+        points = zip(self.steps, self.seconds, self.accuracies)
+        return next(((steps, seconds) for steps, seconds, accuracy in points if accuracy >= target), None)
 
 
 def curve(run: Run) -> Curve:
@@ -45,13 +43,9 @@ def curve(run: Run) -> Curve:
         elif is_evaluation(record):
             evaluations.append(record)
             steps.append(len(records))
-    if not evaluations:
-        raise RunError(f"{run.path}: cannot be compared: its history has no evaluation")
     if [record["step"] for record in records] != list(range(1, len(records) + 1)):
         raise RunError(f"{run.path}: cannot be compared: its history has no line for each step (sink mode)")
     compiled = [record.get("compiled", False) for record in records]
-    if not compiled[0]:  # an older Run, which does not record it; THOR compiles two graphs
-        compiled[:2] = [True] * len(compiled[:2])
     taken = [record["seconds"] for record in records]
     typical = statistics.median([seconds for seconds, slow in zip(taken, compiled) if not slow] or taken)
     warm = [min(seconds, typical) if slow else seconds for seconds, slow in zip(taken, compiled)]
@@ -63,44 +57,36 @@ def curve(run: Run) -> Curve:
 
 
 def settings(runs: list[Run]) -> dict[str, list[Curve]]:
-    """Curves by setting, in the order given, each Run once.
+    """Curves by setting, named after its first Run, in the order given; each Run once. Raises RunError.
 
-    A second Run with the same seed becomes a setting of its own. A setting is named after its first Run, without the
-    number at the end if it has several Runs. Raises RunError as `curve` does, and for Runs on different data.
+    A second Run with the same seed becomes a setting of its own.
     """
-    found, once = [], {}
+    once = {}
     for run in runs:
         once.setdefault(run.path.resolve(), run)
-    _require_same_data(list(once.values()))
-    for run in once.values():
-        one = curve(run)
-        # None of these matters to the comparison.
-        equal = {"seed": 0, "profile": "", "baseline": None, "checkpoint_steps": None, "evaluation_steps": None}
-        setting = run.recipe.model_copy(update=equal), run.processes
-        for kept, _, same, seeds in found:
-            if kept == setting and run.recipe.seed not in seeds:
-                same.append(one)
-                seeds.add(run.recipe.seed)
-                break
-        else:
-            found.append((setting, run.path, [one], {run.recipe.seed}))
+    curves = {run: curve(run) for run in once.values()}
+    groups, seeds = {}, Counter()
+    for run in curves:
+        _require_same_data(runs[0], run)
+        setting = run.recipe.model_copy(update=NO_MATTER).dump(), run.processes
+        repetition = seeds[setting, run.recipe.seed]
+        seeds[setting, run.recipe.seed] += 1
+        groups.setdefault((setting, repetition), []).append(run)
     named = {}
-    for _, path, same, _ in found:
-        short = re.sub(r"-(seed-?)?\d+$", "", path.name) if len(same) > 1 else path.name
+    for group in groups.values():
+        path = group[0].path
+        short = re.sub(r"-(seed-?)?\d+$", "", path.name) if len(group) > 1 else path.name
         name = next(name for name in (short, path.name, str(path), str(path.resolve())) if name and name not in named)
-        named[name] = same
+        named[name] = [curves[run] for run in group]
     return named
 
 
-def _require_same_data(runs):
-    """Raise RunError if test images differ, as far as their checksums are known."""
-    known = [(run, run.summary["provenance"]["dataset"]) for run in runs if run.complete]
-    for (first, other), (run, data) in itertools.combinations(known, 2):
-        if not same_data(data, other):
-            others = f"{first.path} on {other['name']}"
-            if data["sha256"] == other["sha256"]:
-                others += ", in which an image has other contents"
-            raise RunError(f"{run.path}: cannot be compared: trained on {data['name']}, {others}")
+def _require_same_data(first, run):
+    """Raise RunError if test images differ."""
+    known, other = first.provenance["dataset"], run.provenance["dataset"]
+    if not same_data(known, other):
+        name = f"{other['name']}, {first.path} on {known['name']}"
+        raise RunError(f"{run.path}: cannot be compared: trained on other data ({name})")
 
 
 def default_target(curves: dict[str, list[Curve]]) -> float:
@@ -109,10 +95,7 @@ def default_target(curves: dict[str, list[Curve]]) -> float:
 
 
 def summary(curves: dict[str, list[Curve]], target: float) -> list[dict]:
-    """A row for each setting: runs, reached (how many), and [median, lowest, highest] of each measurement:
-
-    steps and seconds to the target (of the Runs that reached it, None if none did), final accuracy, step_ms.
-    """
+    """A row for each setting: runs, reached (how many), [median, lowest, highest] of each measurement, None if none."""
     rows = []
     for name, ones in curves.items():
         reached = [place for place in (one.reaches(target) for one in ones) if place]
@@ -141,13 +124,10 @@ def table(rows: list[dict], target: float) -> str:
         f"{'setting':{width}}  {'seeds':>5}  {'steps':>14}  {'seconds':>14}  {'at the end':>10}  {'ms a step':>9}",
     ]
     for row in rows:
-        cells = [f"{row['reached']}/{row['runs']}"]
-        for key in ("steps", "seconds"):
-            cells.append(_against(row[key], baseline[key]))
-        lines.append(
-            f"{row['setting']:{width}}  {cells[0]:>5}  {cells[1]:>14}  {cells[2]:>14}  "
-            f"{row['accuracy'][0]:>10.2%}  {row['step_ms'][0]:>9.0f}"
-        )
+        seeds = f"{row['reached']}/{row['runs']}"
+        steps, seconds = (_against(row[key], baseline[key]) for key in ("steps", "seconds"))
+        end = f"{row['accuracy'][0]:>10.2%}  {row['step_ms'][0]:>9.0f}"
+        lines.append(f"{row['setting']:{width}}  {seeds:>5}  {steps:>14}  {seconds:>14}  {end}")
     return "\n".join(lines)
 
 

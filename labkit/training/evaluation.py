@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from labkit.system import device
+from labkit.system import device, interrupts
 from labkit.system.files import atomic_write
 from labkit.training import build, checkpoint, runs
 from labkit.training.recipes import Recipe
@@ -17,26 +17,30 @@ WORST = 8  # so many of the worst mistakes are kept
 def predict(net, dataset) -> tuple[np.ndarray, np.ndarray]:
     """Logits (N, K) and labels (N,) of a data set, in its order, with the network in evaluation mode."""
     net.set_train(False)
-    batches = [
-        (net(images).asnumpy(), labels.asnumpy()) for images, labels in dataset.create_tuple_iterator(num_epochs=1)
-    ]
-    logits, labels = zip(*batches, strict=True)
+    logits, labels = [], []
+    for batch, batch_labels in dataset.create_tuple_iterator(num_epochs=1):
+        logits.append(net(batch).asnumpy())
+        labels.append(batch_labels.asnumpy())
+        interrupts.raise_if_stopped()
     return np.concatenate(logits), np.concatenate(labels)
 
 
-def test_logits(run: Run) -> tuple[np.ndarray, np.ndarray]:
-    """Logits (N, K) and labels (N,) of the test images under the Run's checkpoint.
+def accuracies(logits, labels) -> dict:
+    """{accuracy, top_5_accuracy (more than five classes)} of logits (N, K) for labels (N,), from 0 to 1."""
+    found = {"accuracy": float((logits.argmax(axis=1) == labels).mean())}
+    if logits.shape[1] > 5:
+        top_5 = np.argsort(-logits, axis=1)[:, :5]
+        found["top_5_accuracy"] = float((top_5 == labels[:, None]).any(axis=1).mean())
+    return found
 
-    Raises RunError, RecipeError, DataError; RunError also if the data is not what the Run was trained on.
-    """
+
+def test_logits(run: Run) -> tuple[np.ndarray, np.ndarray]:
+    """Logits (N, K) and labels (N,) of the test images under the Run's checkpoint. Raises RunError, DataError."""
     return _test(run)[0]
 
 
 def evaluate(run: Run) -> dict:
-    """Evaluate the Run's checkpoint and keep the result of `score` in the Run's evaluation.json.
-
-    Raises as `test_logits` does.
-    """
+    """Keep the result of `score` for the Run's checkpoint in evaluation.json. Raises RunError, DataError."""
     (logits, labels), classes = _test(run)
     result = score(logits, labels, classes)
     atomic_write(run.path / "evaluation.json", json.dumps(result, indent=1) + "\n")
@@ -45,7 +49,7 @@ def evaluate(run: Run) -> dict:
 
 def _test(run):
     """(logits, labels) under the Run's checkpoint, and the names of the classes."""
-    runs.require_checkpoint(run)
+    checkpoint.require(run.checkpoint)
     recipe = run.recipe
     info = build.check_data(recipe)
     runs.require_same_data(run, info)
@@ -64,9 +68,8 @@ def score(logits, labels, names) -> dict:
     """Accuracy of logits (N, K) for labels (N,) and the K classes' names, and what the network got wrong.
 
     {accuracy, correct, images, top_5_accuracy (more than five classes), classes: [name, accuracy, correct, images],
-    confusion: K x K counts, true class by row, worst: [image, class, answer, class_probability,
-    answer_probability]}. Accuracies and probabilities are from 0 to 1. The worst mistakes are the `WORST` whose true
-    class got the lowest probability; `image` is the number of the image in the test set, from 0.
+    confusion: K x K counts, true class by row, worst: [image (its number), class, answer, class_probability,
+    answer_probability]}: the `WORST` mistakes, whose true class got the lowest probability, from 0 to 1.
     """
     answers = logits.argmax(axis=1)
     confusion = np.zeros((len(names), len(names)), int)
@@ -79,10 +82,9 @@ def score(logits, labels, names) -> dict:
     def share(correct, images):
         return {"accuracy": float(correct / images) if images else None, "correct": int(correct), "images": int(images)}
 
-    in_top_5 = (np.argsort(-logits, axis=1)[:, :5] == labels[:, None]).any(axis=1)
     return {
         **share(confusion.trace(), confusion.sum()),
-        **({"top_5_accuracy": float(in_top_5.mean())} if len(names) > 5 else {}),
+        **accuracies(logits, labels),
         "classes": [{"name": n, **share(row[i], row.sum())} for i, (n, row) in enumerate(zip(names, confusion))],
         "confusion": confusion.tolist(),
         "worst": [

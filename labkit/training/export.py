@@ -1,7 +1,5 @@
 """Export: a trained network as one file that other programs run, without labkit."""
 
-import os
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -12,6 +10,7 @@ from mindspore import nn
 from labkit.networks import create_resnet
 from labkit.system import device
 from labkit.system.errors import LabkitError
+from labkit.system.files import atomic_write
 from labkit.training import checkpoint
 from labkit.training.recipes import Recipe
 
@@ -19,8 +18,7 @@ from labkit.training.recipes import Recipe
 def export(recipe: Recipe, weights: Path, out: Path, file_format="mindir", *, batch_size=1, image_size=None) -> None:
     """Write the recipe's network with a checkpoint's weights: normalised images (N, 3, H, W) -> logits, in float32.
 
-    N is batch_size, H and W are image_size or else the recipe's: a file has fixed shapes. Batch norm uses its running
-    statistics. The file appears whole or not at all. Raises RunError as `checkpoint.load_weights` does, LabkitError.
+    N is batch_size, H and W are image_size or else the recipe's: a file has fixed shapes. Raises RunError, LabkitError.
     """
     device.setup(recipe.seed)
     if file_format == "air" and ms.get_context("device_target") != "Ascend":
@@ -32,19 +30,12 @@ def export(recipe: Recipe, weights: Path, out: Path, file_format="mindir", *, ba
         edge = ((0, 0), (0, 0), (1, 1), (1, 1))
         net.maxpool = nn.SequentialCell(nn.Pad(edge), nn.MaxPool2d(3, 2, pad_mode="valid"))
     size = image_size or recipe.data.image_size
-    out.parent.mkdir(parents=True, exist_ok=True)
-    # A folder of its own: MindSpore lets only the owner access the file and, for ONNX, its folder.
-    folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-    try:
-        images = ms.Tensor(np.zeros((batch_size, 3, size, size), np.float32))
-        part = folder / f"net.{file_format}"  # MindSpore would add the ending itself
-        ms.export(net, images, file_name=str(part), file_format=file_format.upper())
-        with open(folder / "open", "wb") as file, open(part, "rb") as closed:  # accessible as usual
-            shutil.copyfileobj(closed, file, 1 << 20)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(folder / "open", out)
-    except (RuntimeError, ValueError) as error:
-        raise LabkitError(f"{out}: {str(error).splitlines()[0]}") from None
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as folder:  # MindSpore lets only the owner access what it writes
+        part = Path(folder) / f"net.{file_format}"  # MindSpore would add the ending itself
+        try:
+            images = ms.Tensor(np.zeros((batch_size, 3, size, size), np.float32))
+            ms.export(net, images, file_name=str(part), file_format=file_format.upper())
+        except (RuntimeError, ValueError) as error:
+            raise LabkitError(f"{out}: {str(error).splitlines()[0]}") from None
+        out.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(out, part.read_bytes())

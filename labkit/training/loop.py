@@ -11,6 +11,7 @@ from pathlib import Path
 
 import mindspore.dataset as ds
 import numpy as np
+from mindspore import nn
 from mindspore.train import Model
 from tqdm import tqdm
 
@@ -26,7 +27,8 @@ class Prepared:
     """What one process trains with: batches, model, learning rates; and how far it has come."""
 
     dataset: ds.Dataset
-    model: Model
+    network: nn.Cell
+    model: Model  # trains the network
     lr: np.ndarray  # a value per step of all epochs
     steps_per_epoch: int
     step: int  # of the checkpoint, 0 without one
@@ -42,11 +44,9 @@ class Prepared:
 
 
 def start(out: Path, recipe: Recipe, keys: tuple[str, ...], leads_host=False) -> Run:
-    """The Run at `out`: a new one with `recipe`, or the existing one, whose recipe must agree in `keys`.
+    """The Run of a job at `out`: a new one, or the existing one, whose recipe must agree in `keys`; each rank calls it.
 
-    For the start file of a job, in one process or in each of several; rank 0 makes the Run. leads_host: this is its
-    machine's first process. If machines share no folder, it makes the Run for the others on its machine.
-    Raises RecipeError, RunError, DataError.
+    leads_host: this process makes the Run for those on its machine, if machines share no folder.
     """
     device.setup(recipe.seed, recipe.all_reduce_fusion)
     rank, ranks = device.ranks()
@@ -65,10 +65,8 @@ def start(out: Path, recipe: Recipe, keys: tuple[str, ...], leads_host=False) ->
 def train(run: Run, *, progress=True) -> None:
     """Train a Run's recipe, evaluating after every epoch; resumes at the Run's checkpoint if there is one.
 
-    A resumed training repeats what was lost since the checkpoint and ends as if it had never stopped.
     Each of several processes trains on its share of the images with averaged gradients; only rank 0 evaluates, prints
-    and writes. All must see the Run's directory, and if one fails, the others must end (`labkit launch` sees to it).
-    Raises RecipeError, RunError, DataError, DivergedError; RunError for a complete Run, which is never changed.
+    and writes. Raises RecipeError, DataError, DivergedError; RunError also for a complete Run, which is never changed.
     """
     recipe = run.recipe
     device.setup(recipe.seed, recipe.all_reduce_fusion)
@@ -80,32 +78,31 @@ def train(run: Run, *, progress=True) -> None:
 
 
 def check(run: Run, recipe: Recipe) -> None:
-    """Check the data and the number of processes against those the Run began with; record them at its first start.
-
-    Raises DataError, RecipeError, RunError.
-    """
+    """Check that data and processes are those the Run began with; record them at its first start. Raises RunError."""
     ranks = device.ranks()[1]
     info = build.check_data(recipe, ranks)
-    runs.keep_provenance(run, info.dataset, ranks, format_of(recipe).random_workers())
+    workers = format_of(recipe).random_workers()
+    runs.keep_provenance(run, info.dataset, ranks, workers)
     runs.require_same_data(run, info)
-    runs.require_same_processes(run, ranks)
+    runs.require_same_processes(run, ranks, workers)
     (run.path / "evaluation.json").unlink(missing_ok=True)  # of a checkpoint that will be overwritten
 
 
 def prepare(run: Run, recipe: Recipe) -> Prepared:
     """Build the recipe's parts and restore the state of the Run's checkpoint. Raises RunError."""
     gc.collect()  # were an earlier training's network freed only in a later step, MindSpore would compile again there
-    dataset = build.train_dataset(build.with_same_workers(run), *device.ranks())
+    dataset = build.train_dataset(recipe, *device.ranks())
     steps_per_epoch = dataset.get_dataset_size()
     lr = build.learning_rates(recipe, steps_per_epoch)
-    model = build.create_model(recipe, lr)
+    network = build.create_network(recipe)
+    model = build.create_model(recipe, lr, network)
     step = checkpoint.restore(run, model.train_network)
-    device.share_weights(model.predict_network.get_parameters())
+    device.share_weights(network.get_parameters())
     # Replay the data stream up to `step`, augmentation included, instead of jumping (MindData's "fast" recovery).
     ds.config.set_fast_recovery(False)
     dataset.set_init_step(step)
     total_steps = min(recipe.epochs * steps_per_epoch, recipe.max_steps or sys.maxsize)
-    return Prepared(dataset, model, lr, steps_per_epoch, step, total_steps)
+    return Prepared(dataset, network, model, lr, steps_per_epoch, step, total_steps)
 
 
 def fit(run: Run, recipe: Recipe, prepared: Prepared, progress=True) -> None:
@@ -120,22 +117,17 @@ def fit(run: Run, recipe: Recipe, prepared: Prepared, progress=True) -> None:
         # One rank evaluates: each has its own batch norm statistics, and the checkpoint has rank 0's.
         performance = callbacks.PerformanceCallback(recipe.data.batch_size, ranks, report)
         evaluation = callbacks.EvaluateCallback(
-            prepared.model, build.test_dataset(recipe), history, report, recipe.evaluation_steps, (timer, performance)
+            prepared.network, build.test_dataset(recipe), history, report, recipe.evaluation_steps, (timer, performance)
         )
-        if recipe.optimizer.name == "thor":
-            todo.append(callbacks.UpdateCallback(history, prepared.model.train_network))
-        todo += [
-            performance,
-            callbacks.CheckpointCallback(run, recipe.checkpoint_steps),  # before the evaluation, which may be cut off
-            evaluation,
-        ]
+        checkpoints = callbacks.CheckpointCallback(run, recipe.checkpoint_steps)
+        todo += [performance, checkpoints, evaluation]  # in this order: the evaluation may be stopped
         if progress:
             todo.append(callbacks.ProgressCallback(prepared.total_steps, recipe.epochs, evaluation))
     todo.append(callbacks.StopWhenAsked())  # once the others have recorded the step
 
     with interrupts.stopped_at_steps():
         due = prepared.evaluation_due(recipe.evaluation_steps)
-        if evaluation and due is not None and not run.evaluated(due):
+        if evaluation and due is not None and due not in [record["epoch"] for record in run.evaluations()]:
             evaluation.evaluate(due)
         if prepared.step < prepared.total_steps:
             prepared.model.train(

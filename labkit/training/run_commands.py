@@ -101,11 +101,10 @@ def compare(run, target, out, as_json):
     """Print how many steps and seconds each RUN took to a target accuracy, compared with the first one.
 
     Runs whose recipes differ only in the seed are grouped: the median of those that reached the target is shown.
-    Accuracy is measured once an epoch. Seconds count training alone, without compilation, and are valid only if the
-    machine was otherwise idle. "ms a step" is the mean over all steps; `labkit train` reports the median at its end.
+    Seconds count training alone, without compilation; they mean little if the machine was busy.
 
     \b
-    Example:  labkit compare runs/thor-sample-baseline runs/thor-sample
+    Example:  labkit compare runs/thor-sample-momentum runs/thor-sample
               labkit compare runs/momentum-* runs/thor-* --target 0.7 --out compare.png
     """
     from labkit.training import compare, runs

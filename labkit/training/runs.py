@@ -12,7 +12,6 @@ import itertools
 import json
 import os
 import statistics
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,43 +67,35 @@ class Run:
     @property
     def processes(self) -> int:
         """Number of processes that train it, each on batches of its own; raises RunError."""
-        return self.provenance.get("processes", 1)  # Runs of the first version lack it
+        return self.provenance["processes"]
 
     @property
     def evaluation(self) -> dict:
-        """What `labkit eval` found, as `evaluation.score` returns it (older Runs: less of it); raises RunError."""
+        """What `labkit eval` found, as `evaluation.score` returns it; raises RunError."""
         return self._json("evaluation.json", f"`labkit eval {self.path}` makes it")
 
     def _json(self, name, missing):
-        file = self.path / name
         try:
-            return json.loads(file.read_text(encoding="utf-8"))
+            return json.loads(self._read(name, missing))
+        except ValueError:
+            raise RunError(f"{self.path / name}: damaged: not valid JSON") from None
+
+    def _read(self, name, missing):
+        try:
+            return (self.path / name).read_bytes()
         except FileNotFoundError:
-            raise RunError(f"{file}: missing: {missing}") from None
-        except json.JSONDecodeError as error:
-            raise RunError(f"{file}, line {error.lineno}: not valid JSON") from None
-        except UnicodeDecodeError:
-            raise RunError(f"{file}: damaged: not text") from None
+            raise RunError(f"{self.path / name}: missing: {missing}") from None
 
     def history(self) -> list[dict]:
         """All lines, of steps, evaluations and updates, in the order of training; raises RunError."""
-        try:
-            lines = self.history_file.read_text(encoding="utf-8").splitlines()
-        except FileNotFoundError:
-            raise RunError(f"{self.history_file}: missing") from None
-        except UnicodeDecodeError:
-            raise RunError(f"{self.history_file}: damaged: not text") from None
-        records = []
+        lines, records = self._read("history.jsonl", "it was never trained").splitlines(), []
         for number, line in enumerate(lines, start=1):
             try:
-                record = json.loads(line)
-                if not isinstance(record, dict):
-                    raise ValueError
-                records.append(record)
+                records.append(json.loads(line))
             except ValueError:
                 # A killed training may leave its last line half-written; elsewhere the file is damaged.
                 if number < len(lines) or self.complete:
-                    raise RunError(f"{self.history_file}, line {number}: not a JSON object") from None
+                    raise RunError(f"{self.history_file}, line {number}: not valid JSON") from None
         return records
 
     def steps(self) -> list[dict]:
@@ -119,10 +110,6 @@ class Run:
         """History of evaluations: epoch (1.25 within the second), accuracy (0 to 1), top_5_accuracy if there is one."""
         return [record for record in self.history() if is_evaluation(record)]
 
-    def evaluated(self, epoch: float) -> bool:
-        """Whether the history has the evaluation of an epoch, or of a part of it."""
-        return any(record["epoch"] == epoch for record in self.evaluations())
-
 
 def is_evaluation(record: dict) -> bool:
     """Whether a line of a history records an evaluation; otherwise it records a step or an update."""
@@ -135,25 +122,8 @@ def open_run(path: Path) -> Run:
     if not (path / "recipe.yaml").is_file():
         there = ", ".join(sorted(file.parent.name for file in path.parent.glob("*/recipe.yaml")))
         missing = "there is no such folder" + (f"; in {path.parent} there are {there}" if there else "")
-        reason = "it has no recipe.yaml" if path.exists() else missing
-        raise RunError(f"{path}: not a Run ({reason})")
+        raise RunError(f"{path}: not a Run ({'it has no recipe.yaml' if path.exists() else missing})")
     return Run(path)
-
-
-def require_readable(run: Run) -> None:
-    """Raise RunError or RecipeError if a part of a Run cannot be read, such as a history without its end."""
-    _ = run.recipe
-    steps = run.steps() if run.complete or run.history_file.exists() else []  # none, if it failed before the first
-    last = steps[-1]["step"] if steps else 0
-    if run.complete and run.summary.get("steps") != last:
-        raise RunError(f"{run.history_file}: ends at step {last}, the summary at {run.summary.get('steps')}")
-
-
-def require_checkpoint(run: Run) -> None:
-    """Raise RunError if a Run has no checkpoint; recorded Runs are without one."""
-    if not run.checkpoint.exists():
-        kept = "; what was found is in its evaluation.json" if (run.path / "evaluation.json").exists() else ""
-        raise RunError(f"{run.checkpoint}: missing (a recorded Run has none: train it again to get one{kept})")
 
 
 def require_free(path: Path) -> None:
@@ -163,9 +133,7 @@ def require_free(path: Path) -> None:
     if path.exists() and (not path.is_dir() or set(path.iterdir()) - leftovers or any(path.glob("checkpoints/*"))):
         if Run(path).complete:
             raise RunError(f"{path}: already there, and complete; choose another --out")
-        if not (path / "recipe.yaml").is_file():
-            raise RunError(f"{path}: already there, and not a Run; choose another --out")
-        raise RunError(f"{path}: already there; choose another --out, or resume it with --resume")
+        raise RunError(f"{path}: already there; choose another --out, or resume it with --resume if it is a Run")
 
 
 def create(path: Path, recipe: recipes.Recipe) -> Run:
@@ -181,10 +149,7 @@ def create(path: Path, recipe: recipes.Recipe) -> Run:
 
 
 def relocate(run: Run, folder: str) -> None:
-    """Make a Run's recipe name another data folder: another machine may keep the same data elsewhere.
-
-    Before anything is trained or evaluated, the folder's data is compared with the data that the Run began with.
-    """
+    """Make a Run's recipe name another data folder: another machine may keep the same data elsewhere."""
     recipe = run.recipe
     if recipe.data.folder != folder:
         data = recipe.data.model_copy(update={"folder": folder})
@@ -193,10 +158,7 @@ def relocate(run: Run, folder: str) -> None:
 
 @contextmanager
 def alone(run: Run):
-    """Keep a second training out of a Run; the lock is released when the process ends, however it ends.
-
-    Raises RunError if one is under way or the Run is complete: a complete Run is never changed.
-    """
+    """Keep a second training out of a Run, and any out of a complete Run; raises RunError."""
     with locked(run.path, RunError(f"{run.path}: another training of this Run is under way")):
         if run.complete:  # asked under the lock: the other training may just have ended
             raise RunError(f"{run.path}: complete, so there is nothing left to train")
@@ -207,24 +169,26 @@ def keep_provenance(run: Run, dataset: dict, processes: int = 1, workers: int | 
     """Record a Run's provenance at its first start; workers: number of data workers that its batches depend on."""
     file = run.path / "provenance.json"
     if not file.exists():
-        found = provenance.collect(dataset, processes) | ({"workers": workers} if workers else {})
-        atomic_write(file, json.dumps(found, indent=1) + "\n")
+        kept = provenance.collect(dataset, processes) | ({"workers": workers} if workers else {})
+        atomic_write(file, json.dumps(kept, indent=1) + "\n")
 
 
-def require_same_processes(run: Run, processes: int) -> None:
-    """Raise RunError if a Run is resumed with another number of processes, because its steps would differ."""
+def require_same_processes(run: Run, processes: int, workers: int | None = None) -> None:
+    """Raise RunError if a Run is resumed with other numbers of processes or data workers: its steps would differ."""
     if run.processes != processes:
         began = f"{run.path}: number of processes: began with {run.processes}"
         raise RunError(f"{began}, cannot be resumed with {processes}")
+    if workers and workers != run.provenance["workers"]:
+        began = f"{run.path}: began with {run.provenance['workers']} data workers, which decide its random crops"
+        raise RunError(f"{began}; on this machine's cores there are {workers}")
 
 
 def require_same_data(run: Run, info) -> None:
     """Raise RunError if the present data, a labkit.data.files.Info, is not what the Run began with."""
     kept = run.provenance["dataset"]
     if not same_data(kept, info.dataset):
-        if kept["sha256"] == info.sha256:
-            raise RunError(f"{run.path}: began with other data: an image in {info.folder} has changed since")
-        raise RunError(f"{run.path}: began with other data ({kept['name']}) than there is now ({info.name})")
+        what = "an image has changed since" if kept["sha256"] == info.sha256 else f"there is now {info.name}"
+        raise RunError(f"{run.path}: began with other data, {kept['name']}: in {info.folder} {what}")
 
 
 def free_path(parent: Path, name: str) -> Path:
@@ -234,33 +198,6 @@ def free_path(parent: Path, name: str) -> Path:
         number += 1
         path = Path(parent) / f"{name}-{number}"
     return path
-
-
-def newest_unfinished(parent: Path, lab: str, profile: str | None = None) -> Run:
-    """Newest unfinished Run in `parent` of a lab and, if given, a profile; raises RunError.
-
-    Other folders are ignored; one with an unusable recipe that may be of this lab is reported on stderr.
-    """
-    unfinished = []
-    for run in [Run(path.parent) for path in Path(parent).glob("*/recipe.yaml")]:
-        try:
-            if not run.complete and run.recipe.lab == lab and profile in (None, run.recipe.profile):
-                unfinished.append(run)
-        except recipes.RecipeError as error:
-            if _may_be_of(lab, run):
-                print(f"{error}; {run.path} is skipped", file=sys.stderr)
-    if not unfinished:
-        of = f"{lab}, profile {profile}" if profile else lab
-        raise RunError(f"{parent}: no unfinished Run of {of} to resume; name one with --out")
-    return max(unfinished, key=lambda run: (run.path / "recipe.yaml").stat().st_mtime)
-
-
-def _may_be_of(lab, run):
-    """Whether the user may have meant a Run with an unusable recipe: it names the lab, or cannot be read."""
-    try:
-        return recipes.lab_of(run.path / "recipe.yaml") == lab
-    except recipes.RecipeError:
-        return True
 
 
 def write_summary(run: Run) -> dict:

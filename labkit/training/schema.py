@@ -5,22 +5,16 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from labkit.schedules import SCHEDULES
 from labkit.system.environment import data_root
-
-# Keys of older recipes, and their names today.
-RENAMED = {
-    "rival": "baseline",
-    "sink": "dataset_sink_mode",
-    "optimizer.factor_average": "optimizer.factor_ema",
-}
 
 
 def _exponent(value):
     """YAML 1.1 reads 1e-4 as text; turn it into a number."""
-    if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value):
+    if isinstance(value, str) and re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+", value):
         return float(value)
     return value
 
@@ -45,16 +39,6 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
-def _either(key, first, second):
-    """Chooses which of two kinds a part is, by one of its keys; the first kind refuses an unknown one."""
-
-    def kind(part):
-        wanted = part.get(key) if isinstance(part, dict) else getattr(part, key, None)
-        return second if wanted == second else first
-
-    return Discriminator(kind)
-
-
 CIFAR_ONLY = ("resnet8", "resnet20", "resnet32", "resnet56")
 
 
@@ -73,7 +57,7 @@ class Network(Part):
 class Data(Part):
     """Keys of every format; each format adds its own."""
 
-    format: Literal["cifar10", "image_folder"] = "cifar10"
+    format: str
     folder: str  # relative to the data root ($LABKIT_DATA or data/), or absolute
     batch_size: Count
     eval_batch_size: Count = 250
@@ -85,6 +69,7 @@ class Data(Part):
 class Cifar10(Data):
     """CIFAR-10's binary layout: images of 32x32 pixels."""
 
+    format: Literal["cifar10"]
     image_size: Count = 32
     crop_padding: Annotated[int, Field(ge=0)] = 4
 
@@ -92,6 +77,7 @@ class Cifar10(Data):
 class ImageFolder(Data):
     """Folders train/ and val/ with a folder of images for each class, as ImageNet has them."""
 
+    format: Literal["image_folder"]
     image_size: Count = 224
     resize: Count = 256  # shorter side before the centre crop, in evaluation
     crop_scale: list[Share] = [0.08, 1.0]  # smallest and largest part of an image's area, in training
@@ -108,7 +94,7 @@ class Loss(Part):
 class Momentum(Part):
     """`nn.Momentum` with decay groups; see labkit.optimizers."""
 
-    name: Literal["momentum"] = "momentum"
+    name: Literal["momentum"]
     momentum: Annotated[Number, Field(ge=0, lt=1)] = 0.9
     weight_decay: NotNegative = 1e-4
     clip_norm: Positive | None = None  # largest norm of the gradient over all parameters
@@ -117,7 +103,7 @@ class Momentum(Part):
 class Thor(Momentum):
     """Momentum on gradients that are preconditioned first; see labkit.thor."""
 
-    name: Literal["thor"] = "thor"
+    name: Literal["thor"]
     damping: Positive = 0.03  # lambda at the start
     damping_decay: Share = 0.87  # multiplies it every ten epochs
     update_interval: Count = 100  # steps between two computations of the factors; the original tutorial's `frequency`
@@ -133,7 +119,7 @@ class Thor(Momentum):
 class Schedule(Part):
     """Learning rates; see labkit.schedules."""
 
-    name: Literal["quadratic", "cosine", "linear", "polynomial"] = "quadratic"
+    name: Literal[tuple(SCHEDULES)] = "quadratic"
     lr_init: NotNegative
     lr_max: Positive
     lr_end: NotNegative = 0.0
@@ -150,14 +136,9 @@ class Recipe(Part):
     lab: str
     profile: str
     network: Network
-    data: Annotated[
-        Annotated[Cifar10, Tag("cifar10")] | Annotated[ImageFolder, Tag("image_folder")],
-        _either("format", "cifar10", "image_folder"),
-    ]
+    data: Annotated[Cifar10 | ImageFolder, Field(discriminator="format")]
     loss: Loss = Loss()
-    optimizer: Annotated[
-        Annotated[Momentum, Tag("momentum")] | Annotated[Thor, Tag("thor")], _either("name", "momentum", "thor")
-    ] = Momentum()
+    optimizer: Annotated[Momentum | Thor, Field(discriminator="name")] = Momentum(name="momentum")
     schedule: Schedule
     epochs: Count
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
@@ -166,9 +147,14 @@ class Recipe(Part):
     all_reduce_fusion: Annotated[list[Count], AfterValidator(_increasing)] | None = None  # see labkit.system.device
     dataset_sink_mode: bool = False  # feed whole epochs to the device (Ascend); MindSpore does not use it on CPUs
     max_steps: Count | None = None  # end early (in sink mode: after that epoch) and evaluate; same schedule
-    baseline: str | None = None  # profile that `labkit train` trains afterwards, to compare with
     checkpoint_steps: Count | None = None  # also checkpoint every so many steps, not only after an epoch
     evaluation_steps: Count | None = None  # also evaluate every so many steps, not only after an epoch
+
+    @model_validator(mode="after")
+    def _fits_together(self):
+        if wrong := _contradiction(self):
+            raise PydanticCustomError("contradiction", "{reason}", dict(zip(("key", "reason"), wrong)))
+        return self
 
     def data_folder(self) -> Path:
         """Folder of the data set."""
@@ -179,7 +165,15 @@ class Recipe(Part):
         return yaml.safe_dump(self.model_dump(), sort_keys=False)
 
 
-def contradiction(recipe: Recipe) -> tuple[str, str] | None:
+class RecipeFile(Part):
+    """A recipe.yaml: a profile overrides keys of the base."""
+
+    lab: str
+    base: dict = {}
+    profiles: Annotated[dict[str, dict | None], Field(min_length=1)]
+
+
+def _contradiction(recipe):
     """The first key that does not fit the others, and why; None if all of them fit together."""
     network, data, optimizer, schedule = recipe.network, recipe.data, recipe.optimizer, recipe.schedule
     if network.stem == "imagenet" and network.name in CIFAR_ONLY:
@@ -208,19 +202,3 @@ def contradiction(recipe: Recipe) -> tuple[str, str] | None:
         if data.resize < data.image_size:
             return "data.resize", f"must be at least data.image_size, {data.image_size}, not {data.resize}"
     return None
-
-
-def with_new_names(tree: dict, above: str = "") -> tuple[dict, list[str]]:
-    """A recipe's keys under their current names, and the older names (dotted) that it used."""
-    renamed, older = {}, []
-    for key, value in tree.items():
-        name = f"{above}{key}"
-        if isinstance(value, dict) and not above:  # a recipe has no deeper keys
-            value, found = with_new_names(value, f"{name}.")
-            older += found
-        new = RENAMED.get(name, name).rpartition(".")[2]
-        if name in RENAMED and new not in tree:  # a recipe with both has an unknown key
-            key = new
-            older.append(name)
-        renamed[key] = value
-    return renamed, older

@@ -85,15 +85,6 @@ def test_much_damping_is_gradient_descent(rng):
     np.testing.assert_allclose(found * damping, gradient, rtol=1e-3)
 
 
-@pytest.mark.parametrize("damping", [0.01, 0.5])
-def test_whitened_factors_leave_the_gradient(damping, rng):
-    """A = G = (1 - sqrt(lambda)) I: damped, the identity."""
-    gradient = rng.normal(size=(3, 5))
-    a, g = ((1 - damping**0.5) * np.eye(size) for size in (5, 3))
-    found = precondition(tensor(gradient), *inverses(a, g, damping)).asnumpy()
-    np.testing.assert_allclose(found, gradient, rtol=1e-5)
-
-
 @pytest.mark.parametrize("block_size", [None, 2])
 def test_the_step_goes_downhill(block_size, rng):
     """g . P(g) > 0 for any g: P is positive definite, whatever the blocks."""

@@ -15,8 +15,10 @@ from labkit.launch import msrun
 from labkit.system.device import in_mode
 from labkit.training import build, evaluation, recipes, runs
 
+pytestmark = pytest.mark.slow  # two processes
+
 SETTINGS = (
-    "data.batch_size=20", "data.flip=0.5", "epochs=2", "max_steps=4", "optimizer.update_interval=3", "baseline=null",
+    "data.batch_size=20", "data.flip=0.5", "epochs=2", "max_steps=4", "optimizer.update_interval=3",
     "optimizer.damping=0.01", "optimizer.factor_ema=0.5", "optimizer.statistics_share=0.5",
     "optimizer.clip_fisher_norm=0.8",
 )  # fmt: skip

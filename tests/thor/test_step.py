@@ -10,7 +10,6 @@ from small import KnownGradient, cross_entropy, factors, fisher_norm, gram, prec
 
 from labkit.losses import CrossEntropySmooth
 from labkit.networks import create_resnet, mixed_precision
-from labkit.optimizers import momentum
 from labkit.system.device import in_mode
 from labkit.thor import Thor, ThorError, ThorStep
 from labkit.training import callbacks, checkpoint
@@ -157,19 +156,6 @@ def test_evaluation_in_between_is_that_of_the_plain_network(in_graph_mode, refer
     np.testing.assert_allclose(in_graph_mode[2], logits, rtol=1e-3, atol=1e-4)
 
 
-def test_evaluation_changes_no_trajectory(reference):
-    """Neither the weights, nor batch norm's statistics, nor which step comes next."""
-    data, expected, state, _ = reference
-    net, losses = small_net(), []
-    step = training_step(net)
-    for batch in data:
-        losses += run(step, [batch])
-        net.set_train(False)(batch[0])
-        net.set_train()
-    assert losses == expected
-    require_equal(values(step), state)
-
-
 # Mixed precision needs a class whose code it can rewrite, for O1.
 class Small(nn.Cell):
     def __init__(self):
@@ -254,14 +240,6 @@ def test_under_model(reference):
     assert 0 <= model.eval(dataset, dataset_sink_mode=False)["accuracy"] <= 1
 
 
-def test_labkits_momentum_over_the_plain_network(rng):
-    """As `training.create_model` puts them together: parameters in two groups, vectors without weight decay."""
-    net = small_net()
-    optimizer = momentum(net, np.full(6, 0.05, np.float32), weight_decay=0.01)
-    step = ThorStep(net.set_train(), CrossEntropySmooth(4), optimizer, Thor(net, DAMPING, UPDATE_MASK))
-    assert np.isfinite(run(step, batches(rng))).all()
-
-
 @pytest.mark.parametrize("params", [
     lambda thor: [{"params": thor.weights[1:]}, {"params": thor.weights[:1]}], lambda thor: thor.weights[:-1],
     lambda thor: [*thor.weights, thor.layers["0"].factor_a],
@@ -282,6 +260,7 @@ def test_an_optimizer_that_unscales_as_well():
         ThorStep(net, cross_entropy(), nn.Momentum(thor.weights, 0.1, 0.9, loss_scale=128.0), thor)
 
 
+@pytest.mark.slow  # half a minute of compiling
 def test_graph_mode_takes_as_many_layers_as_resnet_50_has():
     """Applying the gradients compiles, with every option: graph mode nests what follows a loop, to a depth of 1,000."""
     net = create_resnet("resnet50")

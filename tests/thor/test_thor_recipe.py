@@ -109,16 +109,15 @@ def test_full_profiles_are_the_seeds_settings(load, profile, seed):
     assert (optimizer.block_size, optimizer.factor_ema) == (128, 0.0)
     assert (optimizer.statistics_share, optimizer.clip_fisher_norm) == (1.0, None)
     assert (full.network.name, full.network.num_classes, full.data.batch_size) == ("resnet50", 1000, 32)
-    assert (full.loss_scale, full.loss.smoothing, full.amp_level, full.baseline) == (128, 0.1, "O2", None)
+    assert (full.loss_scale, full.loss.smoothing, full.amp_level) == (128, 0.1, "O2")
 
 
 @pytest.mark.parametrize("profile", ["sample", "laptop"])
 def test_profiles_differ_from_their_baselines_by_optimizer_and_schedule_alone(load, profile):
     """So that a comparison compares optimizers; momentum may train for longer than THOR."""
-    thor = load(profile=profile)
-    baseline = load(profile=thor.baseline)
+    thor, baseline = load(profile=profile), load(profile=f"{profile}-momentum")
     differing = {key for key, value in thor if value != getattr(baseline, key)}
-    assert differing <= {"profile", "optimizer", "schedule", "baseline", "epochs"} and thor.epochs <= baseline.epochs
+    assert differing == {"profile", "optimizer", "schedule", "epochs"} and thor.epochs <= baseline.epochs
     assert (thor.optimizer.name, baseline.optimizer.name) == ("thor", "momentum")
     assert thor.optimizer.weight_decay == baseline.optimizer.weight_decay
 
@@ -126,71 +125,32 @@ def test_profiles_differ_from_their_baselines_by_optimizer_and_schedule_alone(lo
 def test_the_task_is_the_sample_but_for_its_epochs_and_factors(load):
     task, sample = load(profile="task"), load(profile="sample")
     used = {"statistics_share": 0.03125, "factor_ema": 0.0}
-    changed = {"profile": "task", "epochs": 2, "baseline": None, "optimizer": sample.optimizer.model_copy(update=used)}
+    changed = {"profile": "task", "epochs": 2, "optimizer": sample.optimizer.model_copy(update=used)}
     assert task == sample.model_copy(update=changed)
     assert task.optimizer.statistics_share * task.data.batch_size == 2
 
 
 @pytest.mark.parametrize("setting, named", [
     ("optimizer.dampng=0.1", "optimizer.dampng: unknown key, did you mean optimizer.damping?"),
-    ("optimizer.frequency=834", "optimizer.frequency: unknown key"),
-    ("optimizer.thor.damping=0.1", "optimizer.thor: unknown key"),
-    ("optimizer.damping=-0.1", "optimizer.damping: must be greater than 0, not -0.1"),
     ("optimizer.damping=0", "optimizer.damping: must be greater than 0, not 0"),
-    ("optimizer.damping=NaN", "optimizer.damping: must be a finite number"),
-    ("optimizer.damping=much", "optimizer.damping: must be a valid number"),
-    ("optimizer.damping_decay=0", "optimizer.damping_decay: must be greater than 0"),
-    ("optimizer.damping_decay=1.5", "optimizer.damping_decay: must be less than or equal to 1"),
-    ("optimizer.update_interval=0", "optimizer.update_interval: must be greater than or equal to 1, not 0"),
-    ("optimizer.update_interval=2.5", "optimizer.update_interval: must be a valid integer"),
-    ("optimizer.final_interval=0", "optimizer.final_interval: must be greater than or equal to 1"),
     ("optimizer.final_interval=5", "optimizer.final_interval: must be at least 6, the first, not 5"),
     ("optimizer.trace_rule=never", "optimizer.trace_rule: must be 'thor', 'thor_stop' or 'thor_nt', not 'never'"),
-    ("optimizer.trace_threshold=0", "optimizer.trace_threshold: must be greater than or equal to 0.001, not 0"),
-    (("optimizer.trace_rule=thor_nt", "optimizer.trace_threshold=0.1"), "optimizer.trace_threshold: for the rules th"),
-    ("optimizer.block_size=0", "optimizer.block_size: must be greater than or equal to 1, not 0"),
-    ("optimizer.factor_ema=1", "optimizer.factor_ema: must be less than 1"),
-    ("optimizer.clip_fisher_norm=0", "optimizer.clip_fisher_norm: must be greater than 0"),
-    ("optimizer.statistics_share=0", "optimizer.statistics_share: must be greater than 0, not 0"),
-    ("optimizer.statistics_share=1.5", "optimizer.statistics_share: must be less than or equal to 1, not 1.5"),
-    ("optimizer.statistics_share=NaN", "optimizer.statistics_share: must be a finite number"),
-    ("optimizer.momentum=1", "optimizer.momentum: must be less than 1"),
+    ('optimizer={"trace_rule": "thor_nt", "trace_threshold": 0.1}', "optimizer.trace_threshold: for the rules thor"),
     ("dataset_sink_mode=true", "dataset_sink_mode: must be false"),
-    ("schedule.power=2", "schedule.power: for the polynomial schedule, not linear"),
-    ("schedule.end_epoch=2", "schedule.end_epoch: for the polynomial schedule, not linear"),
-    ("schedule.halve_epochs=[3]", "schedule.halve_epochs: for the polynomial schedule, not linear"),
     ("schedule.halve_epochs=[]", "schedule.halve_epochs: for the polynomial schedule, not linear"),
-    ("schedule.name=polynomial", "schedule.power: missing: the polynomial schedule needs it"),
-    (("schedule.name=polynomial", "schedule.power=6"), "schedule.end_epoch: missing: the polynomial schedule needs it"),
+    ('schedule={"name": "polynomial", "power": 6}', "schedule.end_epoch: missing: the polynomial schedule needs it"),
 ])  # fmt: skip
 def test_wrong_keys(load, setting, named):
     """One line, with the key by the name that it has in the file."""
     with pytest.raises(RecipeError) as caught:
-        load(*([setting] if isinstance(setting, str) else setting))
+        load(setting)
     message = str(caught.value)
     assert named in message and len(message.splitlines()) == 1
 
 
-@pytest.mark.parametrize("key", [
-    "damping", "update_interval", "trace_rule", "block_size", "factor_ema", "clip_fisher_norm",
-    "trace_threshold", "statistics_share",
-])  # fmt: skip
-def test_keys_of_thor_are_not_momentums(load, key):
-    with pytest.raises(RecipeError, match=rf"optimizer\.{key}: unknown key$"):
-        load(f"optimizer.{key}=1", profile="sample-momentum")
-
-
-@pytest.mark.parametrize("settings", [
-    ("optimizer.final_interval=6",), ("optimizer.final_interval=50",),
-    ("schedule.name=polynomial", "schedule.power=2.5", "schedule.end_epoch=5", "schedule.halve_epochs=[2,3]"),
-    ("schedule.name=polynomial", "schedule.power=6", "schedule.end_epoch=4"), ("optimizer.clip_norm=1",),
-    ("optimizer.damping=1e-3",),
-])  # fmt: skip
-def test_right_keys_survive_a_dump(load, settings, tmp_path):
-    """As a Run keeps them."""
-    recipe = load(*settings)
-    (tmp_path / "recipe.yaml").write_text(recipe.dump())
-    assert recipes.read_resolved(tmp_path / "recipe.yaml") == recipe
+def test_keys_of_thor_are_not_momentums(load):
+    with pytest.raises(RecipeError, match=r"optimizer\.damping: unknown key$"):
+        load("optimizer.damping=1", profile="sample-momentum")
 
 
 @pytest.mark.parametrize("settings, thresholds", [

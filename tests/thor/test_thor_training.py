@@ -35,7 +35,7 @@ loop.train(open_run(Path(sys.argv[1])), progress=False)
 STEPS, EPOCHS = 10, 2  # 200 images in batches of 20
 SETTINGS = (
     "data.batch_size=20", "data.flip=0.5", f"epochs={EPOCHS}", "checkpoint_steps=4", "loss.smoothing=0.1",
-    "optimizer.update_interval=3", "optimizer.final_interval=4", "optimizer.trace_rule=thor_stop", "baseline=null",
+    "optimizer.update_interval=3", "optimizer.final_interval=4", "optimizer.trace_rule=thor_stop",
     "optimizer.statistics_share=0.3", "optimizer.clip_fisher_norm=0.8",
     "optimizer.factor_ema=0.5",
     "schedule.lr_max=0.1", "schedule.warmup_epochs=0.5",
@@ -114,6 +114,7 @@ def test_evaluation_of_the_plain_network(reference):
     assert (result["images"], result["accuracy"]) == (50, reference.summary["accuracy"])
 
 
+@pytest.mark.slow
 def test_killed_interrupted_and_resumed(create, reference, repo_root, monkeypatch):
     """Each time behind a step whose update no checkpoint has seen.
 
@@ -154,6 +155,7 @@ def test_evaluation_changes_nothing(every, times, create, reference, monkeypatch
     assert all(ours[name].tobytes() == value.tobytes() for name, value in theirs.items())
 
 
+@pytest.mark.slow
 def test_ends_early_in_mixed_precision(create, reference):
     """amp_level O2 with loss scale: the first steps are near those in float32, the layers have the same names."""
     run = create("half", "amp_level=O2", "loss_scale=1024", "max_steps=4")

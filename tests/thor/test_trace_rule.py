@@ -10,13 +10,6 @@ from small import KnownGradient, step_of, tensor, values
 
 from labkit.thor import TRACE_RULES, Thor, ThorError, trace_rule
 
-RULES = [*TRACE_RULES.items()]
-
-
-def test_thresholds_of_the_paper():
-    assert TRACE_RULES == {"thor": (0.01, 0.0), "thor_stop": (0.01, 0.001), "thor_nt": (0.0, 0.0)}
-
-
 # Thresholds (1/4, 1/16), which floats hold exactly: previous trace, trace now, stopped before; inverted, stopped after.
 BRANCHES = {
     "first": (0, 5, False, True, False),
@@ -40,13 +33,6 @@ def test_branches(case):
     previous, value, stopped, *expected = BRANCHES[case]
     found = trace_rule(np.array([value]), np.array([previous]), np.array([stopped]), (0.25, 0.0625))
     assert [mask.tolist() for mask in found] == [[e] for e in expected]
-
-
-def test_branches_together():
-    """Each layer by itself."""
-    previous, values, stopped, inverted, stops = (np.array(column) for column in zip(*BRANCHES.values()))
-    found = trace_rule(values, previous, stopped, (0.25, 0.0625))
-    np.testing.assert_array_equal(found, (inverted, stops))
 
 
 @pytest.mark.parametrize("rule, expected", [
@@ -192,32 +178,17 @@ def test_images_that_are_not_finite(rng):
 
 
 @pytest.mark.parametrize("settings, message", [
-    ({"damping": [0.1, -0.1]}, "damping: must be a number of at least 0 at every step, not -0.1"),
+    ({"damping": 0.1}, "damping: must have a value for each step"),
     ({"damping": [0.1, np.nan]}, "damping: must be a number of at least 0 at every step, not nan"),
-    ({"damping": [0.1, np.inf]}, "damping: must be a number of at least 0 at every step, not inf"),
     ({"damping": []}, "damping: must be a number of at least 0 at every step, not none at all"),
-    ({"update_mask": []}, "update_mask: factors must be computed at the first step"),
     ({"update_mask": [False, True]}, "update_mask: factors must be computed at the first step"),
     ({"block_size": 0}, "block_size: must be at least 1, not 0"),
-    ({"block_size": -128}, "block_size: must be at least 1, not -128"),
     ({"thresholds": (0.001, 0.01)}, r"thresholds: must be .w1, w2. with w1 >= w2 >= 0, not \(0.001, 0.01\)"),
-    ({"thresholds": (0.01, -0.1)}, r"thresholds: must be .w1, w2. with w1 >= w2 >= 0"),
-    ({"thresholds": (np.nan, 0.0)}, r"thresholds: must be .w1, w2. with w1 >= w2 >= 0"),
-    ({"factor_ema": 1.0}, "factor_ema: must be at least 0 and below 1, not 1.0"),
-    ({"factor_ema": -0.1}, "factor_ema: must be at least 0 and below 1, not -0.1"),
-    ({"factor_ema": np.nan}, "factor_ema: must be at least 0 and below 1, not nan"),
-    ({"statistics_share": 0.0}, "statistics_share: must be above 0 and at most 1, not 0.0"),
-    ({"statistics_share": 1.5}, "statistics_share: must be above 0 and at most 1, not 1.5"),
-    ({"statistics_share": np.nan}, "statistics_share: must be above 0 and at most 1, not nan"),
-    ({"clip_fisher_norm": np.inf}, "clip_fisher_norm: must be above 0, or None, not inf"),
-    ({"clip_fisher_norm": 0}, "clip_fisher_norm: must be above 0, or None, not 0"),
-    ({"clip_fisher_norm": np.nan}, "clip_fisher_norm: must be above 0, or None, not nan"),
-    ({"damping": 0.1}, "damping: must have a value for each step"),
-    ({"update_mask": True}, "update_mask: must have a value for each step"),
     ({"thresholds": "thor"}, "thresholds: must be \\(w1, w2\\) with w1 >= w2 >= 0, not 'thor'"),
+    ({"factor_ema": 1.0}, "factor_ema: must be at least 0 and below 1, not 1.0"),
+    ({"statistics_share": 0.0}, "statistics_share: must be above 0 and at most 1, not 0.0"),
+    ({"clip_fisher_norm": np.inf}, "clip_fisher_norm: must be above 0, or None, not inf"),
     ({"loss_scale": 0.0}, "loss_scale: must be a number above 0, not 0.0"),
-    ({"loss_scale": -2.0}, "loss_scale: must be a number above 0, not -2.0"),
-    ({"loss_scale": np.inf}, "loss_scale: must be a number above 0, not inf"),
 ])  # fmt: skip
 def test_wrong_settings(settings, message):
     """One line that names the setting, and the network is as it was."""

@@ -13,12 +13,11 @@ import mindspore.dataset as ds
 import numpy as np
 import pytest
 from mindspore import nn
-from mindspore.train import Accuracy, Callback, Model, RunContext, TopKCategoricalAccuracy
+from mindspore.train import Callback, Model, RunContext
 from mindspore.train.callback import _InternalCallbackParam
 
-from labkit.system.errors import LabkitError
 from labkit.training import build, callbacks, checkpoint, loop, recipes, runs
-from labkit.training.callbacks import DivergedError, EvaluateCallback, HistoryCallback, PerformanceCallback, StartAt
+from labkit.training.callbacks import DivergedError, EvaluateCallback, HistoryCallback, PerformanceCallback
 
 # The seed's fields, in its words and order.
 LINE = re.compile(
@@ -88,7 +87,7 @@ def images(steps=STEPS):
 def model():
     net = nn.Dense(6, 3)
     loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")
-    return Model(net, loss, nn.SGD(net.trainable_params(), 0.1), metrics={"accuracy": Accuracy()})
+    return Model(net, loss, nn.SGD(net.trainable_params(), 0.1))
 
 
 # -- Performance ----------------------------------------------------------------------------------
@@ -110,21 +109,12 @@ def timed(tmp_path_factory):
     return [fields(line) for line in lines], [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def test_a_line_an_epoch_with_the_seeds_fields(timed):
-    lines, _ = timed
-    assert [line["epoch"] for line in lines] == [1, 2, 3]
-    assert [line["steps"] for line in lines] == [STEPS] * 3
-
-
 def test_epoch_time_is_steps_and_waits(timed):
     """From the epoch's begin to its last step's end: waits between steps count, what follows the epoch does not."""
     lines, _ = timed
     waits = (STEPS - 1) * WAIT
+    assert [(line["epoch"], line["steps"]) for line in lines] == [(1, STEPS), (2, STEPS), (3, STEPS)]
     assert [line["seconds"] for line in lines] == [COMPILE + 4 * STEP + waits, *2 * [STEPS * STEP + waits]]
-
-
-def test_step_time_and_rate_follow_from_it(timed):
-    lines, _ = timed
     for line in lines[1:]:
         assert (line["seconds"], line["ms"], line["rate"], line["note"]) == (1.5, 300.0, round(BATCH / 0.3, 1), "")
 
@@ -134,13 +124,6 @@ def test_compile_step_is_told_apart(timed):
     first = timed[0][0]
     assert first["note"] == f", compiled in 1 step: {COMPILE} s"
     assert (first["ms"], first["rate"]) == (1000 * (STEP + WAIT), round(BATCH / (STEP + WAIT), 1))
-
-
-def test_several_devices_count_in_the_rate(clock):
-    for devices in (1, 8):
-        lines = []
-        sink_mode(clock, PerformanceCallback(32, devices, lines.append), [0.5, 0.5], steps=10)
-        assert fields(lines[1])["rate"] == devices * 32 * 10 / 0.5
 
 
 def test_epoch_of_one_step(clock):
@@ -154,16 +137,13 @@ def test_epoch_of_one_step(clock):
     assert "compile" in first["note"] and second["note"] == ""
 
 
-@pytest.mark.parametrize("updates, compiling", [((1, 4, 7), (1, 2)), ((4, 7), (1, 4)), ((7,), (1, 7)), ((), (1,))])
+@pytest.mark.parametrize("updates, compiling", [((1, 4, 7), (1, 2)), ((7,), (1, 7)), ((), (1,))])
 def test_two_graphs_are_compiled(clock, tmp_path, updates, compiling):
-    """THOR's: one with statistics, in the steps of `updates`, and one without; told apart wherever they come first.
-
-    Begun with statistics, resumed between two steps with them, and resumed in the epoch before.
-    """
+    """THOR's: one with statistics, in the steps of `updates`, and one without; told apart wherever they come first."""
     lines, file = [], tmp_path / "history.jsonl"
     performance = PerformanceCallback(BATCH, report=lines.append)
     todo = [performance, HistoryCallback(file, np.full(2 * STEPS, 0.1))]
-    train_network = SimpleNamespace(last_update=None)
+    train_network = SimpleNamespace(last_update=None, thor=SimpleNamespace(names=["conv"]))
     state = _InternalCallbackParam()
     state.update(cur_step_num=0, batch_num=STEPS, train_network=train_network, net_outputs=ms.Tensor(1.0))
     context = RunContext(state)
@@ -171,7 +151,7 @@ def test_two_graphs_are_compiled(clock, tmp_path, updates, compiling):
         callback.on_train_begin(context)
     for step in range(1, 2 * STEPS + 1):
         state.update(cur_step_num=step, cur_epoch_num=-(-step // STEPS))
-        train_network.last_update = {"trace": [1.0]} if step in updates else None
+        train_network.last_update = {"trace": [1.0], "inverted": [step == 4]} if step in updates else None
         if step % STEPS == 1:
             for callback in todo:
                 callback.on_train_epoch_begin(context)
@@ -182,34 +162,14 @@ def test_two_graphs_are_compiled(clock, tmp_path, updates, compiling):
             performance.on_train_epoch_end(context)
     history = [json.loads(line) for line in file.read_text().splitlines()]
     assert tuple(line["step"] for line in history if line.get("compiled")) == compiling
+    assert [line for line in history if "update" in line] == [
+        {"update": step, "trace": {"conv": 1.0}, "inverted": ["conv"] if step == 4 else []} for step in updates
+    ]
     for epoch, line in enumerate(map(fields, lines), start=1):
         count = sum(-(-step // STEPS) == epoch for step in compiling)
         told = {0: "", 1: f", compiled in 1 step: {COMPILE} s", 2: f", compiled in 2 steps: {2 * COMPILE} s"}
         assert (line["ms"], line["rate"], line["note"]) == (1000 * STEP, BATCH / STEP, told[count])
         assert line["seconds"] == count * COMPILE + (STEPS - count) * STEP
-    assert performance.compile_seconds == len(compiling) * COMPILE
-
-
-def test_a_second_training_compiles_again(clock):
-    """With the same callback: its first step is told apart too."""
-    lines = []
-    performance = PerformanceCallback(BATCH, report=lines.append)
-    for _ in range(2):
-        clock.now = 1000.0
-        model().train(1, images(), [clock, performance], dataset_sink_mode=False)
-    assert lines[0] == lines[1] and "compile" in lines[1]
-
-
-def test_seconds_are_seconds():
-    """The one test of the machine's own clock: steps that sleep are not shorter than their sleep."""
-
-    class Sleep(Callback):
-        def on_train_step_begin(self, run_context):
-            time.sleep(0.02)
-
-    lines = []
-    model().train(2, images(), [Sleep(), PerformanceCallback(BATCH, report=lines.append)], dataset_sink_mode=False)
-    assert fields(lines[1])["seconds"] >= STEPS * 0.02
 
 
 def sink_mode(clock, callback, seconds, steps, loss=1.0):
@@ -235,24 +195,15 @@ def sink_mode(clock, callback, seconds, steps, loss=1.0):
 
 
 def test_sink_mode_divides_by_the_epochs_steps(clock):
-    """10 steps in 0.5 s are 50 ms each; the first epoch says what it holds, the second what compiling took."""
+    """10 steps in 0.5 s are 50 ms each; the first epoch says what it holds. Eight devices do eight times as much."""
     lines = []
-    sink_mode(clock, PerformanceCallback(32, report=lines.append), [2.0, 0.5, 0.25], steps=10)
+    sink_mode(clock, PerformanceCallback(4, 8, report=lines.append), [2.0, 0.5, 0.25], steps=10)
     first, second, third = map(fields, lines)
     assert [line["steps"] for line in (first, second, third)] == [10] * 3
     assert [line["seconds"] for line in (first, second, third)] == [2.0, 0.5, 0.25]
     assert [line["ms"] for line in (first, second, third)] == [200.0, 50.0, 25.0]
     assert [line["rate"] for line in (first, second, third)] == [160.0, 640.0, 1280.0]
-    notes = [", compile time included", ", compile time was about 1.5 s", ""]
-    assert [line["note"] for line in (first, second, third)] == notes
-
-
-def test_asking_for_sink_mode_on_a_cpu_gives_true_numbers_too(clock):
-    """MindSpore does not sink here: a call back a step."""
-    lines = []
-    model().train(2, images(), [clock, PerformanceCallback(BATCH, report=lines.append)], dataset_sink_mode=True)
-    second = fields(lines[1])
-    assert (second["steps"], second["seconds"], second["ms"]) == (STEPS, STEPS * STEP, 1000 * STEP)
+    assert [line["note"] for line in (first, second, third)] == [", compile time included", "", ""]
 
 
 # -- History --------------------------------------------------------------------------------------
@@ -285,36 +236,13 @@ def test_history_has_the_loss_of_the_step(tmp_path):
     np.testing.assert_allclose(written, losses, rtol=1e-4)
 
 
-def test_history_in_sink_mode_has_a_line_an_epoch(tmp_path, clock):
-    file = tmp_path / "history.jsonl"
-    sink_mode(clock, HistoryCallback(file, np.arange(20) / 100), [2.5, 1.25], steps=10, loss=0.25)
-    first, second = (json.loads(line) for line in file.read_text().splitlines())
-    assert (first["step"], first["epoch"], first["loss"], first["lr"]) == (10, 1, 0.25, 0.09)
-    assert (second["step"], second["epoch"], second["lr"]) == (20, 2, 0.19)
-    assert (first["seconds"], second["seconds"]) == (0.25, 0.125)  # of one step
-
-
-def test_started_at_a_step_counts_on_from_there(tmp_path):
-    file, lines = tmp_path / "history.jsonl", []
-    todo = [
-        StartAt(STEPS),
-        PerformanceCallback(BATCH, report=lines.append),
-        HistoryCallback(file, np.arange(2 * STEPS)),
-    ]
-    model().train(2, images(), todo, dataset_sink_mode=False, initial_epoch=1)
-    history = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [(line["step"], line["epoch"], line["lr"]) for line in history] == [
-        (step, 2, step - 1.0) for step in range(STEPS + 1, 2 * STEPS + 1)
-    ]
-    assert (fields(lines[0])["epoch"], fields(lines[0])["steps"]) == (2, STEPS)
-
-
 def test_evaluation_after_every_epoch(tmp_path):
     file, lines, work = tmp_path / "history.jsonl", [], model()
-    evaluation = EvaluateCallback(work, images(), file, lines.append)
+    evaluation = EvaluateCallback(work.predict_network, images(), file, lines.append)
     work.train(2, images(), [evaluation], dataset_sink_mode=False)
-    logits = work.predict(ms.Tensor(np.concatenate([x for x, _ in columns()]))).asnumpy()
-    right = (logits.argmax(axis=1) == np.concatenate([labels for _, labels in columns()])).mean()
+    columns = list(images().create_tuple_iterator(num_epochs=1, output_numpy=True))
+    logits = work.predict(ms.Tensor(np.concatenate([x for x, _ in columns]))).asnumpy()
+    right = (logits.argmax(axis=1) == np.concatenate([labels for _, labels in columns])).mean()
     history = [json.loads(line) for line in file.read_text().splitlines()]
     assert [list(line) for line in history] == [["epoch", "accuracy"]] * 2
     assert [line["epoch"] for line in history] == [1, 2]
@@ -327,39 +255,23 @@ def test_evaluation_within_an_epoch(tmp_path, monkeypatch):
     file, work = tmp_path / "history.jsonl", model()
     timer, lines = HistoryCallback(tmp_path / "steps.jsonl", np.zeros(STEPS)), []
     performance = PerformanceCallback(BATCH, report=lines.append)
-    evaluation = EvaluateCallback(work, images(), file, lines.append, every_steps=2, timers=(timer, performance))
+    evaluation = EvaluateCallback(
+        work.predict_network, images(), file, lines.append, every_steps=2, timers=(timer, performance)
+    )
     evaluate = evaluation.evaluate
-    monkeypatch.setattr(evaluation, "evaluate", lambda epoch: (time.sleep(2), evaluate(epoch)))
+    monkeypatch.setattr(evaluation, "evaluate", lambda epoch: (time.sleep(1), evaluate(epoch)))
     work.train(1, images(), [timer, performance, evaluation], dataset_sink_mode=False)
     epochs = [json.loads(line)["epoch"] for line in file.read_text().splitlines()]
     assert epochs == [*(round(step / STEPS, 4) for step in range(2, STEPS, 2)), 1]
     steps = [json.loads(line)["seconds"] for line in (tmp_path / "steps.jsonl").read_text().splitlines()]
-    assert len(steps) == STEPS and max(steps[1:]) < 1
+    assert len(steps) == STEPS and max(steps[1:]) < 0.9
     assert fields(lines[-2])["seconds"] == pytest.approx(sum(steps), abs=0.5)
-
-
-def test_evaluation_by_several_metrics(tmp_path):
-    """Each is a field of the history's line, in the model's order; the progress bar shows `accuracy`."""
-    file, lines, net = tmp_path / "history.jsonl", [], nn.Dense(6, 3)
-    loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")
-    metrics = {"accuracy": Accuracy(), "top_2": TopKCategoricalAccuracy(2)}
-    work = Model(net, loss, nn.SGD(net.trainable_params(), 0.1), metrics)
-    evaluation = EvaluateCallback(work, images(), file, lines.append)
-    work.train(1, images(), [evaluation], dataset_sink_mode=False)
-    record = json.loads(file.read_text())
-    assert list(record) == ["epoch", "accuracy", "top_2"] and record["accuracy"] <= record["top_2"] <= 1
-    assert evaluation.accuracy == record["accuracy"]
-    assert lines == [f"epoch 1 accuracy = {record['accuracy']:.4f}, top_2 = {record['top_2']:.4f}"]
-
-
-def columns():
-    return list(images().create_tuple_iterator(num_epochs=1, output_numpy=True))
 
 
 # -- Divergence -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("loss", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_a_loss_that_is_not_finite_ends_the_training(tmp_path, clock, loss):
     file = tmp_path / "history.jsonl"
     file.write_text("before\n")
@@ -367,21 +279,14 @@ def test_a_loss_that_is_not_finite_ends_the_training(tmp_path, clock, loss):
         sink_mode(clock, HistoryCallback(file, np.full(10, 0.5)), [0.5], steps=10, loss=loss)
     assert len(str(caught.value).splitlines()) == 1
     assert file.read_text() == "before\n"
-    assert issubclass(DivergedError, LabkitError)
 
 
-def test_a_training_that_diverges_keeps_what_it_had(tmp_path, repo_root):
+def test_a_training_that_diverges_keeps_what_it_had(tmp_path, repo_root, write_noise):
     """A real one, by a learning rate of 1e30: the checkpoint before it loads, and there is no summary."""
-    data = tmp_path / "data"
-    data.mkdir()
-    rng = np.random.default_rng(0)
-    for number, name in enumerate([f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]):
-        records = rng.integers(0, 256, (8, 3073), dtype=np.uint8)
-        records[:, 0] = (np.arange(8) + number) % 10
-        (data / f"{name}.bin").write_bytes(records.tobytes())
+    write_noise(tmp_path / "data")
     settings = (
-        f"data.folder={data}", "data.batch_size=8", "epochs=2", "checkpoint_steps=1",
-        "schedule.lr_init=1e-3", "schedule.lr_max=1e30", "schedule.warmup_epochs=1",
+        f"data.folder={tmp_path / 'data'}", "data.batch_size=8", "network.name=resnet8", "epochs=2",
+        "checkpoint_steps=1", "schedule.lr_init=1e-3", "schedule.lr_max=1e30", "schedule.warmup_epochs=1",
     )  # fmt: skip
     recipe = recipes.load(repo_root / "labs/cifar10/recipe.yaml", "sample", settings)
     run = runs.create(tmp_path / "run", recipe)
@@ -391,5 +296,5 @@ def test_a_training_that_diverges_keeps_what_it_had(tmp_path, repo_root):
     steps = run.steps()
     assert 1 <= len(steps) < 10 and np.isfinite([record["loss"] for record in steps]).all()
     net = build.create_network(recipe)
-    assert checkpoint.load_checkpoint(run, net)["step"] == len(steps) == steps[-1]["step"]
+    assert checkpoint.load_weights(run.checkpoint, net)["step"] == len(steps) == steps[-1]["step"]
     assert [path.name for path in run.checkpoint.parent.iterdir()] == ["latest.ckpt"]

@@ -8,7 +8,6 @@ from mindspore import nn
 from labkit.system.errors import LabkitError
 from labkit.training import build, checkpoint, recipes, runs
 from labkit.training.export import export
-from labkit.training.runs import RunError
 
 RECIPE = """
 lab: mine
@@ -79,7 +78,7 @@ def run_onnx(onnxruntime, file, x):
     return logits
 
 
-@pytest.mark.parametrize("shape", [{}, {"batch_size": 3, "image_size": 48}])
+@pytest.mark.parametrize("shape", [{}, pytest.param({"batch_size": 3, "image_size": 48}, marks=pytest.mark.slow)])
 def test_mindir_gives_the_same_logits(resnet18, tmp_path, shape):
     file = tmp_path / "net.mindir"
     export(resnet18.recipe, resnet18.checkpoint, file, **shape)
@@ -90,36 +89,25 @@ def test_mindir_gives_the_same_logits(resnet18, tmp_path, shape):
     assert [path.name for path in tmp_path.iterdir()] == ["net.mindir"]
 
 
-def assert_onnx_is_equal(onnxruntime, run, file, x):
-    export(run.recipe, run.checkpoint, file, "onnx", batch_size=len(x), image_size=x.shape[-1])
-    expected = own_logits(run, x)
-    assert expected.std() > 0.01
-    error = np.abs(run_onnx(onnxruntime, file, x) - expected).max() / np.abs(expected).max()
-    assert error < 1e-4
+@pytest.mark.slow  # onnxruntime
+@pytest.mark.parametrize("settings", [
+    ("network.name=resnet18", "network.stem=imagenet"),
+    ("network.name=resnet50", "network.stem=imagenet", "network.num_classes=1000"),
+    ("network.name=resnet8", "network.fast_gradient=true", "amp_level=O2", "data.image_size=32"),
+])  # fmt: skip
+def test_onnx_gives_the_same_logits(onnxruntime, make, tmp_path, settings):
+    """With batch norm in evaluation mode: an image's logits do not depend on the others.
 
-
-def test_onnx_gives_the_same_logits(onnxruntime, resnet18, tmp_path):
-    """With batch norm in evaluation mode: an image's logits do not depend on the others, and statistics stay."""
-    x = images(3, 48)
-    assert_onnx_is_equal(onnxruntime, resnet18, tmp_path / "net.onnx", x)
-    one = tmp_path / "one.onnx"
-    export(resnet18.recipe, resnet18.checkpoint, one, "onnx", image_size=48)
-    together = run_onnx(onnxruntime, tmp_path / "net.onnx", x)
-    np.testing.assert_allclose(run_onnx(onnxruntime, one, x[:1]), together[:1], rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ("network.name=resnet50", "network.stem=imagenet", "network.num_classes=1000"),
-        ("network.name=resnet20", "network.fast_gradient=true", "data.image_size=32"),
-        ("network.name=resnet8", "amp_level=O2", "data.image_size=32"),
-    ],
-)
-def test_onnx_of_other_networks(onnxruntime, make, tmp_path, settings):
-    """The labs' own; also with labkit's gradient and in mixed precision, of which the file has nothing."""
+    Also with labkit's gradient and in mixed precision, of which the file has nothing.
+    """
     run = make(*settings)
-    assert_onnx_is_equal(onnxruntime, run, tmp_path / "net.onnx", images(2, run.recipe.data.image_size))
+    x, file = images(3, run.recipe.data.image_size), tmp_path / "net.onnx"
+    export(run.recipe, run.checkpoint, file, "onnx", batch_size=len(x))
+    expected, found = own_logits(run, x), run_onnx(onnxruntime, file, x)
+    assert expected.std() > 0.01
+    assert np.abs(found - expected).max() / np.abs(expected).max() < 1e-4
+    export(run.recipe, run.checkpoint, file, "onnx")
+    np.testing.assert_allclose(run_onnx(onnxruntime, file, x[:1]), found[:1], rtol=1e-4, atol=1e-5)
 
 
 def test_air_needs_ascend(small, tmp_path):
@@ -129,44 +117,16 @@ def test_air_needs_ascend(small, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_missing_checkpoint(small, tmp_path):
-    with pytest.raises(RunError, match=r"other\.ckpt: missing"):
-        export(small.recipe, tmp_path / "other.ckpt", tmp_path / "net.mindir")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_shape_that_cannot_be(small, tmp_path):
-    with pytest.raises(LabkitError, match=r"net\.onnx: ") as caught:
-        export(small.recipe, small.checkpoint, tmp_path / "net.onnx", "onnx", batch_size=-1)
-    assert len(str(caught.value).splitlines()) == 1
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("file_format", ["mindir", "onnx"])
-def test_place_that_cannot_be(small, tmp_path, file_format):
-    """A folder where the file should be, and a file where its folder should be."""
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "file").touch()
-    for place in (tmp_path / "folder", tmp_path / "file" / "net"):
-        with pytest.raises((LabkitError, OSError), match=str(tmp_path)) as caught:
-            export(small.recipe, small.checkpoint, place, file_format)
-        assert len(str(caught.value).splitlines()) == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", ["mindir", "onnx"])
 def test_file_and_folder_are_as_open_as_others(small, tmp_path, file_format):
     """MindSpore itself takes the others' rights away: of the file, and with ONNX of the folder that it is in."""
-    folder = tmp_path / "shared"
-    folder.mkdir()
-    folder.chmod(0o755)
-    (folder / "other").touch()
-    file = folder / f"net.{file_format}"
-    export(small.recipe, small.checkpoint, file, file_format)
-    assert folder.stat().st_mode & 0o777 == 0o755
-    assert file.stat().st_mode == (folder / "other").stat().st_mode
-    export(small.recipe, small.checkpoint, tmp_path / "new" / "net", file_format)  # in a folder that is not there
-    assert (tmp_path / "new" / "net").stat().st_size == pytest.approx(file.stat().st_size, rel=0.01)  # names differ
+    folder = tmp_path / "new"
+    export(small.recipe, small.checkpoint, folder / f"net.{file_format}", file_format)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    assert folder.stat().st_mode == (tmp_path / "other").stat().st_mode
+    assert (folder / f"net.{file_format}").stat().st_mode == (tmp_path / "other" / "file").stat().st_mode
 
 
 def test_an_export_that_breaks_off_leaves_the_old_file(small, tmp_path, monkeypatch):

@@ -4,23 +4,17 @@ import dataclasses
 import json
 import os
 import platform
-import stat
 import subprocess
 
 import mindspore as ms
 import numpy as np
 import pytest
-from mindspore import nn
 
 import labkit
 from labkit.data import files
-from labkit.losses import CrossEntropySmooth
-from labkit.networks import create_resnet
-from labkit.optimizers import momentum
 from labkit.system import environment
-from labkit.system.errors import LabkitError
 from labkit.system.files import atomic_write
-from labkit.training import checkpoint, provenance, recipes, runs
+from labkit.training import provenance, recipes, runs
 from labkit.training.runs import RunError
 
 HISTORY = [
@@ -54,15 +48,11 @@ def run(tmp_path, recipe):
 
 def write_history(run, records):
     """History, and the provenance that a training notes before it."""
-    (run.path / "provenance.json").write_text('{"commit": "c"}')
+    (run.path / "provenance.json").write_text('{"commit": "c", "processes": 1}')
     run.history_file.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
 # -- Making and finding ---------------------------------------------------------------------------
-
-
-def test_errors_are_labkits_own():
-    assert issubclass(RunError, LabkitError)
 
 
 def test_create_keeps_the_recipe(tmp_path, recipe):
@@ -73,59 +63,33 @@ def test_create_keeps_the_recipe(tmp_path, recipe):
     assert run.checkpoint.parent.is_dir() and not run.checkpoint.exists()
 
 
-def test_create_takes_an_empty_directory(tmp_path, recipe):
-    (tmp_path / "empty").mkdir()
-    assert runs.create(tmp_path / "empty", recipe).recipe == recipe
-
-
 def test_create_refuses_what_is_in_the_way(tmp_path, recipe):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "thesis.txt").write_text("mine")
     for name in ("file", "folder"):
-        path = tmp_path / name
-        if name == "folder":
-            path.mkdir()
-            (path / "thesis.txt").write_text("mine")
-        else:
-            path.write_text("mine")
-        with pytest.raises(RunError, match=f"{name}: already there, and not a Run; choose another --out$"):
-            runs.create(path, recipe)
+        with pytest.raises(RunError, match=f"{name}: already there; choose another --out"):
+            runs.create(tmp_path / name, recipe)
+    with pytest.raises(RunError, match="file"):
+        runs.create(tmp_path / "file" / "run", recipe)
     assert (tmp_path / "folder" / "thesis.txt").read_text() == (tmp_path / "file").read_text() == "mine"
-    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["thesis.txt"]
+    (tmp_path / "summary.json").write_text("{}")
+    with pytest.raises(RunError, match="already there, and complete; choose another --out$"):
+        runs.require_free(tmp_path)
 
 
-@pytest.mark.parametrize("left", [["checkpoints/"], ["checkpoints/", "recipe.yaml.part"], ["recipe.yaml.part"]])
-def test_create_after_a_create_that_was_killed(tmp_path, recipe, left):
-    for name in left:
-        (tmp_path / name).mkdir() if name.endswith("/") else (tmp_path / name).write_text("lab: cif")
+def test_create_in_an_empty_directory_also_after_a_create_that_was_killed(tmp_path, recipe):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "recipe.yaml.part").write_text("lab: cif")
     assert runs.create(tmp_path, recipe).recipe == recipe
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints", "recipe.yaml"]
 
 
-def test_create_spares_checkpoints_without_a_recipe(tmp_path, recipe):
-    """Not what a killed create leaves: the training would go on from them."""
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / "latest.ckpt").write_text("mine")
-    with pytest.raises(RunError, match="already there"):
-        runs.create(tmp_path, recipe)
-    assert [path.name for path in tmp_path.rglob("*")] == ["checkpoints", "latest.ckpt"]
-
-
-def test_create_below_a_file(tmp_path, recipe):
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(RunError, match="file"):
-        runs.create(tmp_path / "file" / "run", recipe)
-
-
-def test_open_what_is_no_run(tmp_path):
-    (tmp_path / "file").touch()
-    for path in (tmp_path, tmp_path / "none", tmp_path / "file"):
-        with pytest.raises(RunError, match=f"{path}: not a Run"):
-            runs.open_run(path)
-
-
-def test_a_mistyped_run_is_told_with_those_that_there_are(tmp_path, recipe):
-    for name in ("slow", "fast"):
-        runs.create(tmp_path / name, recipe)
-    with pytest.raises(RunError, match="no such folder; in .* there are fast, slow"):
+def test_open_what_is_no_run(tmp_path, recipe):
+    runs.create(tmp_path / "fast", recipe)
+    with pytest.raises(RunError, match=f"{tmp_path}: not a Run .it has no recipe.yaml.$"):
+        runs.open_run(tmp_path)
+    with pytest.raises(RunError, match="no such folder; in .* there are fast"):
         runs.open_run(tmp_path / "fastt")
 
 
@@ -134,39 +98,6 @@ def test_free_path(tmp_path):
     (tmp_path / "x").mkdir()
     (tmp_path / "x-2").touch()
     assert runs.free_path(tmp_path, "x") == tmp_path / "x-3"
-
-
-def test_newest_unfinished(tmp_path, recipe):
-    with pytest.raises(RunError, match="no unfinished Run of cifar10"):
-        runs.newest_unfinished(tmp_path / "none", "cifar10")
-    of = {"d": ("thor", "sample"), "c": ("cifar10", "laptop"), "b": ("cifar10", "sample"), "a": ("cifar10", "sample")}
-    made = {}
-    for age, (name, (lab, profile)) in enumerate(of.items()):  # d is the newest, a the oldest
-        made[name] = runs.create(tmp_path / name, recipe.model_copy(update={"lab": lab, "profile": profile}))
-        os.utime(made[name].path / "recipe.yaml", (1e9 - age, 1e9 - age))
-    (tmp_path / "e").mkdir()  # not a Run
-    assert runs.newest_unfinished(tmp_path, "cifar10") == made["c"]
-    assert runs.newest_unfinished(tmp_path, "cifar10", "sample") == made["b"]
-    (made["b"].path / "summary.json").write_text("{}")
-    assert runs.newest_unfinished(tmp_path, "cifar10", "sample") == made["a"]
-    with pytest.raises(RunError, match="no unfinished Run of cifar10, profile full"):
-        runs.newest_unfinished(tmp_path, "cifar10", "full")
-
-
-@pytest.mark.parametrize("content, says", [
-    ("a: 1\n", ""), ("lab: thor\n", ""), ("- a\n", "keys and values"), ("lab: [", "line 1: not valid YAML"),
-    ("lab: cifar10\nprofile: sample\n", "network: missing"), (b"\xff\xfe", "not valid YAML"),
-])  # fmt: skip
-def test_newest_unfinished_passes_over_what_is_no_run(tmp_path, recipe, capsys, content, says):
-    """With a line where it could have been meant: its recipe names the lab, or cannot be read."""
-    mine = runs.create(tmp_path / "mine", recipe)
-    file = tmp_path / "x" / "recipe.yaml"
-    file.parent.mkdir()
-    file.write_bytes(content if isinstance(content, bytes) else content.encode())
-    assert runs.newest_unfinished(tmp_path, "cifar10") == runs.newest_unfinished(tmp_path, "cifar10", "sample") == mine
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == (2 if says else 0)
-    assert all(line.startswith(str(file)) and says in line and line.endswith("x is skipped") for line in lines)
 
 
 def test_one_training_at_a_time(run):
@@ -183,27 +114,14 @@ def test_one_training_at_a_time(run):
 # -- Files ----------------------------------------------------------------------------------------
 
 
-def test_atomic_write_replaces(tmp_path):
+def test_atomic_write_replaces_a_whole_file_or_nothing(tmp_path):
     file = tmp_path / "a.json"
     atomic_write(file, "old, and longer")
     atomic_write(file, "ä")
-    assert file.read_text(encoding="utf-8") == "ä"
-    assert list(tmp_path.iterdir()) == [file]
-
-
-def test_atomic_write_fails_without_touching_the_old(tmp_path):
-    file = tmp_path / "a.json"
-    atomic_write(file, "old")
+    assert file.read_text(encoding="utf-8") == "ä" and list(tmp_path.iterdir()) == [file]
     with pytest.raises(UnicodeEncodeError):
         atomic_write(file, 100_000 * "new" + "\ud800")  # a lone surrogate cannot be written, the text before can
-    assert file.read_text() == "old"
-    full = "/dev/full"  # every write to it fails, as on a full disk
-    if os.path.exists(full):
-        file.with_name("a.json.part").unlink()
-        file.with_name("a.json.part").symlink_to(full)
-        with pytest.raises(OSError, match="No space left"):
-            atomic_write(file, "new")
-        assert file.read_text() == "old"
+    assert file.read_text(encoding="utf-8") == "ä"
 
 
 def test_history_in_parts(run):
@@ -213,40 +131,19 @@ def test_history_in_parts(run):
     assert run.evaluations() == [HISTORY[3], HISTORY[7]]
 
 
-def test_missing_history(run):
-    with pytest.raises(RunError, match=r"history\.jsonl: missing"):
-        run.history()
-
-
-@pytest.mark.parametrize("cut", [1, 10, 40])
-def test_half_written_last_line_belongs_to_an_unfinished_run(run, cut):
+def test_half_written_last_line_belongs_to_an_unfinished_run(run):
     write_history(run, HISTORY[:3])
-    text = run.history_file.read_text()
-    run.history_file.write_text(text[:-cut] if cut > 1 else text + '{"step": 4')
-    expected = HISTORY[:3] if cut == 1 else HISTORY[:2]
-    assert run.history() == expected
+    run.history_file.write_text(run.history_file.read_text()[:-10])
+    assert run.history() == HISTORY[:2]
     (run.path / "summary.json").write_text("{}")
-    with pytest.raises(RunError, match=rf"history\.jsonl, line {len(expected) + 1}: not a JSON object"):
+    with pytest.raises(RunError, match=r"history\.jsonl, line 3: not valid JSON"):
         run.history()
 
 
-def test_damage_inside_the_history(run):
-    lines = [json.dumps(record) for record in HISTORY[:3]]
-    run.history_file.write_text("\n".join([lines[0], lines[1][:20], lines[2]]) + "\n")
-    with pytest.raises(RunError, match=r"history\.jsonl, line 2: not a JSON object"):
-        run.history()
-
-
-@pytest.mark.parametrize("line", ["5", "null", "true", '"step"', '""', "[1, 2]", "[]", '[["step", 1]]', "NaN"])
-def test_history_line_that_is_json_but_no_object(run, line):
-    run.history_file.write_text('{"step": 1}\n' + line + '\n{"step": 2}\n')
-    with pytest.raises(RunError, match=r"history\.jsonl, line 2: not a JSON object"):
-        run.history()
-
-
-def test_history_that_is_not_text(run):
-    run.history_file.write_bytes(b'{"step": 1}\n\xff\xfe\xfd\n{"step": 2}\n')
-    with pytest.raises(RunError, match=r"history\.jsonl"):
+@pytest.mark.parametrize("damage", [b'{"step": 2, "lo', b"\xff\xfe"])
+def test_damage_inside_the_history(run, damage):
+    run.history_file.write_bytes(b'{"step": 1}\n' + damage + b'\n{"step": 3}\n')
+    with pytest.raises(RunError, match=r"history\.jsonl, line 2: not valid JSON"):
         run.history()
 
 
@@ -257,7 +154,7 @@ def test_result_missing_or_damaged(run, name, advice):
     with pytest.raises(RunError, match=rf"{name}\.json: missing.*{advice}"):
         getattr(run, name)
     (run.path / f"{name}.json").write_text('{"accuracy": 1,\n')
-    with pytest.raises(RunError, match=rf"{name}\.json, line 2: not valid JSON"):
+    with pytest.raises(RunError, match=rf"{name}\.json: damaged: not valid JSON"):
         getattr(run, name)
 
 
@@ -275,15 +172,9 @@ def test_summary_of_a_history_made_by_hand(run):
         "train_seconds": 15.0,
         "step_ms": 300.0,
         "images_per_second": round(64 / 0.3, 1),
-        "provenance": {"commit": "c"},  # of the first start
+        "provenance": {"commit": "c", "processes": 1},  # of the first start
     }  # fmt: skip
     assert run.complete
-
-
-def test_summary_of_a_single_step(run):
-    write_history(run, [HISTORY[0], HISTORY[3]])
-    summary = runs.write_summary(run)
-    assert (summary["steps"], summary["step_ms"], summary["train_seconds"]) == (1, 9000.0, 9.0)
 
 
 def test_summary_of_a_sink_mode_history(run):
@@ -298,13 +189,9 @@ def test_summary_of_a_sink_mode_history(run):
 def test_provenance(repo_root):
     found = provenance.collect({"name": "digits", "sha256": "0" * 64})
     assert set(found) == {"commit", "dirty", "versions", "machine", "cores", "processes", "dataset"}
-    assert found["versions"]["mindspore"] == ms.__version__
-    assert found["versions"]["numpy"] == np.__version__
-    assert found["versions"]["python"] == platform.python_version()
-    assert found["versions"]["labkit"] == labkit.__version__
-    assert found["cores"] == len(os.sched_getaffinity(0))
-    assert os.uname().machine in found["machine"]
-    assert found["dataset"] == {"name": "digits", "sha256": "0" * 64}
+    versions = {"mindspore": ms.__version__, "numpy": np.__version__, "python": platform.python_version()}
+    assert found["versions"] == {**versions, "labkit": labkit.__version__}
+    assert found["cores"] == environment.cores() and os.uname().machine in found["machine"]
     git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=repo_root, capture_output=True, text=True)
     assert found["commit"] == (git.stdout.strip() if git.returncode == 0 else None)
     json.dumps(found)
@@ -319,7 +206,7 @@ def test_provenance_is_that_of_the_first_start(run, monkeypatch):
     assert run.provenance == first
     info = files.Info(run.path, "the same by another name", (), 1, 1, "0" * 64, (), contents="2" * 64)
     runs.require_same_data(run, info)
-    with pytest.raises(RunError, match=rf"{run.path}: .*other data \(digits\) .*\(letters\)"):
+    with pytest.raises(RunError, match=rf"{run.path}: .*other data, digits: .* letters"):
         runs.require_same_data(run, dataclasses.replace(info, name="letters", sha256="1" * 64))
 
 
@@ -335,150 +222,19 @@ def test_commit_of_a_job(tmp_path, monkeypatch, told, expected):
 
 
 def test_dirty_is_true_for_changed_files_only(tmp_path, monkeypatch):
-    """A real checkout: clean, then with an untracked file, a change, damage; and a folder that is none."""
+    """A real checkout: clean, then with an untracked file, a change; and a folder that is none."""
     git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@example.org"]
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     monkeypatch.setattr(environment, "REPO", tmp_path)
-    assert (provenance.collect({})["commit"], provenance.collect({})["dirty"]) == (None, None)
+    assert provenance.commit() == (None, None)
     (tmp_path / "a").write_text("1")
     for command in (["init", "-q"], ["add", "a"], ["commit", "-q", "-m", "a"]):
         subprocess.run([*git, *command], check=True)
     head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
     (tmp_path / "new").touch()
-    assert (provenance.collect({})["commit"], provenance.collect({})["dirty"]) == (head, False)
+    assert provenance.commit() == (head, False)
     (tmp_path / "a").write_text("2")
-    assert provenance.collect({})["dirty"] is True
-    (tmp_path / ".git" / "index").write_bytes(b"damaged")
-    assert (provenance.collect({})["commit"], provenance.collect({})["dirty"]) == (head, None)
+    assert provenance.commit() == (head, True)
     monkeypatch.setattr(environment, "REPO", tmp_path / "lib")  # installed inside somebody else's checkout
     (tmp_path / "lib").mkdir()
-    assert (provenance.collect({})["commit"], provenance.collect({})["dirty"]) == (None, None)
-
-
-# -- Checkpoints ----------------------------------------------------------------------------------
-
-
-def make_train_network(name):
-    """Network with loss and optimizer; nothing is compiled."""
-    net = create_resnet(name)
-    cell = nn.WithLossCell(net, CrossEntropySmooth(10))
-    return nn.TrainOneStepCell(cell, momentum(net, np.full(8, 0.1, np.float32)))
-
-
-@pytest.fixture(scope="module")
-def train_network():
-    return make_train_network("resnet20")
-
-
-@pytest.fixture
-def checkpointed(run, train_network):
-    write_history(run, HISTORY[:2])
-    checkpoint.save_checkpoint(run, train_network, 2)
-    return run
-
-
-def values(network):
-    return {p.name: p.asnumpy().copy() for p in network.get_parameters()}
-
-
-def test_checkpoint_brings_everything_back(checkpointed, train_network):
-    kept = values(train_network)
-    for parameter in train_network.get_parameters():
-        parameter.set_data(ms.Tensor(np.ones(parameter.shape), parameter.dtype))
-    place = checkpoint.load_checkpoint(checkpointed, train_network)
-    assert place == {"step": 2, "history_bytes": checkpointed.history_file.stat().st_size}
-    loaded = values(train_network)
-    assert any(name.startswith("moments.") for name in loaded)
-    assert any("moving_variance" in name for name in loaded)
-    for name, value in kept.items():
-        np.testing.assert_array_equal(loaded[name], value, err_msg=name)
-
-
-def test_checkpoint_of_a_training_fills_a_network(checkpointed, train_network):
-    net = create_resnet("resnet20")
-    checkpoint.load_checkpoint(checkpointed, net)
-    trained = values(train_network)
-    for name, value in values(net).items():
-        np.testing.assert_array_equal(trained[name], value, err_msg=name)
-
-
-def test_a_new_checkpoint_replaces_the_old_one(checkpointed, train_network):
-    checkpoint.save_checkpoint(checkpointed, train_network, 3)
-    assert checkpoint.load_checkpoint(checkpointed, train_network)["step"] == 3
-    assert [path.name for path in checkpointed.checkpoint.parent.iterdir()] == ["latest.ckpt"]
-    assert checkpointed.checkpoint.stat().st_mode & stat.S_IRUSR
-
-
-EVALUATION, STEP = json.dumps({"epoch": 1, "accuracy": 0.25}) + "\n", json.dumps({"step": 3, "epoch": 2}) + "\n"
-
-
-@pytest.mark.parametrize("after, kept", [
-    ("", ""), (EVALUATION, EVALUATION), (EVALUATION + STEP, EVALUATION), (EVALUATION + STEP + EVALUATION, EVALUATION),
-    (STEP, ""), (STEP + EVALUATION, ""), (EVALUATION[:-1], ""), (EVALUATION[:-9] + "\n", ""), ("5\n", ""),
-])  # fmt: skip
-def test_restore_cuts_the_history_off(checkpointed, train_network, after, kept):
-    """Behind the checkpoint, and behind the evaluation that follows it, where its line is whole."""
-    seen = checkpointed.history_file.read_text()
-    checkpointed.history_file.write_text(seen + after)
-    assert checkpoint.restore(checkpointed, train_network) == 2
-    assert checkpointed.history_file.read_text() == seen + kept
-    assert checkpointed.evaluated(1) is bool(kept) and not checkpointed.evaluated(2)
-
-
-def test_missing_checkpoint(run, train_network):
-    with pytest.raises(RunError, match=r"latest\.ckpt: missing"):
-        checkpoint.load_checkpoint(run, train_network)
-
-
-def damage(data):
-    """Kinds of damage to a checkpoint's bytes."""
-    noise = np.random.default_rng(0).bytes(len(data))
-    return {
-        "empty": b"",
-        "one byte": data[:1],
-        "half": data[: len(data) // 2],
-        "last byte lost": data[:-1],
-        "noise": noise,
-        "text": b"not a checkpoint\n" * 100,
-        "zeros": bytes(len(data)),
-        "end overwritten": data[: len(data) // 2] + noise[len(data) // 2 :],
-    }
-
-
-@pytest.mark.parametrize("kind", damage(b"xx"))
-def test_damaged_checkpoint(checkpointed, train_network, kind):
-    file = checkpointed.checkpoint
-    data = file.read_bytes()
-    file.chmod(0o600)
-    file.write_bytes(damage(data)[kind])
-    with pytest.raises(RunError, match=r"latest\.ckpt: (damaged|not of this recipe)") as caught:
-        checkpoint.load_checkpoint(checkpointed, train_network)
-    assert len(str(caught.value).splitlines()) == 1
-
-
-@pytest.mark.parametrize("name, num_classes", [("resnet32", 10), ("resnet20", 100), ("resnet18", 10)])
-def test_checkpoint_of_another_recipe(checkpointed, name, num_classes):
-    with pytest.raises(RunError, match=r"latest\.ckpt: .*not of this recipe") as caught:
-        checkpoint.load_checkpoint(checkpointed, create_resnet(name, num_classes))
-    assert len(str(caught.value).splitlines()) == 1
-
-
-def test_checkpoint_of_a_larger_network(checkpointed):
-    """ResNet-32's checkpoint holds every name of ResNet-20, so nothing is missing: another network all the same."""
-    checkpoint.save_checkpoint(checkpointed, make_train_network("resnet32"), 2)
-    with pytest.raises(RunError, match="not of this recipe"):
-        checkpoint.load_checkpoint(checkpointed, create_resnet("resnet20"))
-
-
-def test_checkpoint_without_a_place(checkpointed, train_network):
-    """A checkpoint that labkit did not write."""
-    checkpointed.checkpoint.unlink()
-    ms.save_checkpoint(train_network, str(checkpointed.checkpoint))
-    with pytest.raises(RunError, match=r"latest\.ckpt: damaged, or not of this recipe"):
-        checkpoint.load_checkpoint(checkpointed, train_network)
-
-
-def test_a_complete_run_cannot_be_resumed(tmp_path):
-    (tmp_path / "summary.json").write_text("{}")
-    with pytest.raises(RunError, match="already there, and complete; choose another --out$"):
-        runs.require_free(tmp_path)
+    assert provenance.commit() == (None, None)
