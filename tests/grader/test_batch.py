@@ -20,10 +20,10 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from labkit.cli import main
 from grader import batch, digests, executors, handed_in, sandbox, work
 from grader.batch import BatchError, grade_batch
 from grader.lab import load
+from labkit.cli import main
 from labkit.system.environment import REPO
 from labkit.system.errors import LabkitError
 from tests.grader.conftest import TINY, filled_in, with_run

@@ -7,10 +7,10 @@ import pytest
 from bs4 import BeautifulSoup
 from click.testing import CliRunner
 
-from labkit.cli import main
 from grader import grade, handout, lab, report, translation, verdicts
 from grader.answers import read_answers
 from grader.submissions import Submission, look
+from labkit.cli import main
 
 CHINESE = "zh_CN"
 NAMES = lab.names()

@@ -14,9 +14,9 @@ import pytest
 from click.testing import CliRunner
 from nbclient import NotebookClient
 
-from labkit.cli import main
 from grader import handout, lab, leaks, release
 from grader.lab import LabError
+from labkit.cli import main
 from labkit.system import environment
 from tests.grader.conftest import TINY
 
