@@ -38,9 +38,8 @@ class CopyError(CloudError):
 
 
 def copy(src, dst, *, jobs=8, incremental=True, dry_run=False, include=(), exclude=(),
-         names: Container[str] | None = None, odd: dict | None = None,
-         progress: Callable[[int, int], None] | None = None, each: Callable[[Item, str], None] | None = None,
-         deadline=300.0, store=None) -> Report:  # fmt: skip
+         names: Container[str] | None = None, progress: Callable[[int, int], None] | None = None,
+         each: Callable[[Item, str], None] | None = None, deadline=300.0, store=None) -> Report:  # fmt: skip
     """Copy a file, or what is in a folder, to or from a bucket, or between folders of this machine.
 
     A file goes into a folder that is there, or whose name ends with "/"; else dst is its new name. Copying something
@@ -50,7 +49,6 @@ def copy(src, dst, *, jobs=8, incremental=True, dry_run=False, include=(), exclu
     dry_run: only report what would be done.
     include, exclude: patterns of names below a folder (`*.bin`; `*` passes "/").
     names: of the files that these patterns leave, copy only those with these names.
-    odd: collects links that lead out, FIFOs and the like, by name, with the reason; without it, they are an error.
     progress: called with bytes done and bytes to do.
     each: called with a file and what became of it: "copied" or "skipped".
     deadline: seconds without success before giving up a request, or waiting for another process that copies the same
@@ -65,7 +63,7 @@ def copy(src, dst, *, jobs=8, incremental=True, dry_run=False, include=(), exclu
     require_possible(source, target)
     store = connected(store, source, target, deadline=deadline)
     store = store and store.apart()  # what stops this copy stops no other
-    plan = Plan(src, dst, store, Chosen(tuple(include), tuple(exclude), names), odd)
+    plan = Plan(src, dst, store, Chosen(tuple(include), tuple(exclude), names))
     if same(source, target):
         return Report(0, len(plan.items), (), 0)
     lock, done, failed, hopeless = threading.Lock(), {"copied": [], "skipped": []}, [], []

@@ -44,14 +44,14 @@ def _any(name, patterns):
 class Plan:
     """The files of a source, where each one goes, and how it differs from what is there.
 
-    odd: gets the names of what is no file in the source, with the reason. Raises CloudError without it, where there is
-    nothing to copy, or where a name would lead out of the target.
+    Raises CloudError where the source has nothing to copy or something that is no file, or where a name would lead out
+    of the target.
     """
 
-    def __init__(self, src, dst, store, chosen: Chosen = Chosen(), odd: dict | None = None):
+    def __init__(self, src, dst, store, chosen: Chosen = Chosen()):
         self.source, self.target, self._store = parse(src), parse(dst), store
-        self.items, self.single = files_below(self.source, store, chosen, odd)
-        if not (self.items or odd):
+        self.items, self.single = files_below(self.source, store, chosen)
+        if not self.items:
             raise CloudError(f"{self.source}: nothing to copy: there is no such object, or nothing in the folder")
         self._here = isinstance(self.target, Local)
         is_folder = self.target.path.is_dir() if self._here else not self.target.key
@@ -105,12 +105,12 @@ class Plan:
         return {entry.key: entry for entry in self._store.list(self.target.bucket, self.target.prefix)}
 
 
-def files_below(place, store, chosen=Chosen(), odd=None) -> tuple[list[Item], bool]:
-    """The chosen files below a place, with names below it, and whether it is a single file. odd: as of Plan."""
+def files_below(place, store, chosen=Chosen()) -> tuple[list[Item], bool]:
+    """The chosen files below a place, with names below it, and whether it is a single file."""
     if isinstance(place, Local):
         if place.path.is_dir():
             with as_cloud_errors():
-                return sorted(_walk(place.path, chosen, odd), key=lambda item: item.name), False
+                return sorted(_walk(place.path, chosen), key=lambda item: item.name), False
         if not place.path.is_file():
             what = "neither a file nor a folder" if place.path.exists() else "there is no such file or folder"
             raise CloudError(f"{place}: {what}")
@@ -126,13 +126,11 @@ def _marks_a_folder(item):
     return not item.size and (not item.name or item.name.endswith("/"))
 
 
-def _walk(root, chosen, odd):
-    """Items below a folder. What is no file is a CloudError or, where odd is given, an entry there."""
+def _walk(root, chosen):
+    """Items below a folder; CloudError for what is no file."""
 
     def refuse(error):
-        if odd is None or Path(error.filename) == root:
-            raise error
-        odd[Path(error.filename).relative_to(root).as_posix()] = error.strerror
+        raise error
 
     for folder, folders, names in os.walk(root, onerror=refuse):
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
@@ -140,22 +138,12 @@ def _walk(root, chosen, odd):
             name = path.relative_to(root).as_posix()
             if not chosen(name) or UNFINISHED.fullmatch(path.name):
                 continue
-            if not (reason := _why_odd(path, root)):
-                yield Item(name, path.stat().st_size, path)
-            elif odd is None:
-                raise CloudError(f"{path}: {reason}")
-            else:
-                odd[name] = reason
-
-
-def _why_odd(path, root):
-    """Why an entry of a folder is not copied; None for files and for links to files of the folder."""
-    if path.is_symlink() and not resolved(path).is_relative_to(resolved(root)):
-        return f"a link that leads out of {root}; exclude it to copy the others"
-    if not path.is_file():
-        what = "a link to no file" if path.is_symlink() else "neither a file nor a folder"
-        return f"{what}; exclude it to copy the others"
-    return None
+            if path.is_symlink() and not resolved(path).is_relative_to(resolved(root)):
+                raise CloudError(f"{path}: a link that leads out of {root}; exclude it to copy the others")
+            if not path.is_file():
+                what = "a link to no file" if path.is_symlink() else "neither a file nor a folder"
+                raise CloudError(f"{path}: {what}; exclude it to copy the others")
+            yield Item(name, path.stat().st_size, path)
 
 
 def require_possible(source, target) -> None:
