@@ -40,6 +40,8 @@ class StepTimer(Callback):
     `self.compiled` is true for the first step with a graph, which compiles it.
     """
 
+    compiled = False
+
     def on_train_begin(self, run_context):
         self.last_step, self.graphs = run_context.original_args().cur_step_num, set()
 
