@@ -11,26 +11,18 @@ from pathlib import Path
 
 from grader import execution as executions
 from grader import handed_in
-from grader.duplicates import answer_digest, normalised
-from grader.lab import Lab, LabError, answer_of, probe_of, solution_lines, source
+from grader.answers import normalised
+from grader.lab import Lab, LabError, answer_of, probe_of, source
 from grader.values import difference
+from grader.verdicts import CHECK_FAILED, CHECK_LATE, MISSING, NOT_COUNTED
 
 OUTCOMES = {  # verdict and detail
     "passed": ("", ""),
     "timed out": ("timed out", "took longer than allowed"),
     "crashed": ("crashed", "ended the kernel"),
 }
-STOPPED = {  # why cells were not run
-    "": ("crashed", "was not run: a cell before it ended the kernel"),
-    "time": ("timed out", "was not run: the time for all cells together was over"),
-    "memory": ("crashed", "was not run: the memory that is allowed was full"),
-    "processes": ("crashed", "was not run: there were as many processes as are allowed"),
-    "output": ("crashed", "was not run: there was more output than is allowed"),
-}
+NOT_RUN = "was not run, as what came before it used up all that is allowed"
 LONGEST_MESSAGE = 200  # characters
-# Details of values that were never compared with the master's.
-NOT_COUNTED, CHECK_FAILED, CHECK_LATE, MISSING = "not counted", "its check failed", "its check took too long", "missing"
-NOT_COMPARED = {NOT_COUNTED, CHECK_FAILED, CHECK_LATE, MISSING}
 NO_NETWORK = ("gaierror", "URLError")  # errors of Python's library without a network; they are OSErrors
 
 
@@ -86,7 +78,7 @@ def _without_values(lab, task, answers, execution):
     if task not in answers:
         return "missing", f"the notebook has no cell answer-{task}"
     if normalised(answers[task]) == normalised(lab.stubs[task]):
-        return "not done", "the cell is as it was handed out"
+        return "not done", ""
     return _failure(execution, _cells_of(lab, task)[0], answers[task])
 
 
@@ -105,7 +97,7 @@ def _failure(execution, cell, answer=""):
     found = execution["cells"].get(cell, {"outcome": "not run", "error": ""})
     if found["outcome"] == "error":
         return "error", f"raised {_told(found['error'], answer)}"
-    return OUTCOMES.get(found["outcome"]) or STOPPED[execution["stopped"]]
+    return OUTCOMES.get(found["outcome"]) or ("timed out" if execution["stopped"] == "time" else "crashed", NOT_RUN)
 
 
 def _find_what_blocks(lab, task, tasks):
@@ -115,15 +107,12 @@ def _find_what_blocks(lab, task, tasks):
         return
     for other in lab.manifest.tasks[task].needs:
         verdict = tasks[other]["verdict"]
-        if verdict == "right":
-            continue
         if verdict == "partly right":
             entry["detail"] = _joined(entry["detail"], f"it needs {other}, which is partly right")
-        else:
+        elif verdict != "right":
             first = verdict.removeprefix("blocked by ") if verdict.startswith("blocked by ") else other
             entry["verdict"] = f"blocked by {first}"
-            entry["detail"] = _joined(entry["detail"], f"it needs {first}: {lab.manifest.tasks[first].title}")
-        return
+            return
 
 
 def _joined(*parts):
@@ -173,11 +162,6 @@ def total(points) -> float:
     return round(float(sum(points)), 6)
 
 
-def digests(lab: Lab, answers: dict[str, str]) -> dict[str, str]:
-    """Digest of each task's answer, by which identical ones are found; empty where there is none to compare."""
-    return {task: answer_digest(answers.get(task, "")) for task in lab.stubs}
-
-
 def references(lab: Lab, seed: int, sandboxed: bool = True) -> dict:
     """Values of the master, executed with this seed; raises LabError where it does not score 100%."""
     file = lab.folder / "lab.md"
@@ -186,11 +170,8 @@ def references(lab: Lab, seed: int, sandboxed: bool = True) -> dict:
         for cell in _cells_of(lab, task):
             verdict, detail = _failure(found, cell)
             if verdict:
-                error = found["cells"][cell]["error"]
-                own = lab.solutions[task] if cell == f"answer-{task}" else ""
-                where = " in a line of the stub" if _of_stub(error, own) else ""
-                told = "".join(filter(str.isprintable, next(iter(error.splitlines()), "").strip())) or detail
-                raise LabError(f"{file}, cell {cell}: the master itself fails{where}: {told[:LONGEST_MESSAGE]}")
+                error = found["cells"][cell]["error"] or detail
+                raise LabError(f"{file}, cell {cell}: the master itself fails: {error[:LONGEST_MESSAGE]}")
         lacking = sorted(set(described.values) - set(found["values"].get(task, {})))
         if lacking:
             raise LabError(f"{file}: no probe of task {task} emits {lacking[0]}")
@@ -201,28 +182,21 @@ def references(lab: Lab, seed: int, sandboxed: bool = True) -> dict:
     return found["values"]
 
 
-def _of_stub(error, answer):
-    """Whether the line of the master's answer in which an error was is one of the stub."""
-    found = re.match(r"\w+, line (\d+)", error)
-    line = answer.splitlines()[int(found[1]) - 1 :][:1] if found else []
-    return bool(line) and line[0].strip() not in solution_lines(answer)
-
-
 def nothing(lab: Lab, student: str, problem: str) -> dict:
     """Result of a submission of which nothing could be graded: 0 points, and why."""
     tasks = score(lab, {}, {"cells": {}, "values": {}, "stopped": ""}, {})
     for task in tasks.values():
         task["detail"] = ""
-    return _result(lab, student, tasks | _run_entry(lab, (), True), digests(lab, {}), problem=problem)
+    return _result(lab, student, tasks | _run_entry(lab, [], True), problem=problem)
 
 
-def grade_one(lab: Lab, student: str, answers: dict[str, str], runs: tuple[Path, ...], references: dict, seed: int,
+def grade_one(lab: Lab, student: str, answers: dict[str, str], runs: list[Path], references: dict, seed: int,
               sandboxed: bool = True) -> dict:  # fmt: skip
     """Result of one submission: its answers executed and compared, and its Run, of which there is one, examined."""
     execution = executions.execute(lab, answers, seed, sandboxed)
     tasks = score(lab, answers, execution, references) | _run_entry(lab, runs, sandboxed)
-    found = _errors(lab, answers, execution)
-    return _result(lab, student, tasks, digests(lab, answers), stopped=execution["stopped"], errors=found)
+    errors = _errors(lab, answers, execution)
+    return _result(lab, student, tasks, stopped=execution["stopped"], errors=errors)
 
 
 def _errors(lab, answers, execution):
@@ -244,7 +218,7 @@ def _run_entry(lab, runs, sandboxed):
     return {wanted.name: handed_in.not_one(wanted, runs)}
 
 
-def _result(lab, student, tasks, answers, problem="", stopped="", errors=None):
+def _result(lab, student, tasks, problem="", stopped="", errors=None):
     return {
         "student": student,
         "problem": problem,
@@ -252,6 +226,5 @@ def _result(lab, student, tasks, answers, problem="", stopped="", errors=None):
         "score": total(task["points"] for task in tasks.values()),
         "max_score": total([lab.manifest.max_score]),
         "tasks": tasks,
-        "answers": answers,
         "errors": errors or {},
     }

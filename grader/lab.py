@@ -12,13 +12,12 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
 import yaml
-from pydantic import BeforeValidator, Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 
 from grader.values import NAME
 from labkit.system.environment import REPO
@@ -80,19 +79,6 @@ class HandedInRun(Part):
         return points
 
 
-def _moment(value):
-    """A date and time that YAML leaves as text, as it has no seconds."""
-    return datetime.fromisoformat(value) if isinstance(value, str) else value
-
-
-class Late(Part):
-    """What handing in late costs: a share of the lab's points for each day that has begun. Times are in roster.csv."""
-
-    due: Annotated[datetime, BeforeValidator(_moment)]
-    per_day: Share
-    at_most: Share = 1.0
-
-
 class Manifest(Part):
     """`grading.yaml`."""
 
@@ -104,22 +90,26 @@ class Manifest(Part):
     processes: Count = 256  # processes and threads
     tasks: Annotated[dict[Name, Task], Field(min_length=1)]
     run: HandedInRun | None = None
-    late: Late | None = None
+
+    @property
+    def questions(self) -> dict[str, tuple[str, float]]:
+        """Title and points of each task, the Run's last."""
+        found = {name: (task.title, task.points) for name, task in self.tasks.items()}
+        return found | ({self.run.name: (self.run.title, sum(self.run.points.values()))} if self.run else {})
 
     @property
     def max_score(self) -> float:
         """What notebook and Run are worth together."""
-        notebook = sum(task.points for task in self.tasks.values())
-        return notebook + (sum(self.run.points.values()) if self.run else 0)
+        return sum(points for _, points in self.questions.values())
 
     def all_needs(self, task: str) -> set[str]:
         """The tasks that a task needs, and those that these need."""
-        found, left = set(), [task]
+        needed, left = set(), [task]
         while left:
-            new = set(self.tasks[left.pop()].needs) - found
-            found |= new
+            new = set(self.tasks[left.pop()].needs) - needed
+            needed |= new
             left += new
-        return found
+        return needed
 
 
 @dataclass(frozen=True)
@@ -133,7 +123,7 @@ class Lab:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of what decides a grade: master and manifest."""
+        """SHA-256 of master and manifest."""
         files = [self.folder / name for name in ("lab.md", "grading.yaml")]
         return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()
 
@@ -168,8 +158,8 @@ class Lab:
                 cell["source"] = answers.get(answer, self.stubs[answer])
             elif probe:
                 cell["source"] = f"{VALUES}.probe({probe!r}, {seed}, {text!r})"
-            elif own := sorted(bound(text) - asked):
-                cell["source"] = f"{text}\n{VALUES}.given({own})"
+            elif names := sorted(bound(text) - asked):
+                cell["source"] = f"{text}\n{VALUES}.given({names})"
         return notebook
 
 
@@ -179,7 +169,7 @@ def bound(text: str) -> set[str]:
         code = compile(re.sub(r"(?m)^[%!].*", "", text), "cell", "exec")  # 3.12's symtable adds comprehensions' names
     except SyntaxError:
         return set()
-    return {one.argval for one in dis.get_instructions(code) if one.opname in ("STORE_NAME", "STORE_GLOBAL")}
+    return {step.argval for step in dis.get_instructions(code) if step.opname in ("STORE_NAME", "STORE_GLOBAL")}
 
 
 def learners(notebook: dict) -> dict:
@@ -262,10 +252,9 @@ def _manifest(file):
     except yaml.YAMLError as error:
         raise LabError(f"{file}: not valid YAML: {' '.join(str(error).split())}") from None
     except ValidationError as error:
-        first, *others = error.errors()
-        unknown = [other for other in others if other["type"] == "extra_forbidden"]  # perhaps the first, misspelt
-        told = (f"{'.'.join(map(str, its['loc'])) or 'the file'}: {its['msg']}" for its in (first, *unknown))
-        raise LabError(f"{file}: {'; '.join(told)}") from None
+        problem = error.errors()[0]
+        key = ".".join(map(str, problem["loc"])) or "the file"
+        raise LabError(f"{file}: {key}: {problem['msg']}") from None
 
 
 def read(file: Path) -> dict:

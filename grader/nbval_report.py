@@ -10,10 +10,12 @@ from queue import Empty
 import pytest
 from nbval.plugin import NbCellError
 
+from grader.values import emitted
+
 LONGEST = 300  # characters of an error's message
 LONGEST_TRACEBACK, LONGEST_LINE = 6000, 200  # characters
 # Frames of the grader's own, between the kernel and a probe.
-GRADERS = re.compile(r"^----> .*'labkit\.grading\.values'|grader/values\.py:\d+, in probe\(", re.MULTILINE)
+GRADERS = re.compile(r"^----> .*'grader\.values'|grader/values\.py:\d+, in probe\(", re.MULTILINE)
 TO_END = 5  # seconds that an interrupted cell has
 
 
@@ -22,20 +24,21 @@ class KernelDied(Exception):
 
 
 class Report:
-    """Has `cells` told when a cell begins, which gives what is executed before it, and how it ended, which it corrects.
+    """Writes each cell's beginning and end by `cells`, and has the notebook on the disk only until it is read.
 
     A cell that times out or kills the kernel is the last one: what comes after it would be judged by its ruins.
     """
 
-    def __init__(self, seconds: dict[str, float], cells):
-        self.seconds, self.cells = seconds, cells
+    def __init__(self, seconds: dict[str, float], cells, file):
+        self.seconds, self.cells, self.file = seconds, cells, file
         self.kernel = self.begun = None
 
     def pytest_collectreport(self, report):
         if report.failed:
-            self.cells.fail(f"no notebook: {report.longreprtext.splitlines()[-1]}")
+            self.cells.write(failed=f"no notebook: {report.longreprtext.splitlines()[-1]}")
 
     def pytest_collection_modifyitems(self, items):
+        self.file.unlink()
         for item in items:  # markers in a learner's comments
             item.options = defaultdict(bool, check=False)
 
@@ -50,7 +53,7 @@ class Report:
         # nbval would wait 5 seconds for the end of the output, whatever the cell may take.
         item.config.option.nbval_cell_timeout = item.output_timeout = self.seconds[item.cell.id]
         self.begun = item.cell.id
-        item.cell.source = self.cells.begin(item.cell.id) + item.cell.source
+        self.cells.write(cell=item.cell.id, outcome=None)
         return result
 
     @pytest.hookimpl(wrapper=True)
@@ -63,9 +66,9 @@ class Report:
                 item.session.shouldstop = outcome
         elif call.when == "setup" and call.excinfo:
             if self.begun == item.cell.id:
-                self.cells.end(item.cell.id, "crashed", "")
+                self.cells.end(item.cell.id, "crashed")
             else:
-                self.cells.fail(f"no kernel: {call.excinfo.exconly()}")
+                self.cells.write(failed=f"no kernel: {call.excinfo.exconly()}")
             item.session.shouldstop = "setup"
         return report
 
@@ -118,16 +121,16 @@ def _shortened(frames):
 
 
 def _outcome(item, error):
-    """passed, error, timed out or crashed; of an error its name, place and first line, and its traceback."""
+    """passed, with the values emitted; error, with its name, place, first line and traceback; timed out; crashed."""
     if isinstance(error, NbCellError) or error is None:
         if item.parent.timed_out:  # also where the cell went on after the interrupt and ended well
-            return "timed out", "", ""
+            return ("timed out",)
         raised = next((out for out in item.test_outputs or [] if out.output_type == "error"), None)
         if raised is None and error is None:
-            return "passed", "", ""
+            return "passed", "", "", emitted(item.test_outputs or [])
         if raised is not None:
             first = (str(raised.evalue).splitlines() or [""])[0]
             frames = [re.sub(r"\x1b\[[0-9;]*m", "", frame) for frame in raised.traceback]
             named = f"{raised.ename}{_place(frames)}: {first}"[:LONGEST].rstrip(": ")
             return "error", named, _shortened([frame for frame in frames if not GRADERS.search(frame)])
-    return "crashed", "", ""
+    return ("crashed",)

@@ -1,7 +1,7 @@
-"""Values that probes emit: written as JSON in the learner's kernel, read and compared in the grader's own process.
+"""Values that probes emit: an output of their cell, as JSON, which the grader's own process compares.
 
 What is read is never trusted: no pickle, a limit on bytes and depth, and whatever does not fit is a difference.
-Each submission's kernel imports this module, so it imports no other of labkit's.
+Each submission's kernel imports this module, so it imports no other of the grader's.
 """
 
 import base64
@@ -10,36 +10,39 @@ import builtins
 import json
 import linecache
 import math
-import os
 import re
-import stat
 import sys
 import types
 from decimal import Decimal
 from numbers import Real
-from pathlib import Path
 
 NAME = r"[a-z][a-z0-9_]*"  # of a task, and of a value
-FOLDER = "LABKIT_VALUES"  # environment variable: where `emit` writes
-MOST_BYTES = 4_000_000  # of one probe's values, as JSON
+MIME = "application/vnd.labkit.value+json"  # of the output that holds an emitted value
+MOST_BYTES = 4_000_000  # of one value, as JSON
 DEEPEST = 16
 NUMBERS = "biufc"  # kinds of numpy's dtypes that can be emitted
 _given, _bound = {}, {}  # what the master's cells have bound; by task, the names that its probes have
 
 
-def emitter(task: str):
-    """`emit(name, value)` for the probes of a task: one file TASK.NAME.json a value."""
+def emit(name: str, value) -> None:
+    """What a probe calls: the value becomes an output of its cell."""
+    from IPython.display import publish_display_data
 
-    def emit(name: str, value) -> None:
-        if not re.fullmatch(NAME, name):
-            raise ValueError(f"{name!r}: a value's name has small letters, digits and _")
-        text = json.dumps(encoded(value), allow_nan=False)
-        if len(text) > MOST_BYTES:
-            raise ValueError(f"{name}: {len(text):,} bytes are too many to emit")
-        file = Path(os.environ[FOLDER], f"{task}.{name}.json")
-        file.write_text(text)
+    if not re.fullmatch(NAME, name):
+        raise ValueError(f"{name!r}: a value's name has small letters, digits and _")
+    found = encoded(value)
+    if (size := len(json.dumps(found, allow_nan=False))) > MOST_BYTES:
+        raise ValueError(f"{name}: {size:,} bytes are too many to emit")
+    publish_display_data({MIME: {name: found}})
 
-    return emit
+
+def emitted(outputs: list[dict]) -> dict:
+    """{name: encoded} of a cell's outputs."""
+    found = {}
+    for output in outputs:
+        value = (output.get("data") or {}).get(MIME)
+        found |= value if isinstance(value, dict) else {}
+    return found
 
 
 def given(own: list[str]) -> None:
@@ -60,7 +63,7 @@ def probe(task: str, seed: int, source: str) -> None:
     names, own, space = _kernel(), _bound.setdefault(task, set()), vars(module)
     for name in names.keys() - own - vars(builtins).keys():
         space[name] = names[name]
-    space.update({name: found for name, found in _given.items() if name not in own}, emit=emitter(task), seed=seed)
+    space.update({name: found for name, found in _given.items() if name not in own}, emit=emit, seed=seed)
     before = dict(space)
     file, text = f"<probe of {task}, {len(linecache.cache)}>", TransformerManager().transform_cell(source)
     linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file  # MindSpore compiles from sources
@@ -100,29 +103,6 @@ def encoded(value, depth: int = 0):
         data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
         return {"dtype": value.dtype.str, "shape": list(value.shape), "data": data}
     raise TypeError(f"a {type(value).__name__} cannot be emitted")
-
-
-def read(folder: Path, most_bytes: int = MOST_BYTES) -> dict[str, dict]:
-    """{task: {name: encoded}} of a folder's files; ValueError where they are no values, or more than `most_bytes`."""
-    found, total = {}, 0
-    for file in sorted(folder.iterdir()):
-        if not (ours := re.fullmatch(rf"({NAME})\.({NAME})\.json", file.name)):
-            continue
-        task, name = ours.groups()
-        # Neither a link, which may lead anywhere, nor a pipe, which would be waited for.
-        handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with open(handle, "rb") as opened:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise ValueError(f"{file.name}: not a file")
-            data = opened.read(most_bytes - total + 1)
-        total += len(data)
-        if total > most_bytes:
-            raise ValueError(f"values of more than {most_bytes:,} bytes")
-        try:
-            found.setdefault(task, {})[name] = json.loads(data)
-        except RecursionError:
-            raise ValueError(f"{file.name}: too deeply nested") from None
-    return found
 
 
 def difference(found, wanted, rtol: float, atol: float) -> str:
