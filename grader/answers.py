@@ -9,7 +9,6 @@ from grader.lab import Lab, source
 from grader.submissions import Unreadable
 
 LARGEST = {".ipynb": 50_000_000, ".md": 2_000_000}  # bytes; outputs with pictures are large
-LONGEST_ANSWER = 200_000  # characters
 _LAYOUT = {tokenize.NEWLINE: "\n", tokenize.INDENT: "{", tokenize.DEDENT: "}"}
 _LEFT_OUT = (tokenize.COMMENT, tokenize.NL, tokenize.ENCODING, tokenize.ENDMARKER)
 
@@ -63,8 +62,6 @@ def _answers_of(lab, file):
         raise Unreadable("damaged, not a notebook of format 4") from None
     if not sources:
         raise Unreadable(f"no answer cell of the lab {lab.name}: another lab's notebook, or all of them deleted")
-    if long := [task for task, text in sources.items() if len(text) > LONGEST_ANSWER]:
-        raise Unreadable(f"the answer to {long[0]} has more than {LONGEST_ANSWER:,} characters")
     return sources
 
 

@@ -1,7 +1,7 @@
 """Grade a class: threads do a submission each, and each result is kept as soon as it is there.
 
 DIR/results/STUDENT.json has a result and its key: the lab, what was handed in, all code and packages, the seed and the
-sandbox. A result whose key is still the same is not computed again. DIR/grader.log has what the grader itself failed at.
+sandbox. A result whose key is still the same is not computed again. DIR/grader.log has the grader's own failures.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ import json
 import tempfile
 import traceback
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,14 +45,12 @@ class Learner:
 
 def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, seed: int | None = None,
                 sandboxed: bool = True, sources: Path | None = None, language: str | None = None,
-                progress=lambda total: nullcontext(lambda name: None),
                 tell=lambda line: None) -> tuple[list[dict], dict]:  # fmt: skip
     """Grade all submissions at `place` into the folder `out`: results, and by student why one could not be graded.
 
     An interrupted call keeps what is done, and the same call resumes. Raises BatchError, SubmissionsError, LabError.
     sources: a folder for the answers as files, see `_write_sources`.
     language: of the learners' pages.
-    progress: progress(total) is a context manager; its value is called with the name of each who is graded.
     tell: called with each line that the instructor should know.
     """
     place, out, seed = Path(place), Path(out), lab.manifest.seed if seed is None else seed
@@ -71,7 +69,7 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, se
             (out / LOG).unlink(missing_ok=True)
             about = {"lab": lab.name, "code": _code(lab), "seed": seed, "sandboxed": sandboxed}
             for learner in learners:
-                with _Failing(lab, learner, out), submissions.opened(learner.entries, scratch) as (notebooks, runs):
+                with _failing(lab, learner, out), submissions.opened(learner.entries, scratch) as (notebooks, runs):
                     learner.answers = answers.read(lab, notebooks)
                     learner.key = about | {"submission": _digest(lab, learner.answers, runs)}
                     if earlier.get(learner.name, {}).get("key") == learner.key:
@@ -80,43 +78,36 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, se
                 references = grade.references(lab, seed, sandboxed)
 
                 def work(learner):
-                    with _Failing(lab, learner, out), submissions.opened(learner.entries, scratch) as (_, runs):
+                    with _failing(lab, learner, out), submissions.opened(learner.entries, scratch) as (_, runs):
                         given = (lab, learner.name, learner.answers, runs)
                         learner.result = grade.grade_one(*given, references, seed, sandboxed)
                     if not limits.STOP.is_set():
                         _keep(learner, out)
                     return learner.name
 
-                with progress(len(todo)) as done:
-                    _each(work, todo, jobs or most_jobs(lab.manifest.memory), done)
+                _each(work, todo, jobs or most_jobs(lab.manifest.memory), tell)
             for learner in learners:
                 _keep(learner, out)
-            results = records.applied(lab, [learner.result for learner in learners], by_hand, tell)
+            results = records.applied(lab, [learner.result for learner in learners], *by_hand, tell)
             report.write(lab, results, out, seed, language)
             if sources:
                 _write_sources(lab, learners, sources)
     return results, {learner.name: learner.failed for learner in learners if learner.failed}
 
 
-class _Failing:
+@contextmanager
+def _failing(lab, learner, out):
     """Whatever a submission raises costs its learner's row, which says why; the traceback goes to the log."""
-
-    def __init__(self, lab, learner, out):
-        self.lab, self.learner, self.out = lab, learner, out
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, trace):
-        if not isinstance(error, Exception):
-            return False
+    try:
+        yield
+        return
+    except Unreadable as error:
         problem = str(error)
-        if not isinstance(error, Unreadable):
-            problem, self.learner.failed = FAILED, " ".join(str(error).split()) or type(error).__name__
-            with open(self.out / LOG, "a", encoding="utf-8", errors="backslashreplace") as log:
-                log.write(f"{self.learner.name}\n{''.join(traceback.format_exception(error))}\n")
-        self.learner.result = grade.nothing(self.lab, self.learner.name, report.shown(problem))
-        return True
+    except Exception as error:
+        problem, learner.failed = FAILED, " ".join(str(error).split()) or type(error).__name__
+        with open(out / LOG, "a", encoding="utf-8", errors="backslashreplace") as log:
+            log.write(f"{learner.name}\n{traceback.format_exc()}\n")
+    learner.result = grade.nothing(lab, learner.name, report.shown(problem))
 
 
 def _keep(learner, out):
@@ -124,12 +115,13 @@ def _keep(learner, out):
     atomic_write(out / "results" / f"{learner.name}.json", json.dumps(document, indent=1) + "\n")
 
 
-def _each(work, todo, jobs, done):
+def _each(work, todo, jobs, tell):
     """Have threads do the work; an interruption ends what is under way."""
     with ThreadPoolExecutor(jobs) as pool:
         try:
-            for future in as_completed([pool.submit(work, learner) for learner in todo]):
-                done(future.result())
+            futures = [pool.submit(work, learner) for learner in todo]
+            for number, future in enumerate(as_completed(futures), start=1):
+                tell(f"{number} of {len(todo)}: {future.result()}")
         except BaseException:
             limits.STOP.set()
             pool.shutdown(cancel_futures=True)
@@ -147,7 +139,7 @@ def most_jobs(memory_mb: int) -> int:
 
 def _code(lab):
     """SHA-256 of what decides a grade besides the submission: the lab, labkit, the grader, and what is installed."""
-    files = [*(REPO / "labkit").rglob("*.py"), *(REPO / "grader").rglob("*.py"), *handout.of_the_lab(lab.folder)]
+    files = [*(REPO / "labkit").rglob("*.py"), *(REPO / "grader").rglob("*.py"), *handout.handed_out(lab.folder)]
     packages = sorted({(package.name, package.version) for package in importlib.metadata.distributions()})
     total = hashlib.sha256(f"{lab.digest} {packages}".encode())
     for file in sorted(files):
@@ -167,7 +159,7 @@ def _digest(lab, sources, runs):
 
 
 def _require_apart(place, out):
-    """BatchError where results would lie among the submissions, or these in the folder of results."""
+    """BatchError where results would be written among the submissions, or these are among the results."""
     inner, outer = place.resolve(), out.resolve()
     if inner == outer or inner in outer.parents or outer in inner.parents:
         raise BatchError(f"{out}: choose a folder apart from the submissions, {place}")
@@ -175,10 +167,6 @@ def _require_apart(place, out):
 
 def _earlier(lab, out):
     """{student: {"key", "result"}} of an earlier grading of this lab into `out`; BatchError for anything else there."""
-    if not out.exists():
-        return {}
-    if not out.is_dir():
-        raise BatchError(f"{out}: not a folder")
     others = {entry.name for entry in out.iterdir()} - {records.ROSTER, records.OVERRIDES}
     if others and not (out / "results").is_dir():
         raise BatchError(f"{out}: holds {min(others)}, which no earlier grading has left; choose another folder")

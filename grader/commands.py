@@ -3,7 +3,6 @@
 import shlex
 import statistics
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -34,9 +33,8 @@ def release(lab, folder, language, no_run, no_sandbox):
     """
     from grader import release as releasing
 
-    _require_linux("release")
     for file in releasing.release(
-        _load(lab), folder, language=language, sandboxed=not no_sandbox, train=not no_run,
+        _load(lab, "release"), folder, language=language, sandboxed=not no_sandbox, train=not no_run,
         tell=lambda line: click.echo(line, err=True),
     ):  # fmt: skip
         click.echo(file)
@@ -80,8 +78,7 @@ def grade(lab, submissions, out, jobs, seed, sources, language, no_sandbox):
     """
     from grader import sandbox
 
-    _require_linux("grade")
-    loaded = _load(lab)
+    loaded = _load(lab, "grade")
     if no_sandbox:
         click.secho(UNPROTECTED, fg="red", bold=True, err=True)
     elif missing := sandbox.unavailable():
@@ -92,7 +89,7 @@ def grade(lab, submissions, out, jobs, seed, sources, language, no_sandbox):
         with interrupts.stopped_once():
             results, failed = batch.grade_batch(
                 loaded, submissions, out, jobs=jobs, seed=seed, sandboxed=not no_sandbox, sources=sources,
-                language=language, progress=_students, tell=lambda line: click.echo(line, err=True),
+                language=language, tell=lambda line: click.echo(line, err=True),
             )  # fmt: skip
     except KeyboardInterrupt:
         again = shlex.join(["labkit", *sys.argv[1:]])
@@ -106,31 +103,13 @@ def grade(lab, submissions, out, jobs, seed, sources, language, no_sandbox):
         sys.exit(1)
 
 
-def _require_linux(command):
-    """With --no-sandbox too: what limits memory and processes is Linux's as well."""
-    environment.require_linux(f"labkit {command}", "its sandbox is bubblewrap")
-
-
-def _load(lab):
+def _load(lab, command):
     """The lab of this name, or in this folder."""
+    environment.require_linux(f"labkit {command}", "its sandbox is bubblewrap")
     from grader import lab as labs
 
     folder = Path(lab).resolve()
     return labs.load(folder.name, folder) if (folder / "lab.md").is_file() else labs.load(lab)
-
-
-@contextmanager
-def _students(total):
-    """A bar with the name of who was graded last."""
-    from tqdm import tqdm
-
-    with tqdm(total=total, unit=" submissions", dynamic_ncols=True, file=sys.stderr) as bar:
-
-        def done(student):
-            bar.set_postfix_str(student, refresh=False)
-            bar.update()
-
-        yield done
 
 
 def _tell(lab, results, out):

@@ -9,8 +9,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from grader import limits
-
 
 def main() -> None:
     """Execute the notebook that stdin brings: {"notebook", "seconds": {cell: limit}, "memory", "processes"}."""
@@ -21,46 +19,22 @@ def main() -> None:
     for stream in (0, 1, 2):  # the kernel inherits them
         os.dup2(nothing, stream)
     sys.path[:] = [place for place in sys.path if place and Path(place).resolve() != Path.cwd()]
-    cells = Cells(document, out)
+    # nbformat's validator would load it, for addresses on the web that no notebook here has: a second's work.
+    sys.modules["rfc3987_syntax"] = None
+    from grader.nbval_report import Report
+
+    report = Report(document, out)
     try:
-        status = run_pytest(document["notebook"], document["seconds"], cells)
-        cells.write(**({"complete": True} if status in (0, 1, 2) else {"failed": f"pytest ended with {status}"}))
+        status = run_pytest(document["notebook"], report)
+        report.write(**({"complete": True} if status in (0, 1, 2) else {"failed": f"pytest ended with {status}"}))
     except Exception as error:
-        cells.write(failed=f"{type(error).__name__}: {error}")
+        report.write(failed=f"{type(error).__name__}: {error}")
     os._exit(0)  # all is written; the sandbox ends with this process, and what is left in it
 
 
-class Cells:
-    """What is written of the notebook's cells."""
-
-    def __init__(self, document: dict, out):
-        self.out = out
-        self.limits = limits.Limits(0, document["memory"], document["processes"])
-
-    def end(self, cell: str, outcome: str, error: str = "", traceback: str = "", values: dict | None = None) -> str:
-        """The outcome as it was written."""
-        stopped = ""
-        if outcome in ("passed", "error"):  # what a cell has used up is not to be the next one's fault
-            stopped = limits.exceeded(os.getpid(), self.limits)
-        if stopped:
-            outcome, error, traceback, values = "crashed", "", "", {}
-        self.write(cell=cell, outcome=outcome, error=error, traceback=traceback, values=values or {}, stopped=stopped)
-        return outcome
-
-    def write(self, **line) -> None:
-        """{cell, outcome, ...}: one begins (no outcome) or ends; {complete}, {failed: why}: there are no more."""
-        left = memoryview(json.dumps(line).encode() + b"\n")
-        while left:
-            left = left[self.out.write(left) :]
-
-
-def run_pytest(notebook: dict, seconds: dict, cells: Cells) -> int:
+def run_pytest(notebook: dict, report) -> int:
     """pytest with nbval and nothing else, in this process; its exit status."""
-    # nbformat's validator would load it, for addresses on the web that no notebook here has: a second's work.
-    sys.modules["rfc3987_syntax"] = None
     import pytest
-
-    from grader.nbval_report import Report
 
     place = Path(tempfile.mkdtemp(dir=Path.cwd()))
     file = place / "lab.ipynb"
@@ -70,7 +44,7 @@ def run_pytest(notebook: dict, seconds: dict, cells: Cells) -> int:
     os.environ.pop("PYTEST_ADDOPTS", None)
     arguments = ["-p", "nbval.plugin", "-p", "no:cacheprovider", "--noconftest", "-c", os.devnull, "--rootdir", place,
                  "--capture=no", "--assert=plain", "--nbval-lax", "--nbval-current-env", file]  # fmt: skip
-    return int(pytest.main([str(argument) for argument in arguments], plugins=[Report(seconds, cells, file)]))
+    return int(pytest.main([str(argument) for argument in arguments], plugins=[report]))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """A command under limits: stopped at the first one that it exceeds, and no process of it is left."""
 
 import os
-import selectors
+import signal
 import subprocess
+import tempfile
 import threading
 import time
 from contextlib import suppress
@@ -15,7 +16,6 @@ from labkit.system.errors import LabkitError
 DISK_MB = 500  # the largest file; in the sandbox also what its temporary folder holds
 WATCH = 0.2  # seconds between two looks at memory and processes
 FILES = 1024  # open ones of a process
-MARK = "LABKIT_SANDBOX"  # environment variable by which processes are known that left their parent
 STOP = threading.Event()  # ends all commands that are under way
 
 
@@ -51,50 +51,33 @@ def prlimit(command: list[str], limits: Limits) -> list[str]:
 
 
 def watched(command: list[str], stdin: bytes, limits: Limits, **options) -> Ended:
-    """Start the command, read its output, stop it at the first limit, and leave no process of it. SandboxError."""
-    try:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   start_new_session=True, **options)  # fmt: skip
-    except OSError as error:
-        raise SandboxError(f"{command[0]}: {error.strerror}") from None
-    output, errors, stopped = bytearray(), bytearray(), ""
-    deadline, look = time.monotonic() + limits.seconds, 0.0
-    writer = threading.Thread(target=_write, args=(process.stdin, stdin), daemon=True)
-    writer.start()
-    try:
-        with selectors.DefaultSelector() as selector:
-            for stream in (process.stdout, process.stderr):
-                selector.register(stream, selectors.EVENT_READ)
-            while selector.get_map() and not stopped:
-                for key, _ in selector.select(WATCH):
-                    data = os.read(key.fd, 1 << 16)
-                    if not data:
-                        selector.unregister(key.fileobj)
-                    elif key.fileobj is process.stdout:
-                        output += data
-                    else:
-                        errors = (errors + data)[-4096:]
-                now = time.monotonic()
+    """Start the command, wait for its end, stop it at the first limit, and leave no process of it. SandboxError."""
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        given.write(stdin)
+        given.seek(0)
+        try:
+            process = subprocess.Popen(command, stdin=given, stdout=output, stderr=errors, start_new_session=True,
+                                       **options)  # fmt: skip
+        except OSError as error:
+            raise SandboxError(f"{command[0]}: {error.strerror}") from None
+        stopped, deadline, ended = "", time.monotonic() + limits.seconds, False
+        try:
+            while not (ended or stopped):
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(WATCH)
+                    ended = True
                 if STOP.is_set():
                     raise SandboxError("interrupted")
-                if len(output) > limits.output_mb * 1_000_000:
+                if os.fstat(output.fileno()).st_size > limits.output_mb * 1_000_000:
                     stopped = "output"
-                elif now > deadline:
-                    stopped = "time"
-                elif now > look:
-                    look, stopped = now + WATCH, exceeded(process.pid, limits)
-                    if process.poll() is not None and not selector.select(0):
-                        break  # a process that left its group holds the pipe
-    finally:
-        _end(process, options.get("env", {}).get(MARK))
-        writer.join()
-    lines = errors.decode(errors="replace").strip().splitlines()
-    return Ended(process.returncode, bytes(output), stopped, lines[-1] if lines else "")
-
-
-def _write(pipe, data):
-    with suppress(OSError), pipe:  # it may end without reading
-        pipe.write(data)
+                elif not ended:
+                    stopped = "time" if time.monotonic() > deadline else exceeded(process.pid, limits)
+        finally:
+            _end(process)
+        output.seek(0)
+        errors.seek(0)
+        message = errors.read().decode(errors="replace").strip().rpartition("\n")[2]
+        return Ended(process.returncode, output.read(), stopped, message)
 
 
 def exceeded(pid: int, limits: Limits) -> str:
@@ -111,23 +94,14 @@ def exceeded(pid: int, limits: Limits) -> str:
     return "memory" if resident > limits.memory_mb * 1_000_000 else ""
 
 
-def _end(process, mark):
+def _end(process):
     """Kill what is left. bubblewrap's child is process 1 inside: with it all others end, and only then bubblewrap."""
     left = []
     with suppress(psutil.NoSuchProcess):
-        left = psutil.Process(process.pid).children(recursive=mark is not None)
-    if mark:
-        left += [other for other in psutil.process_iter() if _is_marked(other, mark)]
+        left = psutil.Process(process.pid).children(recursive=True)
     for other in left or [process]:
         with suppress(psutil.NoSuchProcess):
             other.kill()
-    for stream in (process.stdout, process.stderr):
-        stream.close()
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def _is_marked(process, mark):
-    try:
-        return process.environ().get(MARK) == mark
-    except psutil.Error:
-        return False

@@ -11,7 +11,6 @@ import io
 import math
 import re
 import unicodedata
-from dataclasses import dataclass
 from pathlib import Path
 
 from grader import grade
@@ -26,19 +25,11 @@ class RecordsError(LabkitError):
     """A roster or an override that cannot be: one line that names the file and the line."""
 
 
-@dataclass(frozen=True)
-class Records:
-    """Both files, as read: learners by id, and rows of overrides."""
-
-    learners: dict[str, dict]
-    overrides: list[dict]
-
-
-def read(lab, folder: Path) -> Records:
-    """Both files of a folder, as far as they are there; raises RecordsError."""
+def read(lab, folder: Path) -> tuple[dict[str, dict], list[dict]]:
+    """The roster's rows by student_id, and the overrides, as far as the files are there; raises RecordsError."""
     learners = {row["student_id"]: row for _, row in _rows(folder / ROSTER, ("student_id",))}
     columns = ("student_id", "task", "points", "comment")
-    return Records(learners, [_override(lab, where, row) for where, row in _rows(folder / OVERRIDES, columns)])
+    return learners, [_override(lab, where, row) for where, row in _rows(folder / OVERRIDES, columns)]
 
 
 def _rows(file, columns):
@@ -80,17 +71,17 @@ def _override(lab, where, row):
     return {"student": row["student_id"], "task": task, "points": points, "comment": row["comment"]}
 
 
-def applied(lab, results: list[dict], records: Records, tell=lambda line: None) -> list[dict]:
+def applied(lab, results: list[dict], learners: dict, overrides: list, tell=lambda line: None) -> list[dict]:
     """The results with points and comments by hand, the roster's columns, and a row for who handed in nothing."""
     by_id = {result["student"]: result for result in results}
-    persons = {student: _person(student, records.learners) for student in by_id}
-    if records.learners:
+    persons = {student: _person(student, learners) for student in by_id}
+    if learners:
         for student in (student for student, person in persons.items() if not person):
             tell(f"{ROSTER}: {student} is not in it")
         known = {person["student_id"] for person in persons.values() if person}
-        for student in records.learners.keys() - known - by_id.keys():
-            by_id[student], persons[student] = grade.nothing(lab, student, ABSENT), records.learners[student]
-    for override in records.overrides:
+        for student in learners.keys() - known - by_id.keys():
+            by_id[student], persons[student] = grade.nothing(lab, student, ABSENT), learners[student]
+    for override in overrides:
         if override["student"] in by_id:
             by_id[override["student"]] = _overridden(by_id[override["student"]], override)
         else:

@@ -128,11 +128,12 @@ def _feedback(lab, result, say=str):
 
 def _task(lab, name, entry, say):
     """A question of a result, as its learner's page shows it."""
-    titles = verdicts.titles(lab, name)
-    values = [
-        value | {"title": shown(say(titles.get(key) or key.replace("_", " "))), "result": say(_result(value))}
-        for key, value in entry["values"].items()
-    ]
+    task = lab.manifest.tasks.get(name)
+    titles = {key: value.title for key, value in task.values.items()} if task else verdicts.RUN_TITLES
+    values = []
+    for key, value in entry["values"].items():
+        said = {"title": say(titles[key] or key.replace("_", " ")), "result": say(shown(value["detail"]) or "right")}
+        values.append(value | said)
     ran = entry["verdict"] not in ("missing", "not done")
     return {
         "name": name,
@@ -145,10 +146,6 @@ def _task(lab, name, entry, say):
         "facts": [(say(fact), shown(text)) for fact, text in entry.get("facts", [])],
         **verdicts.in_words(lab, name, entry, say),
     }
-
-
-def _result(value):
-    return shown(value["detail"]) or "right"
 
 
 def _overview(lab, results):

@@ -7,15 +7,13 @@ user id of its own, otherwise in a user namespace. Without bubblewrap the limits
 import functools
 import itertools
 import os
-import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from grader import handout
-from grader.limits import DISK_MB, MARK, Ended, Limits, prlimit, watched
+from grader.limits import DISK_MB, Ended, Limits, prlimit, watched
 from labkit.system.environment import REPO, data_root
 from labkit.system.errors import LabkitError
 
@@ -40,9 +38,6 @@ def unavailable() -> str:
         if not shutil.which(program):
             package = "bubblewrap" if program == "bwrap" else "util-linux"
             return f"{program} is not installed (package {package})"
-    version = subprocess.run(["bwrap", "--version"], capture_output=True, text=True).stdout
-    if os.geteuid() != 0 and tuple(map(int, re.findall(r"\d+", version)[:2])) < (0, 8):
-        return f"{version.strip()} is too old: 0.8 or newer is needed where one is not root"
     try:
         ended = run([python(), "-c", "import labkit"], limits=Limits(seconds=30, memory_mb=500))
     except LabkitError as error:
@@ -57,15 +52,19 @@ def run(command: list[str], *, files: dict[str, bytes] | None = None, stdin: byt
     readable: more files and folders, visible at their own paths because they are too large to copy; no links.
     """
     files = dict(files or {}) | _font_list()
-    if sandboxed:
-        return _run_in_bubblewrap(command, files, stdin, limits, readable)
     with tempfile.TemporaryDirectory(prefix="labkit-grade-", ignore_cleanup_errors=True) as folder:
+        bound = []
         for name, data in files.items():
             file = Path(folder, name)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(data)
-        environment = _environment(folder) | {MARK: folder}
-        return watched(prlimit(command, limits), stdin, limits, env=environment, cwd=folder)
+            file.chmod(0o644)
+            for parent in list(Path(name).parents)[-2::-1]:
+                bound += ["--perms", "0777", "--dir", f"{HOME}/{parent}"]
+            bound += ["--ro-bind", str(file), f"{HOME}/{name}"]
+        if not sandboxed:
+            return watched(prlimit(command, limits), stdin, limits, env=_environment(folder), cwd=folder)
+        return watched([*_bubblewrap(readable), *bound, *_sealed(), *prlimit(command, limits)], stdin, limits)
 
 
 @functools.lru_cache
@@ -75,25 +74,6 @@ def _font_list():
 
     lists = Path(matplotlib.get_cachedir()).glob("fontlist-*.json")
     return {f".matplotlib/{file.name}": file.read_bytes() for file in lists}
-
-
-def _run_in_bubblewrap(command, files, stdin, limits, readable):
-    handles = []
-    try:
-        inside = []
-        for name, data in files.items():
-            handles.append(os.memfd_create("file"))
-            with open(handles[-1], "wb", closefd=False) as file:
-                file.write(data)
-            os.lseek(handles[-1], 0, os.SEEK_SET)
-            for parent in list(Path(name).parents)[-2::-1]:
-                inside += ["--perms", "0777", "--dir", f"{HOME}/{parent}"]
-            inside += ["--perms", "0666", "--file", str(handles[-1]), f"{HOME}/{name}"]
-        command = [*_bubblewrap(readable), *inside, *_sealed(), *prlimit(command, limits)]
-        return watched(command, stdin, limits, pass_fds=handles)
-    finally:
-        for handle in handles:
-            os.close(handle)
 
 
 def _bubblewrap(readable):
@@ -129,9 +109,10 @@ def _bubblewrap(readable):
 def _project():
     """Source and place of what is bound besides the system."""
     base, sample = Path(sys.base_prefix), data_root().resolve() / "sample"
-    places = [base.resolve(), Path(sys.prefix).resolve(), REPO / "labkit", REPO / "grader", *([sample] if sample.is_dir() else [])]
+    places = [base.resolve(), Path(sys.prefix).resolve(), REPO / "labkit", REPO / "grader"]
+    places += [sample] if sample.is_dir() else []
     for lab in sorted((REPO / "labs").glob("*/")):
-        places += handout.of_the_lab(lab)
+        places += handout.handed_out(lab)
     return [(base.resolve(), base), *((place, place) for place in places)]
 
 

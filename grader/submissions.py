@@ -33,7 +33,10 @@ class Unreadable(Exception):
 
 
 def find(place: Path, scratch: Path) -> dict[str, list[Path]]:
-    """What each learner handed in, by name, in a folder or a zip, which is unpacked into `scratch`. SubmissionsError."""
+    """What each learner handed in, by name, in a folder or a zip, which is unpacked into `scratch`.
+
+    Raises SubmissionsError.
+    """
     if place.suffix.lower() == ".zip" and place.is_file():
         try:
             with zipfile.ZipFile(place) as packed:

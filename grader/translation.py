@@ -89,16 +89,6 @@ def translated_code(source: str, catalogue: dict[str, str]) -> str:
     return data.decode()
 
 
-def computed(text: str) -> list[str]:
-    """What a text in braces computes, without the words in it: what a translation must keep. SyntaxError if nothing."""
-    parts = [part for part in _parse(text).values if isinstance(part, ast.FormattedValue)]
-    for part in parts:
-        for node in ast.walk(part):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                node.value = ""
-    return sorted(ast.dump(part) for part in parts)
-
-
 def _text(node):
     """A text literal's text, an f-string's with what it computes in braces; None for any other node."""
     if isinstance(node, ast.Constant):
@@ -117,8 +107,3 @@ def _text(node):
 def _literal(text):
     escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
     return f'{"f" if "{" in text else ""}"{escaped}"'
-
-
-def _parse(text):
-    node = ast.parse(f"f{text!r}" if '"' not in text else f"f'''{text}'''", mode="eval").body
-    return node if isinstance(node, ast.JoinedStr) else ast.JoinedStr([])

@@ -7,7 +7,6 @@ Each submission's kernel imports this module, so it imports no other of the grad
 import base64
 import binascii
 import builtins
-import json
 import linecache
 import math
 import re
@@ -18,9 +17,11 @@ from numbers import Real
 
 NAME = r"[a-z][a-z0-9_]*"  # of a task, and of a value
 MIME = "application/vnd.labkit.value+json"  # of the output that holds an emitted value
-MOST_BYTES = 4_000_000  # of one value, as JSON
 DEEPEST = 16
 NUMBERS = "biufc"  # kinds of numpy's dtypes that can be emitted
+DIFFERENCES = TYPE, LENGTH, KEYS, SHAPE, DIFFER, NOT_A_NUMBER, NOT_A_VALUE = (
+    "another type", "another length", "other keys", "another shape", "values differ", "not a number", "not a value",
+)  # fmt: skip
 _given, _bound = {}, {}  # what the master's cells have bound; by task, the names that its probes have
 
 
@@ -30,10 +31,7 @@ def emit(name: str, value) -> None:
 
     if not re.fullmatch(NAME, name):
         raise ValueError(f"{name!r}: a value's name has small letters, digits and _")
-    found = encoded(value)
-    if (size := len(json.dumps(found, allow_nan=False))) > MOST_BYTES:
-        raise ValueError(f"{name}: {size:,} bytes are too many to emit")
-    publish_display_data({MIME: {name: found}})
+    publish_display_data({MIME: {name: encoded(value)}})
 
 
 def emitted(outputs: list[dict]) -> dict:
@@ -114,7 +112,7 @@ def difference(found, wanted, rtol: float, atol: float) -> str:
     try:
         return _difference(_decoded(found), _decoded(wanted), rtol, atol)
     except (ValueError, TypeError, OverflowError, RecursionError, binascii.Error):
-        return "not a value"
+        return NOT_A_VALUE
 
 
 def _decoded(value, depth=0):
@@ -133,14 +131,8 @@ def _decoded(value, depth=0):
         return {_decoded(key, depth + 1): _decoded(item, depth + 1) for key, item in value["dict"]}
     if set(value) == {"dtype", "shape", "data"} and re.fullmatch(rf"[<>|][{NUMBERS}]\d\d?", value["dtype"]):
         data = base64.b64decode(value["data"], validate=True)
-        return np.frombuffer(data, np.dtype(value["dtype"])).reshape([_size(size) for size in value["shape"]])
+        return np.frombuffer(data, np.dtype(value["dtype"])).reshape(value["shape"])
     raise ValueError("not a value")
-
-
-def _size(size):
-    if type(size) is not int or size < 0:
-        raise ValueError("not a shape")
-    return size
 
 
 def _difference(found, wanted, rtol, atol):
@@ -148,27 +140,27 @@ def _difference(found, wanted, rtol, atol):
 
     kind = _kind(wanted)
     if _kind(found) != kind:
-        return "another type"
+        return TYPE
     if kind == "list" and len(found) != len(wanted):
-        return "another length"
+        return LENGTH
     if kind == "dict" and set(found) != set(wanted):
-        return "other keys"
+        return KEYS
     if kind in ("list", "dict"):
         pairs = zip(found, wanted) if kind == "list" else ((found[key], wanted[key]) for key in wanted)
         return next(filter(None, (_difference(*pair, rtol, atol) for pair in pairs)), "")
     if kind not in ("a number", "numbers", "truths"):
-        return "" if found == wanted else "values differ"
+        return "" if found == wanted else DIFFER
     found, wanted = np.asarray(found), np.asarray(wanted)
     if found.shape != wanted.shape:
-        return "another shape"
+        return SHAPE
     if found.dtype.kind in "fc" and np.isnan(found).any():
-        return "not a number"
+        return NOT_A_NUMBER
     if found.dtype == object or wanted.dtype.kind in "iubO":  # object: whole numbers beyond 64 bits
-        return "" if found.tolist() == wanted.tolist() else "values differ"
+        return "" if found.tolist() == wanted.tolist() else DIFFER
     wider = np.complex128 if "c" in (found.dtype.kind, wanted.dtype.kind) else np.float64
     with np.errstate(all="ignore"):
         near = np.isclose(found.astype(wider), wanted.astype(wider), rtol=rtol, atol=atol)
-    return "" if near.all() else "values differ"
+    return "" if near.all() else DIFFER
 
 
 def _kind(value):

@@ -3,6 +3,8 @@
 import builtins
 import re
 
+from grader.values import DIFFERENCES
+
 # verdict: (shade of the page, what it means, what to do next)
 WORDS = {
     "right": ("good", "All that was checked is right.", ""),
@@ -56,16 +58,6 @@ RUN_WORDS = {
         "see which parts gave no points, and why.",
     ),
     "wrong": ("bad", "The Run gave no points.", "see below what is wrong with each part of it."),
-    "timed out": (
-        "odd",
-        "Testing the checkpoint took longer than the {seconds:g} seconds that it has.",
-        "train the network that the lab asks for, with its recipe.",
-    ),
-    "crashed": (
-        "odd",
-        "Testing the checkpoint took down the process, or more memory than there is.",
-        "train the network that the lab asks for, and hand in the file that `labkit train` wrote.",
-    ),
     "missing": (
         "none",
         "No Run was graded.",
@@ -82,10 +74,12 @@ NOT_TAKEN = (
     "define and import in the answer cell what it needs, under the names that the task asks for: "
     "other cells of yours are not taken."
 )
+BLOCKER = "{task}, “{title}”"
 NOT_THERE = "the grader has no network and none of your files: let the answer do without them."
 # Details of values that were never compared with the master's.
-NOT_COUNTED, CHECK_FAILED, CHECK_LATE, MISSING = "not counted", "its check failed", "its check took too long", "missing"
-NOT_COMPARED = {NOT_COUNTED, CHECK_FAILED, CHECK_LATE, MISSING}
+NOT_COMPARED = NOT_COUNTED, CHECK_FAILED, MISSING = "not counted", "its check failed", "missing"
+IN_CHECK, NOT_RUN = "in a hidden check", "not run, as what came before it used up all that is allowed"
+FACTS = ("network", "epochs", "steps", "accuracy, by its summary", "accuracy, tested here")  # of a Run
 FAILED = "the grader itself failed at this, which need not be the learner's fault; the instructor sees why"
 STOPPED = {
     "time": "All cells together took longer than the {total:g} seconds that there are.",
@@ -95,15 +89,23 @@ STOPPED = {
 }
 
 
+def texts() -> list[str]:
+    """All that a learner's page may say, besides its template and the lab's own words: what is to be translated."""
+    words = [text for table in (WORDS, RUN_WORDS) for kind, (_, *said) in table.items() for text in (kind, *said)]
+    others = [*RUN_TITLES.values(), *STOPPED.values(), *NOT_COMPARED, *FACTS, *DIFFERENCES, "right", "Task {number}",
+              NOT_TAKEN, NOT_THERE, FAILED, IN_CHECK, NOT_RUN, BLOCKER]  # fmt: skip
+    return [text for text in dict.fromkeys([*words, *others]) if text]
+
+
 def in_words(lab, name: str, entry: dict, say=str) -> dict:
     """{number, label, shade, meaning, next} of a task's result; say: gives a text in the learner's language."""
-    run, task = lab.manifest.run, lab.manifest.tasks.get(name)
-    kind, _, other = entry["verdict"].partition(" by ") if "blocked by " in entry["verdict"] else (entry["verdict"], "", "")
+    task = lab.manifest.tasks.get(name)
+    kind, _, other = entry["verdict"].partition(" by " if entry["verdict"].startswith("blocked") else "\0")
     shade, meaning, advice = (WORDS if task else WORDS | RUN_WORDS).get(kind, ("none", "It was not graded.", ""))
     if other:
         title = say(lab.manifest.tasks[other].title)
-        other = say("{task}, “{title}”").format(task=numbered(lab, other, say).lower(), title=title)
-    fields = {"seconds": (task.time_limit or lab.manifest.time_limit) if task else run.time_limit, "other": other}
+        other = say(BLOCKER).format(task=numbered(lab, other, say).lower(), title=title)
+    fields = {"seconds": (task and task.time_limit) or lab.manifest.time_limit, "other": other}
     if task and kind in ("error", "partly right"):
         advice = _next_after(entry["detail"]) or advice
     if task and kind in ("wrong", "partly right"):
@@ -120,12 +122,6 @@ def _differing(entry):
 def numbered(lab, name: str, say=str) -> str:
     """A task as the notebook calls it, such as Task 2: by the order of its answer cells, the Run last."""
     return say("Task {number}").format(number=[*lab.solutions, name].index(name) + 1)
-
-
-def titles(lab, name: str) -> dict[str, str]:
-    """What each value of a task is, by its name; "" where the manifest does not say."""
-    task = lab.manifest.tasks.get(name)
-    return {key: value.title for key, value in task.values.items()} if task else RUN_TITLES
 
 
 def _next_after(detail):
