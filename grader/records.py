@@ -42,10 +42,13 @@ def _rows(file, columns):
         raise RecordsError(f"{file}: not UTF-8; save it as CSV UTF-8") from None
     head = text.split("\n", 1)[0]
     table = csv.DictReader(io.StringIO(text, newline=""), delimiter=";" if head.count(";") > head.count(",") else ",")
+    try:
+        rows = [(f"{file}, line {table.line_num}", row) for row in table]
+    except csv.Error as error:
+        raise RecordsError(f"{file}, line {table.line_num}: {error}; is a quotation mark missing?") from None
     if missing := [column for column in columns if column not in (table.fieldnames or ())]:
         raise RecordsError(f"{file}: the column {missing[0]} is missing")
-    for row in table:
-        where = f"{file}, line {table.line_num}"
+    for where, row in rows:
         if None in row or None in row.values():
             raise RecordsError(f"{where}: has another number of columns than the first line")
         row = {column: cell.strip() for column, cell in row.items()}
