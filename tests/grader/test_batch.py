@@ -249,17 +249,6 @@ def test_without_a_sandbox_nothing_is_graded_unless_told(broken, tmp_path, monke
     assert done.exit_code == 0 and "WARNING: without a sandbox" in done.stderr
 
 
-def test_wrong_usage_is_one_line(broken, tmp_path):
-    out = tmp_path / "out"
-    for arguments, said in [
-        (("nolab", broken, "-o", out), "lab.md: missing; labs: cifar10, "),
-        ((TINY, tmp_path / "none", "-o", out, "--no-sandbox"), "none: there is no such folder or zip"),
-    ]:
-        done = invoke(*arguments)
-        assert done.exit_code and said in done.stderr.splitlines()[-1], done.stderr
-        assert not out.exists()
-
-
 def test_the_answers_can_be_written_for_a_tool_that_finds_copies(tiny, broken, tmp_path):
     (broken / "cyd.ipynb").write_text(notebook(tiny, steps="steps = '\udc80'"))
     copies = tmp_path / "copies"

@@ -59,16 +59,6 @@ def test_the_notebook_has_stubs_and_stable_ids_and_nothing_of_its_instructor(rel
     assert "jupytext" not in notebook.metadata  # which would refuse to save it
 
 
-def test_the_text_is_the_same_notebook(released):
-    notebook = nbformat.read(released / "lab-tiny.ipynb", as_version=4)
-    text = jupytext.read(released / "lab-tiny.md")
-
-    def cells(notebook):
-        return [(cell.cell_type, cell.source, dict(cell.metadata)) for cell in notebook.cells]
-
-    assert cells(text) == cells(notebook)
-
-
 def test_releasing_twice_gives_the_same_bytes(released, tmp_path):
     """In another process, whose sets have another order."""
     code = "import sys; from pathlib import Path; from grader import handout, lab\n"
@@ -150,16 +140,6 @@ def test_a_lab_that_tells_a_solution_is_refused(edited, tmp_path, sandboxed, old
     assert place in refused(edited("lab.md", old, new), tmp_path)
 
 
-@pytest.mark.parametrize(
-    "told",
-    ["rng = np.random.default_rng(seed)", "# rates = triangle(2*int(rng.integers(5,50)), float(rng.uniform(0.1,1)))"],
-)
-def test_a_line_of_a_probe_is_a_secret_whether_it_emits_or_not(edited, told):
-    found = edited("lab.md", "# Check\n", f"# Check\n{told}\n")
-    with pytest.raises(LabError, match="cell cell-006: tells a probe of triangle"):
-        leaks.require_none(found, handout.files(found))
-
-
 def test_what_the_stub_has_itself_is_no_secret(edited):
     """A task to mend a function hands out most of its lines."""
     stub = "def triangle(steps, lr_max):\n    ramp = np.arange(steps) / (steps / 2)\n    return ramp\n"
@@ -208,21 +188,6 @@ def test_a_kernel_that_dies_is_one_clear_line(edited):
         release.require_runs(found, handout.files(found))
 
 
-def test_only_the_check_of_a_run_may_be_not_done():
-    """It has no answer before it, and the lab a Run."""
-
-    def told(with_run, *before):
-        check = nbformat.v4.new_code_cell("# Check\n", metadata={"tags": ["ungraded"]})
-        check.outputs = [nbformat.v4.new_output("stream", text="task 8: not done yet\n")]
-        notebook = nbformat.v4.new_notebook(cells=[*before, check])
-        release._require_ok(lab.load("cifar10" if with_run else "tiny", None if with_run else TINY), notebook)
-
-    told(True)
-    for given in ((False,), (True, nbformat.v4.new_code_cell("a = 1", metadata={"answer": "a"}))):
-        with pytest.raises(LabError, match='the check says "task 8: not done yet"'):
-            told(*given)
-
-
 def test_without_a_sandbox_it_says_how_to_do_without(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(release.sandbox, "unavailable", lambda: "bwrap is not installed (package bubblewrap)")
     assert "bwrap is not installed" in (message := refused(tiny, tmp_path)) and "--no-sandbox" in message
@@ -255,17 +220,6 @@ def test_the_books_text_is_the_learners_notebook(tiny):
     assert [line for line in shown.splitlines() if line not in text.splitlines()] == []
 
 
-def test_the_books_text_keeps_code_that_is_no_cell():
-    before, after = "```python\n# BEGIN SOLUTION\n```\n\n", "\n> ```{code-cell}\n> 1\n> ```\n"
-    probe = "````{code-cell}\n---\nprobe: a\n---\n'''```'''\n````\n"
-    assert handout.learners_text(before + probe + after) == before + after
-
-
-def test_markers_that_do_not_pair_are_told():
-    with pytest.raises(ValueError, match="no `# END SOLUTION`"):
-        handout.learners_text("```{code-cell}\n# BEGIN SOLUTION\nx = 1\n```\n")
-
-
 @pytest.mark.parametrize(
     ("text", "url", "shown"),
     [
@@ -294,7 +248,3 @@ def test_text_stands_alone(text, url, shown):
     master = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)])
     master.metadata.kernelspec = {"name": "python3"}
     assert handout.notebook(master, "labs/tiny", url)["cells"][0]["source"] == shown
-
-
-def test_the_books_address_comes_from_its_configuration():
-    assert re.fullmatch(r"|https?://.*[^/]", release.book_url())

@@ -74,12 +74,6 @@ def test_grades_csv_has_nbgraders_columns_then_the_questions(tiny, tmp_path):
     assert row == "tiny,ada,,,,10,12,2,2,2,4"
 
 
-def test_points_have_no_noise():
-    assert [report.points(number) for number in (0.1 + 0.2, 3.0, 0, 1 / 3, 100, 2.50)] == [
-        "0.3", "3", "0", "0.333", "100", "2.5"
-    ]  # fmt: skip
-
-
 def test_hostile_names_and_details_stay_text(tiny, tmp_path):
     detail = "<img src=x onerror=alert(1)> {{ 7 * 7 }} \x1b[31m \u202e\udcff"
     learners = [result(tiny, name.replace("/", "_"), {"steps": "error"}, steps=detail) for name in HOSTILE]
