@@ -42,7 +42,8 @@ def main() -> None:
     """Print the result alone: what MindSpore prints goes to stderr."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    json.dump(predictions(*sys.argv[1:]), out)
+    recipe, checkpoint = sys.argv[1:]
+    json.dump(predictions(recipe, str(Path(checkpoint).resolve())), out)
     out.close()
 
 

@@ -78,7 +78,7 @@ def _font_list():
 
 def _bubblewrap(readable):
     """What is visible: the system, this Python, the code, the sample data, and of the labs what a learner has too."""
-    arguments = ["bwrap", "--die-with-parent", "--as-pid-1", "--new-session", "--unshare-net", "--unshare-pid",
+    arguments = ["bwrap", "--as-pid-1", "--new-session", "--unshare-net", "--unshare-pid",
                  "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]  # fmt: skip
     if os.geteuid() != 0:
         arguments += ["--unshare-user", "--disable-userns"]
@@ -132,7 +132,7 @@ def _sealed():
         return [*arguments, "--"]
     user = str(next(USERS))
     return [*arguments, "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--", "setpriv", "--reuid", user,
-            "--regid", user, "--clear-groups", "--no-new-privs", "--pdeathsig", "keep"]  # fmt: skip
+            "--regid", user, "--clear-groups", "--no-new-privs"]  # fmt: skip
 
 
 def _environment(home):
