@@ -49,9 +49,7 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, se
     """Grade all submissions at `place` into the folder `out`: results, and by student why one could not be graded.
 
     An interrupted call keeps what is done, and the same call resumes. Raises BatchError, SubmissionsError, LabError.
-    sources: a folder for the answers as files, see `_write_sources`.
-    language: of the learners' pages.
-    tell: called with each line that the instructor should know.
+    sources: a folder for the answers as files; tell: called with each line that the instructor should know.
     """
     place, out, seed = Path(place), Path(out), lab.manifest.seed if seed is None else seed
     report.speaker(lab, language)  # raises before anything is graded

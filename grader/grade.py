@@ -20,8 +20,7 @@ LONGEST_MESSAGE = 200  # characters
 def score(lab: Lab, answers: dict[str, str], execution: dict, references: dict) -> dict:
     """Verdict, points and details of every task of the notebook, in the manifest's order; shows no hidden value.
 
-    answers: source by task, without those that were not handed in; execution: of `execution.execute`; references: the
-    encoded values of the master, executed with the same seed, by task and name.
+    answers: source by task; references: the encoded values of the master, by task and name.
     """
     tasks = {task: _score_task(lab, task, answers, execution, references) for task in lab.manifest.tasks}
     for task in lab.manifest.tasks:

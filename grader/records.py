@@ -1,7 +1,5 @@
 """What the instructor keeps in the folder of grades: roster.csv and overrides.csv.
 
-Each grading reads both and adds them to what was computed; `results/` never has them, so that they survive a regrade.
-
 roster.csv: student_id, and what grades.csv is to have of each learner, such as last_name, first_name, email.
 overrides.csv: student_id, task, points, comment; without a task it is a comment on all.
 """

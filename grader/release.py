@@ -27,9 +27,7 @@ def release(lab: Lab, folder: Path, *, language: str | None = None, sandboxed: b
 
     A lab is released only if its files reveal no solution; the learner's notebook runs and, with the solutions, passes
     all checks; the master gets full marks and the blank none.
-    train: the instructor's Run is trained and examined as well.
-    language: of the text and the self-checks, English by default.
-    tell: called with each stage.
+    train: the instructor's Run is trained and examined as well; tell: called with each stage.
     """
     if sandboxed and (why := sandbox.unavailable()):
         raise LabError(f"no sandbox: {why}; for a lab that you trust: --no-sandbox")

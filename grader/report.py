@@ -26,9 +26,6 @@ def write(lab, results: list[dict], folder: Path, seed: int | None = None, langu
 
     language: of the learners' pages, English by default; what is for the instructor is English. Raises LabError where
     the lab has no text in it.
-
-    A result: {student, problem, stopped, score, max_score, tasks: {task: {title, points, max_points, verdict, detail,
-    values: {name: {points, max_points, detail}}}}, errors: {task: [[cell, traceback]]}}.
     """
     say, environment_ = speaker(lab, language), graded_by()
     results = sorted(results, key=lambda result: result["student"])

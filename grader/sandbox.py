@@ -47,10 +47,7 @@ def unavailable() -> str:
 
 def run(command: list[str], *, files: dict[str, bytes] | None = None, stdin: bytes = b"", limits: Limits,
         sandboxed: bool = True, readable: tuple[Path, ...] = ()) -> Ended:  # fmt: skip
-    """Run a command with `files` in its working directory; whatever it started has ended on return. SandboxError.
-
-    readable: more files and folders, visible at their own paths because they are too large to copy; no links.
-    """
+    """Run a command with `files` in its working directory; `readable` folders are at their own paths. SandboxError."""
     files = dict(files or {}) | _font_list()
     with tempfile.TemporaryDirectory(prefix="labkit-grade-", ignore_cleanup_errors=True) as folder:
         bound = []
