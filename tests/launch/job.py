@@ -1,17 +1,17 @@
-"""`labkit` itself, of which one rank is killed after a step.
+"""A process of a training, of which one rank is killed after a step. The Run is there already, without a checkpoint.
 
-python job.py RANK STEP ARGUMENT ...
+python job.py RANK STEP RUN
 """
 
 import os
+import runpy
 import signal
 import sys
 
-from labkit import cli
 from labkit.system import device
 from labkit.training import callbacks
 
-rank, step = map(int, sys.argv[1:3])
+rank, step = int(sys.argv.pop(1)), int(sys.argv.pop(1))
 measured = callbacks.HistoryCallback.measured
 
 
@@ -22,4 +22,4 @@ def measured_then_killed(self, run_context, *arguments):
 
 
 callbacks.HistoryCallback.measured = measured_then_killed
-cli.main(sys.argv[3:], prog_name="labkit")
+runpy.run_module("labkit.training", run_name="__main__")

@@ -19,16 +19,11 @@ SETTINGS = (
 STEPS = 10  # 200 images, 2 x 20 at a time, in 2 epochs
 
 
-def training(place, out):
-    """The command line of a training."""
-    settings = [f"--set={setting}" for setting in (f"data.folder={place / 'data'}", *SETTINGS)]
-    return ["train", "cifar10", "--out", out, *settings]
-
-
 @pytest.fixture(scope="module")
 def trained(labkit, place):
     """A Run that two processes trained without a disturbance, and what the launch printed."""
-    done = labkit.run("launch", "-n", 2, "--device-target", "CPU", *training(place, "trained"))
+    settings = [f"--set={setting}" for setting in (f"data.folder={place / 'data'}", *SETTINGS)]
+    done = labkit.run("launch", "-n", 2, "--device-target", "CPU", "train", "cifar10", "--out", "trained", *settings)
     assert done.returncode == 0, done.stdout + done.stderr
     return runs.open_run(place / "trained"), done
 
@@ -66,10 +61,10 @@ def test_other_number_of_processes(trained, labkit, place):
 def test_a_killed_training_is_resumed(trained, labkit, place):
     """One that is killed stops the other; in the end nothing of it is to be seen."""
     run, _ = trained
-    killed = labkit.run("launch", "-n", 2, "--log-dir", "killed-logs", HERE / "job.py", 1, 8, *training(place, "again"))
+    again = runs.create(place / "again", run.recipe)
+    killed = labkit.run("launch", "-n", 2, "--log-dir", "killed-logs", HERE / "job.py", 1, 8, "again")
     assert killed.returncode == 137 and killed.stderr.startswith("Error: worker_1 was killed (SIGKILL); the end of ")
     assert "Traceback" not in killed.stderr and labkit.left() == []
-    again = runs.open_run(place / "again")
     assert not again.complete and len(again.steps()) in (7, 8)  # rank 0 may not have written its last line yet
     resumed = labkit.run("launch", "-n", 2, "--device-target", "CPU", "train", "cifar10", "--resume", "--out", "again")
     assert resumed.returncode == 0, resumed.stderr
