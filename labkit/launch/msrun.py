@@ -98,7 +98,7 @@ def launch(command, count: int, log_dir: Path | None = None, *, device=None, car
         env, processes = _environment(log_dir, device), {}
         try:
             for log, own, start in starts:
-                processes[log_dir / log] = _start(start, {**env, **own}, log_dir / log)
+                processes[log_dir / log] = start_process(start, {**env, **own}, log_dir / log)
             first = hosts.rank * count if hosts else 0
             _watch(processes, log_dir / starts[0][0].replace("msrun", f"worker_{first}"))
         finally:
@@ -145,11 +145,11 @@ def _free_port():
         yield holder.getsockname()[1]
 
 
-def _start(command, env, log):
+def start_process(command, env, log, cwd=None):
     """Start a process in a session of its own, out of reach of the terminal's Ctrl-C, which is for this process."""
     with open(log, "w", encoding="utf-8") as output:
         return subprocess.Popen(
-            command, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
             start_new_session=True, preexec_fn=interrupts.die_with_parent,
         )  # fmt: skip
 

@@ -115,8 +115,6 @@ def read_job(path: Path, **given) -> JobSpec:
 def _message(error):
     """'key: what is wrong with it', without values of variables and parameters: one may be a secret."""
     key = ".".join(str(part) for part in error["loc"] if part != "[key]")
-    if key == "bucket" and error["type"] == "missing":
-        return "bucket: missing; give one by --bucket, or rehearse here: --target local"
     if error["type"] in ("missing", "extra_forbidden"):
         return f"{key}: {'missing' if error['type'] == 'missing' else 'unknown key'}"
     what = error["msg"].removeprefix("Value error, ").replace("Input should", "must").replace("String should", "must")

@@ -1,8 +1,10 @@
 """`labkit jobs`: the training jobs of an account, and what they can run on."""
 
 import datetime
+import signal
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -115,7 +117,7 @@ def logs(job, task, follow, deadline):
 def follow_job(client, job, task="worker-0"):
     """Print phases and log of a job until it has ended; its exit status. Ctrl-C ends the command, not the job."""
     phase, shown = None, ""
-    try:
+    with on_ctrl_c("the job keeps running"):
         while True:
             now = client.show(job)
             if now.phase != phase and not now.ended:
@@ -133,9 +135,16 @@ def follow_job(client, job, task="worker-0"):
                 warn(f"job {now.name}: {now.phase}")
                 return 0 if now.phase == "Completed" else 1
             time.sleep(POLL)
-    except KeyboardInterrupt:
-        warn("\nthe job keeps running")
-        sys.exit(130)
+
+
+@contextmanager
+def on_ctrl_c(hint):
+    """Within, Ctrl-C ends the command with a line that says how things stand."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        warn(f"\nstopped; {hint}")
+        sys.exit(128 + getattr(error, "number", signal.SIGINT))
 
 
 def added(shown, log):

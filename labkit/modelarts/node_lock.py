@@ -30,15 +30,13 @@ def copy_once_per_node(src, dst, *, timeout=math.inf, **options) -> Report:
         if outcome and outcome != before:
             if "error" in outcome:
                 message, *details = outcome["error"]
-                error = CloudError(f"the copy by another process of this machine failed: {message}")
-                error.status, error.code, error.request_id = details
-                raise error
+                raise CloudError(f"the copy by another process of this machine failed: {message}", *details)
             return Report(**outcome["report"] | {"failed": ()})
         try:
             report = copy(src, dst, **options)
         except CloudError as error:
-            details = [error.status, error.code, error.request_id]
-            write_json(handle, {"id": uuid.uuid4().hex, "error": [str(error), *details]})
+            details = [error.message, error.status, error.code, error.request_id]
+            write_json(handle, {"id": uuid.uuid4().hex, "error": details})
             raise
         write_json(handle, {"id": uuid.uuid4().hex, "report": asdict(report)})
         return report

@@ -35,16 +35,10 @@ def pack(submission, folder: Path) -> list[str]:
     tree["data"]["folder"] = submission.data_at_home
     recipe = {"lab": submission.recipe.lab, "profiles": {submission.recipe.profile: tree}}
     (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe, sort_keys=False), encoding="utf-8")
-    (folder / NEEDS_FILE).write_text("".join(f"{line}\n" for line in needs()), encoding="utf-8")
+    pinned = (environment.REPO / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    needed = [line for line in pinned if line.partition("==")[0] in NEEDS]
+    (folder / NEEDS_FILE).write_text("\n".join(needed), encoding="utf-8")
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-
-
-def needs() -> list[str]:
-    """What a job installs, in the versions of the project's requirements.txt if it exists."""
-    file = environment.REPO / "requirements.txt"
-    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
-    pinned = {line.partition("==")[0].strip(): line.strip() for line in lines if "==" in line}
-    return [pinned.get(name, name) for name in NEEDS]
 
 
 def _tracked(folder):

@@ -14,11 +14,10 @@ import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from labkit.launch.msrun import Follower
+from labkit.launch.msrun import Follower, start_process
 from labkit.modelarts.job import JobSpec
 from labkit.obs import copying
 from labkit.obs.place import CloudError
-from labkit.system import interrupts
 
 # Of another launch, which this is no part of.
 FOREIGN = ("RANK_", "MS_", "VC_", "MA_", "OMPI_", "LABKIT_LAUNCH", "DEVICE_ID", "ASCEND_DEVICE_ID")
@@ -80,12 +79,7 @@ def environment(spec, job_dir, log, cards) -> dict[str, str]:
 
 
 def _run(command, environment, folder, log, printed):
-    output = Follower(log)
-    with open(log, "wb") as file:
-        process = subprocess.Popen(
-            command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
-            start_new_session=True, preexec_fn=interrupts.die_with_parent,
-        )  # fmt: skip
+    output, process = Follower(log), start_process(command, environment, log, folder)
     try:
         while process.poll() is None:
             time.sleep(0.1)

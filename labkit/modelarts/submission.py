@@ -57,10 +57,6 @@ def prepare(lab, profile, bucket=None, data=None, settings=(), name=None, make_s
 
     file = recipes.find(lab)
     folder, recipe = file.parent, recipes.load(file, profile, tuple(settings))
-    if not (folder / BOOT_FILE).is_file():
-        raise CloudError(f"{folder}: no {BOOT_FILE}, which a job would start")
-    if "://" in str(data) and not str(data).startswith("obs://"):
-        raise CloudError(f"{data}: no data: write obs://BUCKET/FOLDER, or a folder of this machine")
     moment = f"{datetime.datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"  # two may begin in one second
     name = name or f"{recipe.lab}-{recipe.profile}-{moment}"
     given |= {"name": name, "boot_file": BOOT_FILE, "code": f"jobs/{name}/code", "log": f"jobs/{name}/log"}
@@ -145,8 +141,6 @@ def fetch(bucket: str, name: str, out: Path, progress=None, store=None) -> runs.
     """
     runs.require_free(out)
     job = f"{bucket.rstrip('/')}/jobs/{name}"
-    if not copying.exists(job, store=store):
-        raise CloudError(f"{job}: there is no job of this name")
     if not copying.exists(f"{job}/run/recipe.yaml", store=store):
         return None
     out = out.resolve()

@@ -2,15 +2,13 @@
 
 import json
 import shlex
-import signal
 import sys
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
-from labkit.modelarts.jobs_commands import fetch_run, follow_job
+from labkit.modelarts.jobs_commands import fetch_run, follow_job, on_ctrl_c
 from labkit.obs import access
 from labkit.obs.console import DRY_RUN, bar, connected, warn
 from labkit.system import interrupts
@@ -79,7 +77,7 @@ def submit(lab, profile, bucket, data, settings, flavor, engine, nodes, name, ta
             submission.require_offered(spec, client)
             client.require_free(spec.name)
         store = connected(spec.bucket)
-        with _on_ctrl_c("the job was not started"):
+        with on_ctrl_c("the job was not started"):
             submission.require_new(asked, store)
             for part in copies:
                 warn(f"copying {_described(*part)}")
@@ -126,23 +124,13 @@ def _described(what, source, target):
     return f"{what}: {len(sizes)} files{place}, {sum(sizes):,} bytes, to {target}"
 
 
-@contextmanager
-def _on_ctrl_c(hint):
-    """Within, Ctrl-C ends the command with a line that says how things stand."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        warn(f"\nstopped; {hint}")
-        sys.exit(128 + getattr(error, "number", signal.SIGINT))
-
-
 def _rehearse(asked, fetching, cards):
     """Rehearse the job; its exit status."""
     from labkit.modelarts.rehearsal import rehearse
 
     name = asked.spec.name
     warn(f"job {name}: Running, on this machine, cards: {cards}")
-    with _on_ctrl_c(f"what it wrote is in {asked.run}\nfetch it with: {fetching}"), interrupts.stopped_once():
+    with on_ctrl_c(f"what it wrote is in {asked.run}\nfetch it with: {fetching}"), interrupts.stopped_once():
         status = interrupts.shell_status(rehearse(asked.spec, cards, lambda text: click.echo(text, nl=False)))
     warn(f"job {name}: {'Failed' if status else 'Completed'}, exit status {status}")
     return status
@@ -150,7 +138,7 @@ def _rehearse(asked, fetching, cards):
 
 def _start(spec, fetching, client, wait):
     """Create the job; where it is waited for, its exit status."""
-    with _on_ctrl_c(f"perhaps the job was created; look with: labkit jobs list --name {spec.name}"):
+    with on_ctrl_c(f"perhaps the job was created; look with: labkit jobs list --name {spec.name}"):
         job = client.create(spec)
     warn(f"job {job.name}: {job.id}")
     click.echo(job.id)

@@ -77,33 +77,21 @@ def test_one_process_alone(labkit, script, tmp_path):
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == ["mine.log", "worker_0.log"]
 
 
-def test_output_without_an_end_of_line_and_in_pieces(labkit, script):
-    text = "import time\nfor piece in ('ä\\rhalf', ' a line\\n', '[INFO] not for users\\n', 'end'):\n"
-    text += "    print(piece, end='', flush=True)\n    time.sleep(0.3)\n"
-    done = labkit.run("launch", "-n", 1, script(text), PYTHONIOENCODING="utf-8")
-    assert (done.returncode, done.stdout.splitlines()) == (0, ["ä", "half a line", "end"])
-
-
 FAILING = """
-import os, signal, sys, time
+import os, signal, time
 print("rank", os.environ["RANK_ID"], flush=True)
 if os.environ["RANK_ID"] == "1":
-    {}
+    os.kill(os.getpid(), signal.SIGKILL)
 time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("action, how, status", [
-    ("os.kill(os.getpid(), signal.SIGKILL)", "was killed (SIGKILL)", 137),
-    ("sys.exit(3)", "ended with exit status 3", 3), ("os.kill(os.getpid(), 40)", "was killed (signal 40)", 168),
-])  # fmt: skip
-def test_a_failure_ends_all_at_once(labkit, script, two_cards, tmp_path, action, how, status):
-    done = labkit.run(
-        "launch", "-n", 2, "--rank-table", two_cards, "--log-dir", tmp_path / "logs",
-        script(FAILING.format(action)),
-    )  # fmt: skip
-    assert done.returncode == status
-    assert done.stderr == f"Error: worker_1 {how}; the end of {tmp_path}/logs/worker_1.log:\n    rank 1\n"
+def test_a_failure_ends_all_at_once(labkit, script, two_cards, tmp_path):
+    cards = ("--rank-table", two_cards, "--log-dir", tmp_path / "logs")
+    done = labkit.run("launch", "-n", 2, *cards, script(FAILING))
+    assert done.returncode == 137
+    log = f"{tmp_path}/logs/worker_1.log"
+    assert done.stderr == f"Error: worker_1 was killed (SIGKILL); the end of {log}:\n    rank 1\n"
     assert labkit.left() == []
 
 
@@ -118,39 +106,32 @@ def test_an_interrupted_launch_leaves_nothing(labkit, script, two_cards, tmp_pat
 
 
 KILLING = """
-import os, pathlib, psutil, time
-ready = pathlib.Path({ready!r})
-name = os.environ.get("MS_ROLE", "MS_WORKER") + os.environ["RANK_ID"]  # msrun's scheduler is of rank 0, too
+import os, pathlib, psutil, sys, time
+ready = pathlib.Path(sys.argv[1])
+name = os.environ["MS_ROLE"] + os.environ["RANK_ID"]  # msrun's scheduler is of rank 0, too
 if name != "MS_WORKER1":
     (ready / name).touch()
 else:
-    while len(list(ready.iterdir())) < {others}:
+    while len(list(ready.iterdir())) < 2:
         time.sleep(0.05)
-    psutil.Process().parents()[{between}].kill()
+    psutil.Process().parents()[2].kill()
 time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("by_msrun", [False, True])
-def test_a_killed_launch_leaves_nothing(labkit, script, two_cards, tmp_path, by_msrun):
-    """The system tells each process that its parent is gone. Under msrun: program, shield and msrun."""
+def test_a_killed_launch_leaves_nothing(labkit, script, tmp_path):
+    """The system tells each process that its parent is gone: program, shield and msrun."""
     (tmp_path / "ready").mkdir()
-    kill = script(KILLING.format(ready=str(tmp_path / "ready"), others=1 + by_msrun, between=2 if by_msrun else 0))
-    cards = () if by_msrun else ("--rank-table", two_cards)
-    done = labkit.run("launch", "-n", 2, *cards, kill)
+    done = labkit.run("launch", "-n", 2, script(KILLING), tmp_path / "ready")
     assert done.returncode == -signal.SIGKILL
     assert labkit.left(seconds=60) == []
 
 
-@pytest.mark.parametrize("last, expected", [
-    ("50%|##   | [00:08<00:51, loss=1]Error: loss is nan\\r 60%|", "worker_0: loss is nan"),
-    ("ValueError: planted", "worker_0 ended with exit status 3; the end of"),
-])  # fmt: skip
-def test_error_behind_a_progress_bar(labkit, script, last, expected):
-    """labkit's own errors are told in one line; others with what stands before them."""
+def test_error_behind_a_progress_bar(labkit, script):
+    """labkit's own errors are told in one line."""
+    last = "50%|##   | [00:08<00:51, loss=1]Error: loss is nan\\r 60%|"
     done = labkit.run("launch", "-n", 1, script(f"print('before')\nprint('{last}')\nraise SystemExit(3)"))
-    assert done.stderr.startswith(f"Error: {expected}")
-    assert len(done.stderr.splitlines()) == (1 if "nan" in last else 3)
+    assert done.stderr == "Error: worker_0: loss is nan\n"
 
 
 def test_children_of_a_failed_process_do_not_stay(labkit, script):
@@ -162,9 +143,9 @@ def test_children_of_a_failed_process_do_not_stay(labkit, script):
 
 
 ENDING = """
-import atexit, os, pathlib, signal, sys, time
+import atexit, os, pathlib, signal, time
 if os.environ["RANK_ID"] == "1" and os.environ["MS_ROLE"] == "MS_WORKER":
-    {}
+    atexit.register(os.kill, os.getpid(), signal.SIGSEGV)
 elif os.environ["MS_ROLE"] == "MS_WORKER":
     time.sleep(3)  # msrun looks every second
     pathlib.Path("late").write_text("all saved")
@@ -173,22 +154,12 @@ elif os.environ["MS_ROLE"] == "MS_WORKER":
 
 def test_a_crash_after_the_end_of_a_program(labkit, script, place):
     """MindSpore's, where processes part: the program's status counts, and the others come to their end."""
-    crash = "atexit.register(os.kill, os.getpid(), signal.SIGSEGV)"
-    done = labkit.run("launch", "-n", 2, script(ENDING.format(crash)))
+    done = labkit.run("launch", "-n", 2, script(ENDING))
     assert (done.returncode, done.stderr) == (0, "")
     assert (place / "late").read_text() == "all saved"
-    done = labkit.run("launch", "-n", 2, script(ENDING.format(f"{crash}; sys.exit(3)")))
-    assert (done.returncode, "worker_1 ended with exit status 3" in done.stderr) == (3, True)
-    assert "SIGSEGV after the program's end, which had exit status 3" in done.stderr
 
 
-def test_a_crash_before_the_end_of_a_program(labkit, script):
-    done = labkit.run("launch", "-n", 2, script(ENDING.format("os.kill(os.getpid(), signal.SIGSEGV)")))
-    assert (done.returncode, "worker_1 was killed (SIGSEGV)" in done.stderr) == (139, True)
-
-
-@pytest.mark.parametrize("as_module", [False, True])
-@pytest.mark.parametrize("end", ["", "sys.exit()", "sys.exit(7)", "sys.exit('said')", "sys.exit(-1)", "1 / 0"])
+@pytest.mark.parametrize("end, as_module", [("", True), ("sys.exit('said')", False), ("1 / 0", False)])
 def test_a_program_of_msrun_is_run_as_python_does(script, repo_root, end, as_module):
     text = "import os, sys\nprint(sys.argv, sys.path[0], __name__, __file__)\n"
     file = script(text + "print(sys.modules['__main__'].__file__, flush=True)\n" + end)
@@ -202,22 +173,12 @@ def test_a_program_of_msrun_is_run_as_python_does(script, repo_root, end, as_mod
     assert (done[1].returncode, done[1].stderr[-30:]) == (done[0].returncode, done[0].stderr[-30:])
 
 
-def test_logs_of_a_launch_under_way(labkit, script, tmp_path):
-    (tmp_path / "logs").mkdir()
-    nested = "import os, sys; os.environ.pop('RANK_SIZE'); os.execv(sys.executable, [sys.executable, '-m', 'labkit', "
-    nested += f"'launch', '-n', '1', '--log-dir', {str(tmp_path / 'logs')!r}, sys.argv[0]])"
-    done = labkit.run("launch", "-n", 1, "--log-dir", tmp_path / "logs", script(nested))
-    assert done.returncode == 1
-    assert done.stderr == f"Error: worker_0: {tmp_path}/logs: another launch writes its logs there\n"
-
-
 @pytest.mark.parametrize("arguments, named", [
     (("-n", "2", "train", "nolab"), "nolab"),
     (("-n", "2", "train", "cifar10", "--set", "data.folder=nowhere"), "nowhere"),
     (("-n", "2", "train", "cifar10", "--set", "data.folder={place}/data", "--set", "data.batch_size=101"),
      "200 images, 100 for each of 2 processes"),
     (("-n", "2", "nothing.py"), "nothing.py"),
-    (("-n", "2", "--rank-table", "nothing.json", "train", "cifar10"), "nothing.json"),
 ])  # fmt: skip
 def test_mistakes(labkit, place, arguments, named):
     before = set(place.iterdir())
@@ -226,14 +187,6 @@ def test_mistakes(labkit, place, arguments, named):
     assert done.stderr.startswith("Error: ") and named in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert set(place.iterdir()) == before
-
-
-@pytest.mark.parametrize("arguments", [
-    ("-n", "0", "train", "cifar10"), ("-n", "2"), ("-n", "2", "train", "cifar10", "--no-such-option"),
-])  # fmt: skip
-def test_wrong_usage(labkit, arguments):
-    done = labkit.run("launch", *arguments)
-    assert (done.returncode, "Usage: " in done.stderr, "Traceback" in done.stderr) == (2, True, False)
 
 
 def test_no_launch_in_one_of_several_processes(labkit, script):
@@ -268,19 +221,12 @@ def lab(request):
 
 @pytest.fixture
 def sh(lab, labkit, tmp_path, repo_root):
-    """Function that runs a script by `sh`, in an empty folder, on start files that print what they are given.
-
-    There is a `mpirun` for one machine.
-    """
+    """Function that runs a script by `sh`, in an empty folder, on start files that print what they are given."""
     shutil.copytree(repo_root / "labs" / lab / "scripts", tmp_path / "lab" / "scripts")
     for name in ("train.py", "eval.py"):
         (tmp_path / "lab" / name).write_text(PRINT)
-    mpirun = tmp_path / "bin" / "mpirun"
-    mpirun.parent.mkdir()
-    mpirun.write_text('#!/bin/sh\nprintf "%s " "$@" >mpirun.txt\nwhile [ "$1" != python ]; do shift; done\nexec "$@"\n')
-    mpirun.chmod(0o755)
     (tmp_path / "work").mkdir()
-    path = os.pathsep.join([str(tmp_path / "bin"), os.path.dirname(sys.executable), os.defpath])
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.defpath])
     return lambda name, *arguments, **env: subprocess.run(
         ["sh", tmp_path / "lab" / "scripts" / name, *map(str, arguments)], cwd=tmp_path / "work", timeout=120,
         env={**labkit.env, "PATH": path, **env}, capture_output=True, text=True,
@@ -315,23 +261,3 @@ def test_run_distribute_train(sh, two_cards, tmp_path):
     for rank, process in enumerate(processes):
         assert (process["RANK_ID"], process["DEVICE_ID"], process["RANK_SIZE"]) == (str(rank), str(4 + rank), "2")
         assert (process["RANK_TABLE_FILE"], process["LABKIT_DEVICE"]) == (str(two_cards), "Ascend")
-    done = sh("run_distribute_train.sh", two_cards, "data", 8)
-    assert (done.returncode, done.stdout) == (1, "") and done.stderr.endswith("hccl_2p.json: lists 2 devices, not 8\n")
-
-
-def test_run_distribute_train_on_gpus(sh, lab, tmp_path):
-    full = {"--profile": "full-gpu"} if lab == "thor" else {}
-    _, pairs, _ = process_of(sh("run_distribute_train_gpu.sh", "data", 8))
-    assert pairs == {"--data_url": "data", "--train_url": "train_parallel/run", "--device_target": "GPU"} | full
-    assert (tmp_path / "work" / "mpirun.txt").read_text().startswith("-n 8 --output-filename train_parallel/logs ")
-
-
-@pytest.mark.parametrize("lab", ["imagenet"], indirect=True)
-@pytest.mark.parametrize("name, few", [
-    ("run_standalone_train", 0), ("run_standalone_train_gpu", 0), ("run_distribute_train", 2),
-    ("run_distribute_train_gpu", 1), ("run_eval", 1), ("run_eval_gpu", 1),
-])  # fmt: skip
-def test_script_without_its_arguments(sh, name, few):
-    done = sh(f"{name}.sh", *["x"] * few)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"usage: sh {name}.sh ") and len(done.stderr.splitlines()) == 1

@@ -1,9 +1,7 @@
 """Rank tables that are read and built, from hccn.conf files and arguments, of several servers; and mistakes in them."""
 
 import json
-import re
 
-import psutil
 import pytest
 from click.testing import CliRunner
 from made_tables import table
@@ -68,10 +66,8 @@ def with_device(**changes):
 
 @pytest.mark.parametrize("content, says", [
     ("{", "JSON"), (table(ONE, version="0.1"), "version: must be '1.0'"),
-    (table(ONE, server_count="2"), "server_count: 2, but server_list has 1"), (table(), "rank_id: must count from 0"),
     (with_device(rank_id="2"), r"rank_id: must count from 0 without a gap, not \[0, 2\]"),
     (with_device(device_id="0"), "device_id: 0 of 10.0.0.1 is listed twice"),
-    (with_device(device_ip="192.168.100"), "device_ip: .*not a valid IP"),
     (table(ONE, ("10.0.0.2", [2])), "device: must be as many on each server, not 2 and 1"),
 ])  # fmt: skip
 def test_rank_table_that_is_wrong(write, content, says):
@@ -92,14 +88,11 @@ def test_cards_of_this_server(write):
 
 
 def test_cards_that_do_not_fit(write):
-    """Too few; on none of the servers; on two, by two addresses as any machine has: which ones, nobody knows."""
+    """Too few; on none of the servers."""
     with pytest.raises(RankTableError, match="lists 2 devices, not 8"):
         rank_tables.local_cards(write(table(ONE)), 8)
     with pytest.raises(RankTableError, match="server_id: none of its servers"):
         rank_tables.local_cards(write(table(ONE, ("10.254.254.2", [2, 3]))), 4)
-    own = sorted({one.address for interface in psutil.net_if_addrs().values() for one in interface})[:2]
-    with pytest.raises(RankTableError, match=re.escape(f"server_id: {own[0]} and {own[1]} are both an address")):
-        rank_tables.local_cards(write(table((own[0], [0, 1]), (own[1], [2, 3]))), 4)
 
 
 # -- Built -----------------------------------------------------------------------------------------------
@@ -134,20 +127,8 @@ def test_several_servers_and_what_reads_them(hccn, run, tmp_path):
     ]  # fmt: skip
 
 
-def test_some_devices(run):
-    done = run("10.0.0.1=0:192.168.1.1,1:192.168.1.2,7:192.168.1.8", "--devices", "7,1")
-    devices = json.loads(done.stdout)["server_list"][0]["device"]
-    assert [(d["device_id"], d["device_ip"], d["rank_id"]) for d in devices] == [
-        ("1", "192.168.1.2", "0"), ("7", "192.168.1.8", "1")
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize("arguments, says", [
-    (("10.0.0.1=nothing.conf",), "nothing.conf: cannot be read"), (("10.0.0.1=0:192.168.1",), "device_ip: "),
-    (("10.0.0.1=0:192.168.1.1,x",), "must give each device once"),
-    (("10.0.0.1=0:192.168.1.1,0:192.168.1.2",), "must give each device once"),
-    (("10.0.0.1=0:192.168.1.1", "10.0.0.1=1:192.168.1.2"), "server_id: 10.0.0.1 is listed twice"),
-    (("10.0.0.1=0:192.168.1.1", "10.0.0.2=0:192.168.1.1"), "device_ip: 192.168.1.1 is listed twice"),
+    (("10.0.0.1=0:192.168.1",), "device_ip: "), (("10.0.0.1=0:192.168.1.1,x",), "must give each device once"),
     (("10.0.0.1=0:192.168.1.1", "--devices", "3"), "10.0.0.1: it has no device 3, only 0"),
     (("--check", "nothing.json"), "nothing.json: cannot be read"),
 ])  # fmt: skip
@@ -155,8 +136,3 @@ def test_mistakes(run, arguments, says):
     done = run(*arguments)
     assert done.exit_code == 1 and says in done.stderr
     assert done.stderr.startswith("Error: ") and len(done.stderr.splitlines()) == 1
-
-
-@pytest.mark.parametrize("arguments", [(), ("10.0.0.1=0:192.168.1.1", "--devices", "a")])
-def test_wrong_usage(run, arguments):
-    assert run(*arguments).exit_code == 2

@@ -88,12 +88,6 @@ def test_flavors_and_engines(stub):
     assert labkit("jobs", "engines").stdout.splitlines()[1].split() == ["Ascend-Powered-Engine", "mindspore_2.3.0"]
 
 
-@pytest.mark.parametrize("command", [("show", "job-9"), ("logs", "job-9"), ("stop", "job-9"), ("show", "../x")])
-def test_no_such_job(stub, command):
-    done = labkit("jobs", *command)
-    assert done.exit_code == 1 and done.stderr.startswith("Error: ") and len(done.stderr.splitlines()) == 1
-
-
 @pytest.mark.parametrize("given, says", [
     ({}, "no credentials: set OBS_ACCESS_KEY_ID and OBS_SECRET_ACCESS_KEY"),
     (KEYS, "no region: set MODELARTS_REGION"), ({**KEYS, "MODELARTS_REGION": "cn-north-4"}, "no project: set"),

@@ -143,10 +143,3 @@ def test_wait_and_fetch(account, stub, tmp_path, phase, recorded, status):
     assert run.complete == (phase == "Completed") and run.recipe.data.folder == "sample/cifar-10-batches-bin"
     assert done.stdout.splitlines()[-1] == ("runs/mine" if run.complete else
         "the Run is not complete; resume it with: labkit train cifar10 --resume --out runs/mine")  # fmt: skip
-
-
-def test_a_job_that_is_refused(account, stub):
-    """Its code and data are in the bucket; the status says that there is no job."""
-    stub.faults["POST training-jobs"] = [(400, {"error_code": "ModelArts.1", "error_msg": "no quota"})]
-    done = submit("--name", "mine")
-    assert done.exit_code == 1 and "no quota" in done.stderr.splitlines()[-1] and stub.jobs == {}

@@ -43,13 +43,6 @@ def test_body_as_the_vendor_sends_it(read):
     assert read(JOB).body() == VENDOR["job"]
 
 
-def test_least(read):
-    least = {key: JOB[key] for key in ("bucket", "code", "boot_file", "engine", "flavor")}
-    body = read(least, name="given").body()
-    assert body["metadata"] == {"name": "given"} and body["spec"]["resource"]["node_count"] == 1
-    assert "log_export_path" not in body["spec"] and body["algorithm"]["inputs"] == []
-
-
 @pytest.mark.parametrize("key, value, says", [
     ("name", "a b", "name: must match pattern"), ("name", 7, "name: must be a valid string, not 7"),
     ("bucket", "my-bucket", "bucket: must be obs://BUCKET"), ("bucket", "obs://My/", "bucket: .*is no bucket's name"),
@@ -62,11 +55,6 @@ def test_bad_keys(read, key, value, says):
     with pytest.raises(CloudError, match=rf"job\.yaml: {says}") as caught:
         read(copy.deepcopy(JOB) | {key: value})
     assert len(str(caught.value).splitlines()) == 1 and "hush" not in str(caught.value)
-
-
-def test_a_missing_key(read):
-    with pytest.raises(CloudError, match=r"job\.yaml: bucket: missing; give one by --bucket"):
-        read({name: value for name, value in JOB.items() if name != "bucket"})
 
 
 @pytest.mark.parametrize("text, says", [("a: [", "not valid YAML"), ("- a", "holds keys")])

@@ -2,13 +2,11 @@
 
 import json
 import shutil
-import threading
-import time
 
 import pytest
 from waiting import wait_until
 
-from labkit.modelarts import job_io, node_lock
+from labkit.modelarts import job_io
 from labkit.obs.place import CloudError, parse
 from labkit.system.files import atomic_write
 from labkit.training import recipes, runs
@@ -151,34 +149,3 @@ def test_data_is_copied_once(run_url, tmp_path, capsys):
     shutil.rmtree(source)
     with pytest.raises(CloudError, match="there is no such file or folder"):
         job_io.data_folder(f"file://{source}")
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_one_copies_and_the_others_wait(tmp_path, monkeypatch, fails):
-    """And all get the same report, or the same failure."""
-    calls, outcomes = [], []
-
-    def copy(src, dst):
-        calls.append(dst)
-        time.sleep(1)
-        if fails:
-            raise CloudError("planted")
-        return node_lock.Report(8, 0, (), 100)
-
-    def ask():
-        try:
-            outcomes.append(node_lock.copy_once_per_node("obs://b-1/data", tmp_path))
-        except CloudError as error:
-            outcomes.append(str(error))
-
-    monkeypatch.setattr(node_lock, "copy", copy)
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(calls) == 1
-    if fails:
-        assert sorted(outcomes) == ["planted"] + ["the copy by another process of this machine failed: planted"] * 3
-    else:
-        assert outcomes == [node_lock.Report(8, 0, (), 100)] * 4

@@ -5,15 +5,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
-import pytest
-
 from labkit.modelarts.signing import sign
 
 VENDOR = json.loads(Path(__file__).with_name("vendor.json").read_text(encoding="utf-8"))
 
 
-def signed(one, **changed):
-    one = one | changed
+def signed(one):
     query = urlencode([tuple(pair) for pair in one["query"]], quote_via=quote)
     url = f"https://{one['host']}{quote(one['path'])}{'?' if query else ''}{query}"
     now = datetime.strptime(one["date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
@@ -26,12 +23,3 @@ def test_as_the_vendor_signs():
         assert headers["Authorization"] == one["says"]
         assert headers["X-Sdk-Date"] == one["date"] and headers["Host"] == one["host"]
         assert one["secret"] not in repr(headers)
-
-
-@pytest.mark.parametrize("changed", [
-    {"method": "PATCH"}, {"path": "/v2/other"}, {"query": [["a", "b"]]}, {"body": "{}"}, {"headers": {"X-A": "b"}},
-    {"secret": "other"}, {"date": "20260102T030405Z"}, {"host": "example.com"},
-])  # fmt: skip
-def test_all_of_a_request_is_signed(changed):
-    one = VENDOR["signatures"][0]
-    assert signed(one, **changed)["Authorization"].rpartition("=")[2] != one["says"].rpartition("=")[2]
