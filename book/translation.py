@@ -137,9 +137,6 @@ def update(language: str) -> None:
                 catalogue = read_po(file)
         catalogue.update(template)
         catalogue.obsolete.clear()
-        for message in catalogue:
-            if message.id and not message.string and not re.search("[A-Za-z]", pieces(message.id)[1]):
-                message.string = message.id  # code or a formula
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "wb") as file:
             file.write(HEAD.format(language).encode())
