@@ -1,204 +1,163 @@
-"""Grade a class: an executor does a submission at a time, and each result is kept as soon as it is there.
+"""Grade a class: threads do a submission each, and each result is kept as soon as it is there.
 
-DIR/results/STUDENT.json has a result and its key: the lab, what was handed in, what of labkit decides the grade, its
-environment, the seed and the sandbox. A result whose key is still the same is not computed again.
+DIR/results/STUDENT.json has a result and its key: the lab, what was handed in, all code and packages, the seed and the
+sandbox. A result whose key is still the same is not computed again. DIR/grader.log has the grader's own failures.
 """
 
-import functools
+import hashlib
+import importlib.metadata
+import itertools
 import json
-import shlex
-import unicodedata
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import replace
+import tempfile
+import traceback
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from grader import digests, executors, fonts, grade, handed_in, records, report, submissions, work
-from grader.answers import Answers, read_answers
-from grader.executors import BatchError
+from grader import answers, grade, handed_in, handout, limits, records, report, submissions
 from grader.lab import Lab
-from grader.untrusted import remove
+from grader.submissions import Unreadable
+from grader.verdicts import FAILED
+from labkit.system import environment
+from labkit.system.environment import REPO
+from labkit.system.errors import LabkitError
 from labkit.system.files import atomic_write, locked
 
-SCRATCH = ".scratch"  # in DIR: what is unpacked; a grading that was killed leaves it, the next one removes it
-FAILED = "the grader itself failed at this, which need not be the learner's fault; the instructor sees why"
-FILES = {"grades.csv", "grades.json", "index.html", "overview.svg"}
-OURS = {"results", "feedback", SCRATCH, *FILES, *(f"{name}.part" for name in FILES)}
+LOG = "grader.log"
 
 
-def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, scheduler: str | None = None,
-                seed: int | None = None, sandboxed: bool = True, progress=None, drop=(), only=(), tasks=(),
-                sources: Path | None = None, language: str | None = None,
+class BatchError(LabkitError):
+    """A class that cannot be graded, for reasons that are not a learner's: one line."""
+
+
+@dataclass
+class Learner:
+    """What one learner handed in, and what becomes of it."""
+
+    name: str
+    entries: list[Path]
+    answers: dict[str, str] = field(default_factory=dict)
+    key: dict = field(default_factory=dict)
+    result: dict | None = None
+    failed: str = ""  # what the grader failed at, which no later grading takes for a result
+
+
+def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, seed: int | None = None,
+                sandboxed: bool = True, sources: Path | None = None, language: str | None = None,
                 tell=lambda line: None) -> tuple[list[dict], dict]:  # fmt: skip
     """Grade all submissions at `place` into the folder `out`: results, and by student why one could not be graded.
 
-    An interrupted call keeps what is done, and the same call resumes. Whoever was graded into `out` before must be
-    among the submissions or in `drop`. Raises BatchError, SubmissionsError, LabError.
-    progress: progress(all, done) is a context manager; its value is called with each student graded.
-    drop: learners whose results and pages are removed.
-    only, tasks: grade these learners, and these tasks with those that need them, again even if nothing has changed;
-    other results stay.
-    sources: a folder for the answers as files, see `_write_sources`.
-    language: of the learners' pages.
-    tell: called with each line that the instructor should know.
+    An interrupted call keeps what is done, and the same call resumes. Raises BatchError, SubmissionsError, LabError.
+    sources: a folder for the answers as files; tell: called with each line that the instructor should know.
     """
     place, out, seed = Path(place), Path(out), lab.manifest.seed if seed is None else seed
-    only = {unicodedata.normalize("NFC", name) for name in only}
     report.speaker(lab, language)  # raises before anything is graded
     _require_apart(place, out)
-    earlier, by_hand = _earlier(lab, out), records.read(lab, out)
-    with _folder(out), _scratch(out) as scratch:
-        listed = {one.student: one for one in submissions.find(place, scratch, tell)}
-        dropped, dropped_files = _dropped(drop, earlier, listed, place, tell)
-        _require_all(earlier, {*listed, *dropped}, out)
-        kept = [earlier[student]["key"] for student in earlier if student not in dropped]
-        others = sorted({key.get("seed", seed) for key in kept} - {seed})
-        if others and not (only or tasks):
-            tell(f"the seed differs from the last grading's ({', '.join(map(str, others))}): all are graded again")
-        chosen = _chosen(lab, only, tasks, listed)
-        pages = dict(zip(listed, report.feedback_names(list(listed)), strict=True))
-        _clear_halves(out, pages)
-        about, found, answers, keys = digests.about(lab) | {"seed": seed, "sandboxed": sandboxed}, {}, {}, {}
-        with executors.Reader(functools.partial(_taken, lab)) as take:
-            for student, one in listed.items():
-                found[student], answers[student], submitted = _take(take, one)
-                code = digests.of_labkit(lab, answers[student].sources.values())
-                keys[student] = {**about, "labkit": code, "submission": submitted}
-        with_run = [student for student in found if found[student].runs and lab.manifest.run]
-        data = handed_in.required_of(lab)[1] if with_run else ""  # missing, that is no learner's fault
-        for student in with_run:
-            keys[student]["data"] = data
-        before = {student: earlier[student] for student in found if "result" in earlier.get(student, {})}
-        if chosen is None:
-            same = [student for student in before if before[student]["key"] == keys[student]]
-        else:
-            same = [student for student in before if student not in (only or found)]
-            now = report.questions(lab).keys()
-            if other := [student for student in same if before[student]["result"]["tasks"].keys() != now]:
-                raise BatchError(f"the lab's tasks have changed since {other[0]} was graded: leave out --only")
-        results, failed = {student: before[student]["result"] for student in same}, {}
-        todo = [student for student in found if student not in results]
-        executed = [student for student in todo if not answers[student].problem]
-
-        def keep(student, result):
-            if tasks and student in before and not (result["problem"] or before[student]["result"]["problem"]):
-                result, keys[student] = _merged(before[student]["result"], result, chosen), before[student]["key"]
-            text = json.dumps({"key": keys[student], "result": result}, indent=1) + "\n"
-            atomic_write(out / "results" / f"{student}.json", text)
-            results[student] = json.loads(text)["result"]  # as a later grading finds it
-
-        def begin():
-            """From here on `out` has nothing but what a result is there for, until all is written."""
-            anew = [student for student in todo if not (tasks and student in before)]  # others' results are merged
-            old = [f"results/{student}.json" for student in anew] + [f"feedback/{pages[student]}" for student in todo]
-            for name in (*FILES, *records.EXPORTS, *old, *dropped_files):
-                (out / name).unlink(missing_ok=True)
-            for student in todo:
-                if answers[student].problem:
-                    keep(student, grade.nothing(lab, student, answers[student].problem))
-
-        if not executed:
-            begin()
-        else:
-            with (
-                _pool(lab, jobs, scheduler, sandboxed, scratch) as pool,
-                progress(len(found), len(found) - len(executed)) if progress else nullcontext(lambda _: None) as done,
-            ):
-                references = pool.call(grade.references, lab, seed, sandboxed)
-                if data and pool.call(handed_in.required_of, lab)[1] != data:
-                    raise BatchError("the data of Runs are others on the workers than here")
-                begin()
-                work_of = functools.partial(_work_of, lab, references, seed, sandboxed, scheduler is not None)
-                left = {
-                    student: functools.partial(work_of, found[student], answers[student].sources)
-                    for student in executed
-                }
-                for student, result, error in pool.results(work.work, left):
-                    submissions.clear(found[student])
-                    if error:  # a row all the same, with a key that no later grading takes for its own
-                        failed[student], keys[student] = error, {"lab": lab.name}
-                        result = grade.nothing(lab, student, FAILED)
-                    keep(student, result)
-                    done(student)
-        ordered = records.applied(lab, [results[student] for student in sorted(results)], by_hand, tell)
-        report.write(lab, ordered, out, seed, language)
-        if sources:
-            _write_sources(lab, {student: answers[student].sources for student in answers}, Path(sources))
-    return ordered, failed
-
-
-def _taken(lab, listed):
-    """A submission looked into, its answers, and the digest of both: all that is done with what a stranger made."""
-    one = submissions.look(listed)
-    own = read_answers(lab, one)
-    return one, own, work.digest(one.runs, own.sources, own.problem)
-
-
-def _take(take, listed):
-    """`_taken` in a process of its own; a problem where that never ends, takes all memory, or raises anything."""
-    try:
-        return take(listed)
-    except executors.NotRead as error:
-        names = ", ".join(entry.name for entry in listed.entries[:5]) or listed.student
-        one = replace(listed, problem=submissions.printable(f"{names}: {error}"))
-        return one, Answers(problem=one.problem), work.digest((), {}, one.problem)
-    finally:
-        submissions.clear(listed)
-
-
-def _work_of(lab, references, seed, sandboxed, elsewhere, one, sources):
-    if one.runs:
-        one = submissions.look(one)  # its zip was unpacked to be read, and is again, for a while
-        if one.problem:
-            raise executors.NotRead(f"changed while the class was graded: {one.problem}")
-    files = work.run_files(one.runs[0]) if elsewhere and len(one.runs) == 1 else None
-    return work.Work(lab, one.student, sources, one.runs, files, references, seed, sandboxed)
-
-
-def _pool(lab, jobs, scheduler, sandboxed, scratch):
-    if scheduler:
-        return executors.dask(scheduler, lab, sandboxed)
-    return executors.local(jobs or executors.most_jobs(lab.manifest.memory), scratch)
-
-
-@contextmanager
-def _folder(out):
-    """`out` for this grading alone; gone again where it is new and nothing has come into it."""
-    new = not out.exists()
-    out.mkdir(parents=True, exist_ok=True)
-    try:
+    with tempfile.TemporaryDirectory(prefix="labkit-grade-", ignore_cleanup_errors=True) as folder:
+        scratch = Path(folder)
+        learners = [Learner(name, entries) for name, entries in submissions.find(place, scratch / "all").items()]
+        out.mkdir(parents=True, exist_ok=True)
         with locked(out, BatchError(f"{out}: another grading into it is under way")):
-            yield
-    finally:
-        if new:
-            _remove_empty(out)
+            earlier, by_hand = _earlier(lab, out), records.read(lab, out)
+            if gone := sorted(earlier.keys() - {learner.name for learner in learners}):
+                raise BatchError(f"{out}: graded before, but not among the submissions: {', '.join(gone[:3])}; grade "
+                                 f"all together, delete {out}/results/NAME.json, or choose another -o")  # fmt: skip
+            (out / "results").mkdir(exist_ok=True)
+            (out / LOG).unlink(missing_ok=True)
+            about = {"lab": lab.name, "code": _code(lab), "seed": seed, "sandboxed": sandboxed}
+            for learner in learners:
+                with _failing(lab, learner, out), submissions.opened(learner.entries, scratch) as (notebooks, runs):
+                    learner.answers = answers.read(lab, notebooks)
+                    learner.key = about | {"submission": _digest(lab, learner.answers, runs)}
+                    if earlier.get(learner.name, {}).get("key") == learner.key:
+                        learner.result = earlier[learner.name]["result"]
+            if todo := [learner for learner in learners if not learner.result]:
+                references = grade.references(lab, seed, sandboxed)
+
+                def work(learner):
+                    with _failing(lab, learner, out), submissions.opened(learner.entries, scratch) as (_, runs):
+                        given = (lab, learner.name, learner.answers, runs)
+                        learner.result = grade.grade_one(*given, references, seed, sandboxed)
+                    if not limits.STOP.is_set():
+                        _keep(learner, out)
+                    return learner.name
+
+                _each(work, todo, jobs or most_jobs(lab.manifest.memory), tell)
+            for learner in learners:
+                _keep(learner, out)
+            results = records.applied(lab, [learner.result for learner in learners], *by_hand, tell)
+            report.write(lab, results, out, seed, language)
+            if sources:
+                _write_sources(lab, learners, sources)
+    return results, {learner.name: learner.failed for learner in learners if learner.failed}
 
 
 @contextmanager
-def _scratch(out):
-    """An empty folder in `out`; what an earlier grading left, as it was killed, is removed."""
-    scratch = out / SCRATCH
-    remove(scratch)
-    new = [folder for folder in (out / "results", out / "feedback") if not folder.exists()]
-    for folder in (*new, scratch):
-        folder.mkdir(exist_ok=True)
+def _failing(lab, learner, out):
+    """Whatever a submission raises costs its learner's row, which says why; the traceback goes to the log."""
     try:
-        with fonts.kept_in(scratch.resolve() / "matplotlib"):
-            yield scratch.resolve()
-    finally:
-        remove(scratch)
-        _remove_empty(*new)
+        yield
+        return
+    except Unreadable as error:
+        problem = str(error)
+    except Exception as error:
+        problem, learner.failed = FAILED, " ".join(str(error).split()) or type(error).__name__
+        with open(out / LOG, "a", encoding="utf-8", errors="backslashreplace") as log:
+            log.write(f"{learner.name}\n{traceback.format_exc()}\n")
+    learner.result = grade.nothing(lab, learner.name, report.shown(problem))
 
 
-def _remove_empty(*folders):
-    for folder in folders:
-        with suppress(OSError):  # there is something in it
-            folder.rmdir()
+def _keep(learner, out):
+    document = {"key": {} if learner.failed else learner.key, "result": learner.result}
+    atomic_write(out / "results" / f"{learner.name}.json", json.dumps(document, indent=1) + "\n")
+
+
+def _each(work, todo, jobs, tell):
+    """Have threads do the work; an interruption ends what is under way."""
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            futures = [pool.submit(work, learner) for learner in todo]
+            for number, future in enumerate(as_completed(futures), start=1):
+                tell(f"{number} of {len(todo)}: {future.result()}")
+        except BaseException:
+            limits.STOP.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+        finally:
+            limits.STOP.clear()
+
+
+def most_jobs(memory_mb: int) -> int:
+    """How many submissions that may have so much memory each (MB) this machine grades at a time: one a core at most."""
+    import psutil
+
+    return max(1, min(environment.cores(), psutil.virtual_memory().available // (memory_mb * 1_000_000)))
+
+
+def _code(lab):
+    """SHA-256 of what decides a grade besides the submission: the lab, labkit, the grader, and what is installed."""
+    files = [*(REPO / "labkit").rglob("*.py"), *(REPO / "grader").rglob("*.py"), *handout.handed_out(lab.folder)]
+    packages = sorted({(package.name, package.version) for package in importlib.metadata.distributions()})
+    total = hashlib.sha256(f"{lab.digest} {packages}".encode())
+    for file in sorted(files):
+        total.update(f"{file} {hashlib.sha256(file.read_bytes()).hexdigest()}".encode())
+    return total.hexdigest()
+
+
+def _digest(lab, sources, runs):
+    """SHA-256 of what is graded of a submission: its answers, and the files of its Run and the lab's data for it."""
+    total = hashlib.sha256(json.dumps([sources, [run.name for run in runs]]).encode())
+    if lab.manifest.run and runs:
+        total.update(handed_in.required_of(lab)[1].encode())
+        for run, (name, most) in itertools.product(runs, handed_in.LARGEST.items()):
+            if (run / name).is_file() and (run / name).stat().st_size <= most:
+                total.update(name.encode() + hashlib.sha256((run / name).read_bytes()).digest())
+    return total.hexdigest()
 
 
 def _require_apart(place, out):
-    """BatchError where results would lie among the submissions, or these in the folder of results."""
-    if not place.exists():
-        raise submissions.SubmissionsError(f"{place}: there is no such folder or zip")
+    """BatchError where results would be written among the submissions, or these are among the results."""
     inner, outer = place.resolve(), out.resolve()
     if inner == outer or inner in outer.parents or outer in inner.parents:
         raise BatchError(f"{out}: choose a folder apart from the submissions, {place}")
@@ -206,99 +165,26 @@ def _require_apart(place, out):
 
 def _earlier(lab, out):
     """{student: {"key", "result"}} of an earlier grading of this lab into `out`; BatchError for anything else there."""
-    if not out.exists():
-        return {}
-    if not out.is_dir():
-        raise BatchError(f"{out}: not a folder")
-    there = {entry.name for entry in out.iterdir()} - records.KEPT - records.EXPORTS
-    if "grades.json" in there and "results" not in there and there <= OURS:
-        raise BatchError(f"{out}: its folder results is gone: put it back, or remove all of {out} to grade anew")
-    strange = sorted(there - OURS) or (sorted(there) if there and "results" not in there else [])
-    if strange:
-        raise BatchError(f"{out}: holds {strange[0]}, which no earlier grading has left; choose another folder")
-    found = {}
-    for file in sorted((out / "results").iterdir()) if there else []:
-        if file.suffix == ".part":
-            continue
+    others = {entry.name for entry in out.iterdir()} - {records.ROSTER, records.OVERRIDES}
+    if others and not (out / "results").is_dir():
+        raise BatchError(f"{out}: holds {min(others)}, which no earlier grading has left; choose another folder")
+    results = {}
+    for file in (out / "results").glob("*.json"):
         try:
             document = json.loads(file.read_text(encoding="utf-8"))
-            name, student = document["key"]["lab"], document["result"]["student"]
-        except (ValueError, KeyError, TypeError, OSError) as error:
-            if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)) and file.suffix == ".json":
-                found[file.stem] = {"key": {"lab": lab.name}}  # half of a result: that learner is graded again
-                continue
-            raise BatchError(f"{file}: not a result of an earlier grading; choose another folder") from None
+            results[document["result"]["student"]] = document
+            name = document["key"].get("lab", lab.name)
+        except (ValueError, KeyError, TypeError):
+            raise BatchError(f"{file}: not a result of an earlier grading; remove it, or choose another -o") from None
         if name != lab.name:
             raise BatchError(f"{out}: holds a grading of the lab {name}; choose another folder")
-        found[student] = document
-    return found
+    return results
 
 
-def _dropped(drop, earlier, found, place, tell):
-    """Students whose results are to be removed, and their files in `out`; BatchError for one who would come again."""
-    pages = dict(zip(earlier, report.feedback_names(list(earlier)), strict=True))
-    names = {unicodedata.normalize("NFC", name) for name in drop}
-    for name in sorted(names):
-        if name in found:
-            raise BatchError(f"--drop {name}: is among the submissions: take it out of {place} first")
-        if name not in earlier:  # the same command may be given again after an interruption
-            tell(f"--drop {name}: nobody of that name has a result, nothing to remove")
-    dropped = names.intersection(earlier)
-    return dropped, [file for name in dropped for file in _files_of(name, pages[name])]
-
-
-def _chosen(lab, only, tasks, listed):
-    """The tasks that are graded again, which are these and those that need them; None where all is as changes say."""
-    for name in sorted(only):
-        if name not in listed:
-            raise BatchError(f"--only {name}: is not among the submissions")
-    known = report.questions(lab)
-    for name in tasks:
-        if name not in known:
-            raise BatchError(f"--task {name}: is none of {', '.join(known)}")
-    if not (only or tasks):
-        return None
-    return {*tasks, *(name for name in lab.manifest.tasks if lab.manifest.all_needs(name).intersection(tasks))}
-
-
-def _merged(before, result, chosen):
-    """The earlier result with these tasks of a new one."""
-    parts = {}
-    for key in ("tasks", "answers", "errors"):
-        old = {name: its for name, its in before.get(key, {}).items() if name not in chosen}
-        new = {name: its for name, its in result[key].items() if name in chosen or name not in before["tasks"]}
-        parts[key] = {name: (old | new)[name] for name in result["tasks"] if name in old | new}
-    return result | parts | {"score": grade.total(task["points"] for task in parts["tasks"].values())}
-
-
-def _files_of(student, page):
-    return f"results/{student}.json", f"feedback/{page}"
-
-
-def _require_all(earlier, found, out):
-    """BatchError where learners graded before are not among the submissions: their results would be gone."""
-    gone = sorted(set(earlier) - set(found))
-    if gone:
-        more = ["..."] if len(gone) > 3 else []
-        many = "1 learner graded before is" if len(gone) == 1 else f"{len(gone)} learners graded before are"
-        options = " ".join([f"--drop {shlex.quote(name)}" for name in gone[:3]] + more)
-        raise BatchError(
-            f"{out}: {many} not among the submissions ({', '.join(gone[:3] + more)}): grade all together, remove the "
-            f"results with {options}, or choose another -o"
-        )
-
-
-def _write_sources(lab, answers, folder):
+def _write_sources(lab, learners, folder):
     """answers/STUDENT.py for a tool that looks for copies, and what is no evidence, boilerplate/stubs.py."""
-    of_all = {f"answers/{student}.py": sources for student, sources in answers.items() if sources}
+    of_all = {f"answers/{learner.name}.py": learner.answers for learner in learners if learner.answers}
     for name, sources in (of_all | {"boilerplate/stubs.py": lab.stubs}).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         text = "\n\n".join(f"# {task}\n{source}" for task, source in sources.items()) + "\n"
-        atomic_write(folder / name, text.encode("utf-8", "backslashreplace"))
-
-
-def _clear_halves(out, pages):
-    """Remove the halves of files that a grading left as it was killed."""
-    own = [name for student, page in pages.items() for name in _files_of(student, page)]
-    for name in (*FILES, *own):
-        (out / f"{name}.part").unlink(missing_ok=True)
+        (folder / name).write_text(text, encoding="utf-8", errors="backslashreplace")

@@ -3,7 +3,6 @@
 import shlex
 import statistics
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -21,34 +20,24 @@ WARNING: without a sandbox, what learners handed in runs as you, with your files
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--language", help="Of the text and the self-checks: zh_CN; English by default.")
 @click.option("--no-run", is_flag=True, help="Leave out the training of the instructor's own Run.")
-@click.option("--again", is_flag=True, help="Execute all, also what passed before and has not changed since.")
 @click.option("--no-sandbox", is_flag=True, help="Execute without bubblewrap: it is the instructor's own code.")
-def release(lab, folder, language, no_run, again, no_sandbox):
+def release(lab, folder, language, no_run, no_sandbox):
     """Write what learners get of LAB into DIR: its notebook, the same as Markdown, and a zip for ModelArts.
 
     Solutions are replaced by stubs; hidden checks, and files that git does not track, are left out. Nothing is written
     unless the master gets full marks, the blank none, and no line of a solution is revealed. For CIFAR-10 that takes
-    about 75 seconds on two cores, and the time to train its Run; a stage that has passed is not executed again until
-    its cells, the lab's files, labkit or a package change.
+    about 75 seconds on two cores, and the time to train its Run.
 
     \b
     Example:  labkit release cifar10 handout
     """
     from grader import release as releasing
 
-    _require_linux("release")
-    if folder.suffix in (".ipynb", ".md", ".zip"):
-        raise click.UsageError(f"{folder}: release writes several files into a folder: give one, not a file")
-    loaded = _load(lab)
-    try:
-        for file in releasing.release(
-            loaded, folder, language=language, sandboxed=not no_sandbox, train=not no_run, again=again,
-            tell=lambda line: click.echo(line, err=True),
-        ):  # fmt: skip
-            click.echo(file)
-    except KeyboardInterrupt:
-        click.echo("\nstopped; the same command begins again", err=True)
-        sys.exit(130)
+    for file in releasing.release(
+        _load(lab, "release"), folder, language=language, sandboxed=not no_sandbox, train=not no_run,
+        tell=lambda line: click.echo(line, err=True),
+    ):  # fmt: skip
+        click.echo(file)
 
 
 @click.command()
@@ -57,20 +46,13 @@ def release(lab, folder, language, no_run, again, no_sandbox):
 @click.option("-o", "--out", required=True, metavar="DIR", type=click.Path(path_type=Path),
               help="Folder for all that comes out: a new one, or an earlier grading's to continue with.")  # fmt: skip
 @click.option("--jobs", type=click.IntRange(min=1), help="Submissions at a time. Default: by cores and memory.")
-@click.option("--scheduler", metavar="tcp://HOST:PORT", help="Have the workers of a Dask cluster do it.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of the probes' random numbers. Default: the lab's.")
-@click.option("--drop", multiple=True, metavar="NAME", help="Remove the result and the page of this learner, who was "
-              "graded before and is no longer among SUBMISSIONS. May be given several times.")  # fmt: skip
-@click.option("--only", multiple=True, metavar="NAME", help="Grade only this learner again, even if nothing "
-              "has changed; other results stay. May be given several times.")  # fmt: skip
-@click.option("--task", "tasks", multiple=True, metavar="TASK", help="Grade this task again, and those that need it; "
-              "the others keep their points. May be given several times.")  # fmt: skip
 @click.option("--sources", metavar="FOLDER", type=click.Path(path_type=Path, file_okay=False), help="Write each "
               "learner's answers to FOLDER/answers/NAME.py and the stubs to FOLDER/boilerplate, for a tool that finds "
               "copies.")  # fmt: skip
 @click.option("--language", metavar="CODE", help="Of the feedback pages, such as zh_CN. Default: English.")
 @click.option("--no-sandbox", is_flag=True, help="Execute what strangers wrote without bubblewrap: see above.")
-def grade(lab, submissions, out, jobs, scheduler, seed, drop, only, tasks, sources, language, no_sandbox):
+def grade(lab, submissions, out, jobs, seed, sources, language, no_sandbox):
     """Grade what learners handed in for LAB, and write grades.csv, grades.json, index.html and feedback pages to DIR.
 
     LAB is one of this project's labs, or a folder with a lab.md. SUBMISSIONS is a folder or a zip with a notebook
@@ -82,102 +64,65 @@ def grade(lab, submissions, out, jobs, scheduler, seed, drop, only, tasks, sourc
     Where it is missing nothing is graded, unless --no-sandbox is given: learners' code then can do all that you can.
 
     After an interruption, by Ctrl-C or otherwise, the same command resumes. A graded submission is graded again only
-    if it, the lab, the installed packages, the seed, the sandbox or the labkit modules in use have changed. SUBMISSIONS
-    must include everybody who was graded into DIR before, except those named with --drop; use another DIR for another
-    class. Workers of Dask need the same labkit and lab. Results that --only and --task skipped are renewed by the next
-    call without these options, if what they depend on has changed.
+    if it, the lab, labkit, the grader, an installed package, the seed or the sandbox has changed. SUBMISSIONS must
+    include everybody who was graded into DIR before; use another DIR for another class.
 
-    An optional DIR/roster.csv has each learner's student_id and, where known, last_name, first_name, email, handed_in,
-    due and Canvas's ID columns. Each of these learners then gets a row, and moodle.csv and canvas.csv are written.
+    DIR/roster.csv, if you put it there, has each learner's student_id, and what else grades.csv is to have, such as
+    last_name, first_name and email; each of these learners then gets a row.
     DIR/overrides.csv has points and comments by hand: student_id, task, points, comment.
     Exit status: 0; 1 if a submission could not be graded through no fault of its own; 130 if interrupted.
 
     \b
     Example:  labkit grade cifar10 submissions.zip -o graded
               labkit grade labs/thor handed-in/ -o graded --jobs 4 --seed 20261122
-              labkit grade cifar10 handed-in/ -o graded --scheduler tcp://10.0.0.5:8786
     """
-    from grader import handout, sandbox
+    from grader import sandbox
 
-    if jobs and scheduler:
-        raise click.UsageError("--jobs is of this machine, --scheduler asks other ones")
-    _require_linux("grade")
-    loaded = _load(lab)
-    missing = "" if scheduler or no_sandbox else sandbox.unavailable()
-    if missing:
-        click.secho(f"WARNING: no sandbox: {missing}", fg="red", bold=True, err=True)
-        raise LabkitError("nothing is executed without a sandbox: install bubblewrap, or see --no-sandbox in --help")
+    loaded = _load(lab, "grade")
     if no_sandbox:
         click.secho(UNPROTECTED, fg="red", bold=True, err=True)
-    elif reason := sandbox.exposed([loaded.folder, submissions, out]):
-        raise LabkitError(reason)
-    else:
-        for line in handout.left_out(loaded):
-            click.echo(line, err=True)
+    elif missing := sandbox.unavailable():
+        raise LabkitError(f"no sandbox: {missing}; install bubblewrap, or see --no-sandbox in --help")
     from grader import batch
 
-    again = shlex.join(["labkit", *sys.argv[1:]])
     try:
         with interrupts.stopped_once():
             results, failed = batch.grade_batch(
-                loaded, submissions, out, jobs=jobs, scheduler=scheduler, seed=seed, sandboxed=not no_sandbox,
-                progress=_students, drop=drop, only=only, tasks=tasks,
-                sources=sources, language=language, tell=lambda line: click.echo(line, err=True),
+                loaded, submissions, out, jobs=jobs, seed=seed, sandboxed=not no_sandbox, sources=sources,
+                language=language, tell=lambda line: click.echo(line, err=True),
             )  # fmt: skip
     except KeyboardInterrupt:
+        again = shlex.join(["labkit", *sys.argv[1:]])
         click.echo(f"\nstopped; what has been graded is kept. Continue with: {again}", err=True)
         sys.exit(130)
     _tell(loaded, results, out)
     for student in sorted(failed):
         click.secho(f"NOT GRADED, 0 points until then: {student}: {failed[student]}", fg="red", err=True)
     if failed:
-        click.echo(f"the same command tries {'it' if len(failed) == 1 else 'them'} again", err=True)
+        click.echo(f"see {out / batch.LOG}; the same command tries again", err=True)
         sys.exit(1)
 
 
-def _require_linux(command):
-    """With --no-sandbox too: what limits memory and processes is Linux's as well."""
-    environment.require_linux(f"labkit {command}", "its sandbox is bubblewrap")
-
-
-def _load(lab):
+def _load(lab, command):
     """The lab of this name, or in this folder."""
+    environment.require_linux(f"labkit {command}", "its sandbox is bubblewrap")
     from grader import lab as labs
 
     folder = Path(lab).resolve()
     return labs.load(folder.name, folder) if (folder / "lab.md").is_file() else labs.load(lab)
 
 
-@contextmanager
-def _students(total, done):
-    """A bar with the name of who was graded last."""
-    from tqdm import tqdm
-
-    with tqdm(total=total, initial=done, unit=" submissions", dynamic_ncols=True, file=sys.stderr) as bar:
-
-        def tell(student):
-            bar.set_postfix_str(student, refresh=False)
-            bar.update()
-
-        bar.set_postfix_str("the master")
-        yield tell
-
-
 def _tell(lab, results, out):
     """Questions with their mean points, who had problems, and where the pages are."""
-    rows = [(lab.manifest.max_score, "all", [result["score"] for result in results])]
-    for name in results[0]["tasks"] if results else ():
-        entries = [result["tasks"][name] for result in results]
-        rows.append((entries[0]["max_points"], name, [entry["points"] for entry in entries]))
-    width = max(len(name) for _, name, _ in rows)
+    rows = [(name, most, [result["tasks"][name]["points"] for result in results])
+            for name, (_, most) in lab.manifest.questions.items()]  # fmt: skip
+    rows.append(("all", lab.manifest.max_score, [result["score"] for result in results]))
+    width = max(len(name) for name, _, _ in rows)
     click.echo(f"{len(results)} graded, {lab.manifest.title}: mean points, and how many have all")
-    for most, name, points in rows[1:] + rows[:1]:
-        mean = statistics.fmean(points) if points else 0.0
+    for name, most, points in rows:
         full = sum(number >= most for number in points)
-        click.echo(f"  {name:{width}}  {mean:6.2f} of {most:6g}  {full:5}")
-    problems = [(result["student"], result["problem"]) for result in results if result["problem"]]
-    if problems:
-        click.echo(f"{len(problems)} with a problem, and no points for that:")
-        for student, problem in problems:
-            click.echo(f"  {student}: {problem}")
+        click.echo(f"  {name:{width}}  {statistics.fmean(points):6.2f} of {most:6g}  {full:5}")
+    for result in results:
+        if result["problem"]:
+            click.echo(f"no points: {result['student']}: {result['problem']}")
     click.echo(f"points: {out / 'grades.csv'}; the class: {out / 'index.html'}; a page for each: {out / 'feedback'}")

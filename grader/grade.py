@@ -3,42 +3,24 @@
 Points are those of the manifest, for values alone; nothing that a cell prints, raises or leaves out earns any.
 """
 
-import ast
 import builtins
 import re
-from functools import lru_cache
 from pathlib import Path
 
 from grader import execution as executions
 from grader import handed_in
-from grader.duplicates import answer_digest, normalised
-from grader.lab import Lab, LabError, answer_of, probe_of, solution_lines, source
+from grader.answers import normalised
+from grader.lab import Lab, LabError, answer_of, probe_of
 from grader.values import difference
+from grader.verdicts import CHECK_FAILED, IN_CHECK, MISSING, NOT_COUNTED, NOT_RUN
 
-OUTCOMES = {  # verdict and detail
-    "passed": ("", ""),
-    "timed out": ("timed out", "took longer than allowed"),
-    "crashed": ("crashed", "ended the kernel"),
-}
-STOPPED = {  # why cells were not run
-    "": ("crashed", "was not run: a cell before it ended the kernel"),
-    "time": ("timed out", "was not run: the time for all cells together was over"),
-    "memory": ("crashed", "was not run: the memory that is allowed was full"),
-    "processes": ("crashed", "was not run: there were as many processes as are allowed"),
-    "output": ("crashed", "was not run: there was more output than is allowed"),
-}
 LONGEST_MESSAGE = 200  # characters
-# Details of values that were never compared with the master's.
-NOT_COUNTED, CHECK_FAILED, CHECK_LATE, MISSING = "not counted", "its check failed", "its check took too long", "missing"
-NOT_COMPARED = {NOT_COUNTED, CHECK_FAILED, CHECK_LATE, MISSING}
-NO_NETWORK = ("gaierror", "URLError")  # errors of Python's library without a network; they are OSErrors
 
 
 def score(lab: Lab, answers: dict[str, str], execution: dict, references: dict) -> dict:
     """Verdict, points and details of every task of the notebook, in the manifest's order; shows no hidden value.
 
-    answers: source by task, without those that were not handed in; execution: of `execution.execute`; references: the
-    encoded values of the master, executed with the same seed, by task and name.
+    answers: source by task; references: the encoded values of the master, by task and name.
     """
     tasks = {task: _score_task(lab, task, answers, execution, references) for task in lab.manifest.tasks}
     for task in lab.manifest.tasks:
@@ -50,16 +32,13 @@ def _score_task(lab, task, answers, execution, references):
     described = lab.manifest.tasks[task]
     emitted = execution["values"].get(task, {})
     verdict, detail = _without_values(lab, task, answers, execution)
-    lost = {} if verdict else _lost_probes(lab, task, execution)
+    lost = [] if verdict else _lost_probes(lab, task, execution)
     values = {}
     for name, value in described.values.items():
         if verdict:
             reason = NOT_COUNTED
-        elif gone := lost.keys() & _emitting(lab, task, name):
-            late = any(lost[cell][0] == "timed out" for cell in gone)
-            reason = CHECK_LATE if late else CHECK_FAILED
         elif name not in emitted:
-            reason = MISSING
+            reason = CHECK_FAILED if lost else MISSING
         else:
             reason = difference(emitted[name], references[task][name], value.rtol, value.atol)
         values[name] = {"points": 0.0 if reason else value.points, "max_points": value.points, "detail": reason}
@@ -67,10 +46,8 @@ def _score_task(lab, task, answers, execution, references):
     if not verdict and right == len(values):
         verdict = "right"
     elif not verdict:
-        verdict, detail = next(iter(lost.values()), ("wrong", ""))
-        if right:
-            verdict = "partly right" if verdict in ("wrong", "error") else verdict
-            detail = _joined(f"{right} of {len(values)} values are right", detail)
+        verdict, detail = lost[0] if lost else ("wrong", "")
+        verdict = "partly right" if right and verdict in ("wrong", "error") else verdict
     return {
         "title": described.title,
         "points": total(value["points"] for value in values.values()),
@@ -84,17 +61,18 @@ def _score_task(lab, task, answers, execution, references):
 def _without_values(lab, task, answers, execution):
     """Verdict and detail of a task that earns nothing whatever was emitted; empty where its values count."""
     if task not in answers:
-        return "missing", f"the notebook has no cell answer-{task}"
+        return "missing", ""
     if normalised(answers[task]) == normalised(lab.stubs[task]):
-        return "not done", "the cell is as it was handed out"
+        return "not done", ""
     return _failure(execution, _cells_of(lab, task)[0], answers[task])
 
 
 def _lost_probes(lab, task, execution):
-    """Verdict and detail of each of a task's probes that did not pass, by cell; the gravest first."""
-    found = {cell: _failure(execution, cell) for cell in _cells_of(lab, task)[1:]}
-    lost = {cell: (verdict, f"a hidden check of it {detail}") for cell, (verdict, detail) in found.items() if verdict}
-    return dict(sorted(lost.items(), key=lambda item: item[1][0] == "error"))
+    """Verdict and detail of each of a task's probes that did not pass, the gravest first."""
+    failures = [_failure(execution, cell) for cell in _cells_of(lab, task)[1:]]
+    lost = [(verdict, f"a hidden check {detail}" if verdict == "error" else IN_CHECK) for verdict, detail in failures
+            if verdict]  # fmt: skip
+    return sorted(lost, key=lambda pair: pair[0] == "error")
 
 
 def _failure(execution, cell, answer=""):
@@ -103,9 +81,12 @@ def _failure(execution, cell, answer=""):
     answer: its source, where that is the learner's.
     """
     found = execution["cells"].get(cell, {"outcome": "not run", "error": ""})
-    if found["outcome"] == "error":
+    outcome = found["outcome"]
+    if outcome == "error":
         return "error", f"raised {_told(found['error'], answer)}"
-    return OUTCOMES.get(found["outcome"]) or STOPPED[execution["stopped"]]
+    if outcome == "not run":
+        return "timed out" if execution["stopped"] == "time" else "crashed", NOT_RUN
+    return "" if outcome == "passed" else outcome, ""
 
 
 def _find_what_blocks(lab, task, tasks):
@@ -115,19 +96,10 @@ def _find_what_blocks(lab, task, tasks):
         return
     for other in lab.manifest.tasks[task].needs:
         verdict = tasks[other]["verdict"]
-        if verdict == "right":
-            continue
-        if verdict == "partly right":
-            entry["detail"] = _joined(entry["detail"], f"it needs {other}, which is partly right")
-        else:
+        if verdict not in ("right", "partly right"):
             first = verdict.removeprefix("blocked by ") if verdict.startswith("blocked by ") else other
             entry["verdict"] = f"blocked by {first}"
-            entry["detail"] = _joined(entry["detail"], f"it needs {first}: {lab.manifest.tasks[first].title}")
-        return
-
-
-def _joined(*parts):
-    return "; ".join(part for part in parts if part)
+            return
 
 
 def _cells_of(lab, task):
@@ -137,25 +109,6 @@ def _cells_of(lab, task):
     return own + [cell["id"] for cell in cells if probe_of(cell) == task]
 
 
-def _emitting(lab, task, name):
-    """Ids of the task's probes that emit this value; of all of them, where their source does not tell."""
-    probes = {cell["id"]: source(cell) for cell in lab.notebook["cells"] if probe_of(cell) == task}
-    named = {cell: _names_emitted(text) for cell, text in probes.items()}
-    return [cell for cell, names in named.items() if name in names] or list(probes)
-
-
-@lru_cache(maxsize=256)
-def _names_emitted(text):
-    """Names that a probe of the master emits, as far as they stand there as text."""
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:  # a magic of IPython
-        return frozenset()
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
-    calls = [node for node in calls if isinstance(node.func, ast.Name) and node.func.id == "emit"]
-    return frozenset(node.args[0].value for node in calls if isinstance(node.args[0], ast.Constant))
-
-
 def _told(error, answer):
     """Name of an error's type, and in an answer of its line. No message, and no name but Python's own.
 
@@ -163,7 +116,6 @@ def _told(error, answer):
     into a number that is none of its lines.
     """
     name, line = re.match(r"(\w*)(?:, line (\d+))?", error).groups()
-    name = "OSError" if name in NO_NETWORK else name
     known = name if isinstance(getattr(builtins, name, None), type) else "an error"
     return f"{known}, line {line}" if line and 1 <= int(line) <= len(answer.splitlines()) else known
 
@@ -173,56 +125,31 @@ def total(points) -> float:
     return round(float(sum(points)), 6)
 
 
-def digests(lab: Lab, answers: dict[str, str]) -> dict[str, str]:
-    """Digest of each task's answer, by which identical ones are found; empty where there is none to compare."""
-    return {task: answer_digest(answers.get(task, "")) for task in lab.stubs}
-
-
 def references(lab: Lab, seed: int, sandboxed: bool = True) -> dict:
     """Values of the master, executed with this seed; raises LabError where it does not score 100%."""
-    file = lab.folder / "lab.md"
     found = executions.execute(lab, lab.solutions, seed, sandboxed)
-    for task, described in lab.manifest.tasks.items():
-        for cell in _cells_of(lab, task):
-            verdict, detail = _failure(found, cell)
-            if verdict:
-                error = found["cells"][cell]["error"]
-                own = lab.solutions[task] if cell == f"answer-{task}" else ""
-                where = " in a line of the stub" if _of_stub(error, own) else ""
-                told = "".join(filter(str.isprintable, next(iter(error.splitlines()), "").strip())) or detail
-                raise LabError(f"{file}, cell {cell}: the master itself fails{where}: {told[:LONGEST_MESSAGE]}")
-        lacking = sorted(set(described.values) - set(found["values"].get(task, {})))
-        if lacking:
-            raise LabError(f"{file}: no probe of task {task} emits {lacking[0]}")
     for task, entry in score(lab, lab.solutions, found, found["values"]).items():
-        wrong = [f"value {name}: {value['detail']}" for name, value in entry["values"].items() if value["detail"]]
-        if wrong:
-            raise LabError(f"{file}: the master itself fails: task {task}: {entry['detail'] or wrong[0]}")
+        if entry["verdict"] != "right":
+            errors = [found["cells"][cell]["error"] for cell in _cells_of(lab, task)]
+            values = [f"value {name}: {value['detail']}" for name, value in entry["values"].items() if value["detail"]]
+            why = next(filter(None, [*errors, entry["detail"], *values]))[:LONGEST_MESSAGE]
+            raise LabError(f"{lab.folder / 'lab.md'}: the master itself fails: task {task}: {why}")
     return found["values"]
-
-
-def _of_stub(error, answer):
-    """Whether the line of the master's answer in which an error was is one of the stub."""
-    found = re.match(r"\w+, line (\d+)", error)
-    line = answer.splitlines()[int(found[1]) - 1 :][:1] if found else []
-    return bool(line) and line[0].strip() not in solution_lines(answer)
 
 
 def nothing(lab: Lab, student: str, problem: str) -> dict:
     """Result of a submission of which nothing could be graded: 0 points, and why."""
     tasks = score(lab, {}, {"cells": {}, "values": {}, "stopped": ""}, {})
-    for task in tasks.values():
-        task["detail"] = ""
-    return _result(lab, student, tasks | _run_entry(lab, (), True), digests(lab, {}), problem=problem)
+    return _result(lab, student, tasks | _run_entry(lab, [], True), problem=problem)
 
 
-def grade_one(lab: Lab, student: str, answers: dict[str, str], runs: tuple[Path, ...], references: dict, seed: int,
+def grade_one(lab: Lab, student: str, answers: dict[str, str], runs: list[Path], references: dict, seed: int,
               sandboxed: bool = True) -> dict:  # fmt: skip
     """Result of one submission: its answers executed and compared, and its Run, of which there is one, examined."""
     execution = executions.execute(lab, answers, seed, sandboxed)
     tasks = score(lab, answers, execution, references) | _run_entry(lab, runs, sandboxed)
-    found = _errors(lab, answers, execution)
-    return _result(lab, student, tasks, digests(lab, answers), stopped=execution["stopped"], errors=found)
+    errors = _errors(lab, answers, execution)
+    return _result(lab, student, tasks, stopped=execution["stopped"], errors=errors)
 
 
 def _errors(lab, answers, execution):
@@ -244,7 +171,7 @@ def _run_entry(lab, runs, sandboxed):
     return {wanted.name: handed_in.not_one(wanted, runs)}
 
 
-def _result(lab, student, tasks, answers, problem="", stopped="", errors=None):
+def _result(lab, student, tasks, problem="", stopped="", errors=None):
     return {
         "student": student,
         "problem": problem,
@@ -252,6 +179,5 @@ def _result(lab, student, tasks, answers, problem="", stopped="", errors=None):
         "score": total(task["points"] for task in tasks.values()),
         "max_score": total([lab.manifest.max_score]),
         "tasks": tasks,
-        "answers": answers,
         "errors": errors or {},
     }

@@ -87,74 +87,25 @@ def files(lab: Lab, book_url: str = "", language: str | None = None) -> dict[str
     }
 
 
-def of_the_lab(folder: Path) -> list[Path]:
-    """The files of a lab's folder that learners have too."""
-    return _tracked(folder, OF_THE_LAB)[0]
-
-
-def read_by_grading(folder: Path) -> list[Path]:
-    """The same, and those that git does not track: the sandbox lacks them, but grading reads them outside of it."""
-    return _found(folder, OF_THE_LAB)
-
-
-def by_git(lab: Lab) -> list[str]:
-    """Lines for the instructor about files that git does not track; empty if there are none."""
-    names = ", ".join(
-        folder.name for folder, patterns in _sources(lab)
-        if _found(folder, patterns) and not tracked(folder, LabError)
-    )  # fmt: skip
-    everything = f"{names}: git tracks nothing here, so all files that learners may have are handed out"
-    return [*left_out(lab), *([everything] if names else [])]
-
-
-def left_out(lab: Lab) -> list[str]:
-    """A line for each folder in which git tracks only some files: learners lack the others.
-
-    So does the sandbox, if they belong to the lab.
-    """
-    said = []
-    for folder, patterns in _sources(lab):
-        if names := [path.relative_to(folder).as_posix() for path in _tracked(folder, patterns)[1]]:
-            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-            said.append(f"{folder.name}: not handed out, as git does not track it: {', '.join(names[:5])}{more}")
-    return said
-
-
-def _sources(lab):
-    """Folders whose files go along, each with the patterns of these."""
-    return [*((REPO / folder, ("**/*.py",)) for folder in CODE), (lab.folder, OF_THE_LAB)]
-
-
-def _tracked(folder, patterns):
-    """Files below a folder that git tracks, or all where it tracks none there; and those that it does not track."""
-    found = _found(folder, patterns)
-    known = set(tracked(folder, LabError) or (path.relative_to(folder).as_posix() for path in found))
-    theirs = [path for path in found if path.relative_to(folder).as_posix() in known]
-    return theirs, [path for path in found if path not in theirs]
-
-
-def _found(folder, patterns):
-    """Files below a folder that learners may have, whether git tracks them or not."""
-    paths = sorted({path for pattern in patterns for path in folder.glob(pattern) if path.suffix in KINDS})
-    return [path for path in paths if path.is_file() and not any(map(_private, path.relative_to(folder).parts))]
+def handed_out(folder: Path, patterns: tuple[str, ...] = OF_THE_LAB) -> list[Path]:
+    """The files below a folder that learners have too: those that git tracks, or all where it tracks none there."""
+    known = set(tracked(folder, LabError) or ())
+    paths = {path for pattern in patterns for path in folder.glob(pattern) if path.suffix in KINDS and path.is_file()}
+    names = {path: path.relative_to(folder) for path in sorted(paths)}
+    return [path for path, name in names.items()
+            if not any(map(_private, name.parts)) and (not known or name.as_posix() in known)]  # fmt: skip
 
 
 def _private(part):
     return part.startswith(".") or part in ("__pycache__", "checkpoints")
 
 
-def unzipped(data: bytes) -> dict[str, bytes]:
-    """The files in a zip, by name."""
-    with zipfile.ZipFile(io.BytesIO(data)) as packed:
-        return {name: packed.read(name) for name in packed.namelist()}
-
-
 def _project(lab):
     """What the notebook needs beside it, by name: labkit, the lab's recipe and records, what makes the data."""
     found = {file: REPO / file for file in TOP}
-    for folder, patterns in _sources(lab):
-        place = f"labs/{lab.name}" if folder == lab.folder else folder.name
-        found |= {f"{place}/{path.relative_to(folder).as_posix()}": path for path in _tracked(folder, patterns)[0]}
+    for folder in CODE:
+        found |= {path.relative_to(REPO).as_posix(): path for path in handed_out(REPO / folder, ("**/*.py",))}
+    found |= {f"labs/{lab.name}/{path.relative_to(lab.folder).as_posix()}": path for path in handed_out(lab.folder)}
     return {name: path.read_bytes() for name, path in found.items()}
 
 
@@ -172,26 +123,26 @@ def _zipped(contents, folder):
 
 LABEL = re.compile(r"^\([\w-]+\)=\n", re.M)
 LINK = re.compile(r"`[^`\n]*`|(!?)\[([^\]]*)\]\((?!\w+:|#)([^)\s]+)\)")  # code, or a link to a file
-ALONE = {None: "*{0}*", "zh_CN": "《{0}》"}  # a chapter without a link
-WITHIN = {None: "*{0}* in *{1}*", "zh_CN": "《{1}》的《{0}》"}  # a section without a link, and its chapter
+ALONE = {None: "*{}*", "zh_CN": "《{}》"}  # a heading of the book
 ROLE = re.compile(r"\{(cite|doc|eq|numref|ref|term)\}`([^`<]*)(?:<([^`>]*)>)?`")
 
 
 def _plain_markdown(text, place, book_url, language=None):
     pages = f"{book_url}/{language}" if language else book_url
 
+    def to_page(shown, file, title, anchor):
+        catalogue = translation.translations(language, file.removesuffix(".md")) if language else {}
+        title = catalogue.get(title, title)
+        if book_url:
+            return f"[{shown or title}]({pages}/{file.removesuffix('.md')}.html{anchor})"
+        return shown or ALONE[language].format(title)
+
     def role(match):
         kind, words, target = match.groups()
         target, shown = (target or words).strip(), words.strip() if target else ""
-        if not (page := _page(kind, target, place)):
-            return shown or (target if kind == "term" else f"`{target.rpartition('/')[2]}`")
-        file, title = page
-        chapter, title = (_in(language, file, heading) for heading in (_title(REPO / file), title))
-        if not book_url:
-            named = ALONE if title == chapter else WITHIN
-            return shown or named[language].format(title, chapter)
-        anchor = f"#{target}" if kind == "ref" else ""
-        return f"[{shown or title}]({pages}/{file.removesuffix('.md')}.html{anchor})"
+        if page := _page(kind, target, place):
+            return to_page(shown, *page, f"#{target}" if kind == "ref" else "")
+        return shown or (target if kind == "term" else f"`{target.rpartition('/')[2]}`")
 
     def link(match):
         image, shown, target = match.groups()
@@ -203,19 +154,11 @@ def _plain_markdown(text, place, book_url, language=None):
             return f"![{shown}]({book_url}/_images/{posixpath.basename(file)})"  # where Sphinx puts a page's pictures
         if image or not file.endswith(".md"):
             return shown
-        if not book_url:
-            return ALONE[language].format(_in(language, file, title)) if (title := _title(REPO / file)) else shown
-        return f"[{shown}]({pages}/{file.removesuffix('.md')}.html{'#' + anchor if anchor else ''})"
+        return to_page(shown, file, _title(REPO / file), f"#{anchor}" if anchor else "")
 
     for pattern, replacement in ((LABEL, ""), (ROLE, role), (LINK, link)):
         text = pattern.sub(replacement, text)
     return text.strip("\n")
-
-
-def _in(language, file, heading):
-    """A page's heading in a language, as its catalogue has it."""
-    found = translation.translations(language, file.removesuffix(".md")) if language else {}
-    return found.get(heading, heading)
 
 
 def _page(kind, target, place):

@@ -12,13 +12,12 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import yaml
-from pydantic import BeforeValidator, Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, model_validator
 
 from grader.values import NAME
 from labkit.system.environment import REPO
@@ -39,7 +38,7 @@ class Value(Part):
     """One emitted value: what it is, its points, and how far it may be from the master's."""
 
     title: str = ""  # as the learner reads it; its name, where none is given
-    points: Annotated[float, Field(ge=0)]
+    points: NotNegative
     rtol: NotNegative = 1e-5
     atol: NotNegative = 1e-8
     next: str = ""  # what to try when the learner's differs; a sentence without its capital
@@ -68,29 +67,10 @@ class HandedInRun(Part):
     may_change: list[str]  # keys of the recipe, dotted: "epochs", "schedule", "schedule.lr_max"
     at_most: dict[str, float] = {}  # largest value of a key, such as epochs: 6
     accuracy: Share  # on the test images, by the grader's own evaluation
-    points: Annotated[dict[str, Annotated[float, Field(ge=0)]], Field(min_length=1)]  # complete, recipe, accuracy
+    points: Annotated[dict[Literal["complete", "recipe", "accuracy"], NotNegative], Field(min_length=3)]
     solution: list[str]  # settings of the instructor's own Run, as for `labkit train --set`
     time_limit: Positive = 120.0
 
-    @field_validator("points")
-    @classmethod
-    def _known(cls, points):
-        if set(points) != {"complete", "recipe", "accuracy"}:
-            raise ValueError("must have the keys complete, recipe and accuracy")
-        return points
-
-
-def _moment(value):
-    """A date and time that YAML leaves as text, as it has no seconds."""
-    return datetime.fromisoformat(value) if isinstance(value, str) else value
-
-
-class Late(Part):
-    """What handing in late costs: a share of the lab's points for each day that has begun. Times are in roster.csv."""
-
-    due: Annotated[datetime, BeforeValidator(_moment)]
-    per_day: Share
-    at_most: Share = 1.0
 
 
 class Manifest(Part):
@@ -104,22 +84,37 @@ class Manifest(Part):
     processes: Count = 256  # processes and threads
     tasks: Annotated[dict[Name, Task], Field(min_length=1)]
     run: HandedInRun | None = None
-    late: Late | None = None
+
+    @model_validator(mode="after")
+    def _fits_together(self):
+        for name, task in self.tasks.items():
+            if strange := set(task.needs) - self.tasks.keys():
+                raise ValueError(f"tasks.{name}.needs: {min(strange)} is no task")
+            if name in self.all_needs(name):
+                raise ValueError(f"tasks.{name}.needs: lead back to {name}")
+        if self.run and self.run.name in self.tasks:
+            raise ValueError(f"run.name: {self.run.name} is a task's name too")
+        return self
+
+    @property
+    def questions(self) -> dict[str, tuple[str, float]]:
+        """Title and points of each task, the Run's last."""
+        found = {name: (task.title, task.points) for name, task in self.tasks.items()}
+        return found | ({self.run.name: (self.run.title, sum(self.run.points.values()))} if self.run else {})
 
     @property
     def max_score(self) -> float:
         """What notebook and Run are worth together."""
-        notebook = sum(task.points for task in self.tasks.values())
-        return notebook + (sum(self.run.points.values()) if self.run else 0)
+        return sum(points for _, points in self.questions.values())
 
     def all_needs(self, task: str) -> set[str]:
         """The tasks that a task needs, and those that these need."""
-        found, left = set(), [task]
+        needed, left = set(), [task]
         while left:
-            new = set(self.tasks[left.pop()].needs) - found
-            found |= new
+            new = (self.tasks.keys() & self.tasks[left.pop()].needs) - needed
+            needed |= new
             left += new
-        return found
+        return needed
 
 
 @dataclass(frozen=True)
@@ -133,9 +128,9 @@ class Lab:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of what decides a grade: master and manifest."""
+        """SHA-256 of master and manifest."""
         files = [self.folder / name for name in ("lab.md", "grading.yaml")]
-        return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()
+        return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
     @cached_property
     def solutions(self) -> dict[str, str]:
@@ -168,8 +163,8 @@ class Lab:
                 cell["source"] = answers.get(answer, self.stubs[answer])
             elif probe:
                 cell["source"] = f"{VALUES}.probe({probe!r}, {seed}, {text!r})"
-            elif own := sorted(bound(text) - asked):
-                cell["source"] = f"{text}\n{VALUES}.given({own})"
+            elif names := sorted(bound(text) - asked):
+                cell["source"] = f"{text}\n{VALUES}.given({names})"
         return notebook
 
 
@@ -179,7 +174,7 @@ def bound(text: str) -> set[str]:
         code = compile(re.sub(r"(?m)^[%!].*", "", text), "cell", "exec")  # 3.12's symtable adds comprehensions' names
     except SyntaxError:
         return set()
-    return {one.argval for one in dis.get_instructions(code) if one.opname in ("STORE_NAME", "STORE_GLOBAL")}
+    return {step.argval for step in dis.get_instructions(code) if step.opname in ("STORE_NAME", "STORE_GLOBAL")}
 
 
 def learners(notebook: dict) -> dict:
@@ -238,13 +233,10 @@ def solution_lines(text: str) -> list[str]:
 
 def load(name: str, folder: Path | None = None) -> Lab:
     """Read labs/NAME, or the lab in `folder`, and check that master and manifest fit; raises LabError."""
-    if folder is None and not (REPO / "labs" / name / "lab.md").is_file():
-        there = ", ".join(names()) or "none"
-        raise LabError(f"no lab {name}; the course's labs: {there}; or give a folder with lab.md")
     folder = Path(folder or REPO / "labs" / name)
     for file in ("lab.md", "grading.yaml"):
         if not (folder / file).is_file():
-            raise LabError(f"{folder / file}: missing; labs that can be graded: {', '.join(names()) or 'none'}")
+            raise LabError(f"{folder / file}: missing; labs: {', '.join(names())}, or a folder with both files")
     lab = Lab(name, folder, _manifest(folder / "grading.yaml"), read(folder / "lab.md"))
     _require_fit(lab)
     return lab
@@ -262,10 +254,9 @@ def _manifest(file):
     except yaml.YAMLError as error:
         raise LabError(f"{file}: not valid YAML: {' '.join(str(error).split())}") from None
     except ValidationError as error:
-        first, *others = error.errors()
-        unknown = [other for other in others if other["type"] == "extra_forbidden"]  # perhaps the first, misspelt
-        told = (f"{'.'.join(map(str, its['loc'])) or 'the file'}: {its['msg']}" for its in (first, *unknown))
-        raise LabError(f"{file}: {'; '.join(told)}") from None
+        problem = error.errors()[0]
+        key = ".".join(map(str, problem["loc"])) or "the file"
+        raise LabError(f"{file}: {key}: {problem['msg']}") from None
 
 
 def read(file: Path) -> dict:
@@ -289,27 +280,16 @@ def read(file: Path) -> dict:
 
 
 def _require_fit(lab):
-    file, manifest, tasks = lab.folder / "lab.md", lab.folder / "grading.yaml", set(lab.manifest.tasks)
+    file, tasks = lab.folder / "lab.md", lab.manifest.tasks
     answers = [answer_of(cell) for cell in lab.notebook["cells"] if answer_of(cell)]
-    probes = {probe_of(cell) for cell in lab.notebook["cells"] if probe_of(cell)}
-    for task in answers:
-        if not re.fullmatch(NAME, str(task)):
-            raise LabError(f"{file}, cell answer: {task}: a name has small letters, digits and _")
-        if answers.count(task) > 1:
-            raise LabError(f"{file}, cell answer: {task}: there are two")
-    for known, where in ((set(answers), "answer"), (probes, "probe")):
-        if known - tasks:
-            raise LabError(f"{file}, cell {where}: {sorted(known - tasks)[0]}: not in grading.yaml")
-        if tasks - known:
-            raise LabError(f"{file}: task {sorted(tasks - known)[0]} of grading.yaml has no {where} cell")
-    if lab.manifest.run and lab.manifest.run.name in tasks:
-        raise LabError(f"{manifest}: run.name: {lab.manifest.run.name} is a task's name too")
-    for name, task in lab.manifest.tasks.items():
-        if others := set(task.needs) - (tasks - {name}):
-            raise LabError(f"{manifest}: tasks.{name}.needs: {min(others)} is no other task")
-    for name in lab.manifest.tasks:
-        if name in lab.manifest.all_needs(name):
-            raise LabError(f"{manifest}: tasks.{name}.needs: lead back to {name}")
+    probes = [probe_of(cell) for cell in lab.notebook["cells"] if probe_of(cell)]
+    for where, there in (("answer", answers), ("probe", probes)):
+        if strange := set(there) - tasks.keys():
+            raise LabError(f"{file}, cell {where}: {min(strange)}: not in grading.yaml")
+        if lacking := tasks.keys() - set(there):
+            raise LabError(f"{file}: task {min(lacking)} of grading.yaml has no {where} cell")
+    if len(answers) > len(tasks):
+        raise LabError(f"{file}, cell answer: {max(answers, key=answers.count)}: there are two")
     for task, text in lab.solutions.items():
         try:
             if without_solution(text) == text.strip("\n"):

@@ -1,5 +1,7 @@
 """A plugin of pytest that has nbval execute a rebuilt notebook, and reports each cell as it begins and ends."""
 
+import json
+import os
 import re
 import signal
 import time
@@ -10,10 +12,10 @@ from queue import Empty
 import pytest
 from nbval.plugin import NbCellError
 
-LONGEST = 300  # characters of an error's message
-LONGEST_TRACEBACK, LONGEST_LINE = 6000, 200  # characters
-# Frames of the grader's own, between the kernel and a probe.
-GRADERS = re.compile(r"^----> .*'labkit\.grading\.values'|grader/values\.py:\d+, in probe\(", re.MULTILINE)
+from grader.limits import Limits, exceeded
+from grader.values import emitted
+
+LONGEST, LONGEST_TRACEBACK = 300, 6000  # characters of an error's message, and of its traceback
 TO_END = 5  # seconds that an interrupted cell has
 
 
@@ -22,20 +24,38 @@ class KernelDied(Exception):
 
 
 class Report:
-    """Has `cells` told when a cell begins, which gives what is executed before it, and how it ended, which it corrects.
+    """Writes each cell's beginning and end to `out`, and has the notebook on the disk only until it is read.
 
     A cell that times out or kills the kernel is the last one: what comes after it would be judged by its ruins.
     """
 
-    def __init__(self, seconds: dict[str, float], cells):
-        self.seconds, self.cells = seconds, cells
+    def __init__(self, document: dict, out):
+        self.seconds, self.out = document["seconds"], out
+        self.limits = Limits(0, document["memory"], document["processes"])
         self.kernel = self.begun = None
+
+    def write(self, **line) -> None:
+        """{cell, outcome, ...}: one begins (no outcome) or ends; {complete}, {failed: why}: there are no more."""
+        left = memoryview(json.dumps(line).encode() + b"\n")
+        while left:
+            left = left[self.out.write(left) :]
+
+    def end(self, cell: str, outcome: str, error: str = "", traceback: str = "", values: dict | None = None) -> str:
+        """The outcome as it was written."""
+        stopped = ""
+        if outcome in ("passed", "error"):  # what a cell has used up is not to be the next one's fault
+            stopped = exceeded(os.getpid(), self.limits)
+        if stopped:
+            outcome, error, traceback, values = "crashed", "", "", {}
+        self.write(cell=cell, outcome=outcome, error=error, traceback=traceback, values=values or {}, stopped=stopped)
+        return outcome
 
     def pytest_collectreport(self, report):
         if report.failed:
-            self.cells.fail(f"no notebook: {report.longreprtext.splitlines()[-1]}")
+            self.write(failed=f"no notebook: {report.longreprtext.splitlines()[-1]}")
 
     def pytest_collection_modifyitems(self, items):
+        items[0].path.unlink()
         for item in items:  # markers in a learner's comments
             item.options = defaultdict(bool, check=False)
 
@@ -50,7 +70,7 @@ class Report:
         # nbval would wait 5 seconds for the end of the output, whatever the cell may take.
         item.config.option.nbval_cell_timeout = item.output_timeout = self.seconds[item.cell.id]
         self.begun = item.cell.id
-        item.cell.source = self.cells.begin(item.cell.id) + item.cell.source
+        self.write(cell=item.cell.id, outcome=None)
         return result
 
     @pytest.hookimpl(wrapper=True)
@@ -58,14 +78,14 @@ class Report:
         report = yield
         # What the teardown says is left out: on a slow machine a kernel's end may look like a crash.
         if call.when == "call":
-            outcome = self.cells.end(item.cell.id, *_outcome(item, call.excinfo and call.excinfo.value))
+            outcome = self.end(item.cell.id, *_outcome(item, call.excinfo and call.excinfo.value))
             if outcome in ("timed out", "crashed"):
                 item.session.shouldstop = outcome
         elif call.when == "setup" and call.excinfo:
             if self.begun == item.cell.id:
-                self.cells.end(item.cell.id, "crashed", "")
+                self.end(item.cell.id, "crashed")
             else:
-                self.cells.fail(f"no kernel: {call.excinfo.exconly()}")
+                self.write(failed=f"no kernel: {call.excinfo.exconly()}")
             item.session.shouldstop = "setup"
         return report
 
@@ -92,15 +112,12 @@ def _watchful(report, notebook, get_message):
                 if not notebook.kernel.is_alive():
                     raise KernelDied("the kernel died") from None
                 continue
-            if any(_ends_it(part) for part in message["content"].get("payload") or ()):
+            asked = [part.get("source") for part in message["content"].get("payload") or () if isinstance(part, dict)]
+            if "ask_exit" in asked:
                 raise KernelDied("the cell has asked its kernel to end")  # as `quit()` does, a moment after the cell
             return message
 
     return watchful
-
-
-def _ends_it(part):
-    return isinstance(part, dict) and part.get("source") == "ask_exit" and not part.get("keepkernel")
 
 
 def _place(frames):
@@ -109,25 +126,17 @@ def _place(frames):
     return f", line {found[1]}" if found else ""
 
 
-def _shortened(frames):
-    """A traceback's beginning and its end, without addresses in memory, which differ each time."""
-    text = re.sub(r"\b0x[0-9a-fA-F]{6,}", "0x...", "\n".join(frames))
-    text = "\n".join(line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} ..." for line in text.splitlines())
-    third = LONGEST_TRACEBACK // 3
-    return text if len(text) <= LONGEST_TRACEBACK else f"{text[:third]}\n[...]\n{text[-2 * third :]}"
-
-
 def _outcome(item, error):
-    """passed, error, timed out or crashed; of an error its name, place and first line, and its traceback."""
+    """passed, with the values emitted; error, with its name, place, first line and traceback; timed out; crashed."""
     if isinstance(error, NbCellError) or error is None:
         if item.parent.timed_out:  # also where the cell went on after the interrupt and ended well
-            return "timed out", "", ""
+            return ("timed out",)
         raised = next((out for out in item.test_outputs or [] if out.output_type == "error"), None)
         if raised is None and error is None:
-            return "passed", "", ""
+            return "passed", "", "", emitted(item.test_outputs or [])
         if raised is not None:
             first = (str(raised.evalue).splitlines() or [""])[0]
             frames = [re.sub(r"\x1b\[[0-9;]*m", "", frame) for frame in raised.traceback]
             named = f"{raised.ename}{_place(frames)}: {first}"[:LONGEST].rstrip(": ")
-            return "error", named, _shortened([frame for frame in frames if not GRADERS.search(frame)])
-    return "crashed", "", ""
+            return "error", named, "\n".join(frames)[-LONGEST_TRACEBACK:]
+    return ("crashed",)

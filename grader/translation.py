@@ -9,8 +9,6 @@ from grader.lab import LabError
 from labkit.system.environment import REPO
 
 LOCALE = REPO / "book" / "locale"
-FIELD = re.compile(r"\{[^{}]*\}")
-MOST_PLACES = 9  # that stand before a message, each with a colon; a text with more is no message of ours
 SUMMARY = re.compile(r"<summary>(.*?)</summary>")
 
 
@@ -28,44 +26,14 @@ def translations(language: str, page: str) -> dict[str, str]:
 
 
 def speaker(language: str | None, *pages: str) -> Callable[[str], str]:
-    """A function that gives a text in a language, from the catalogues of these pages; without a language, as it is.
+    """A function that gives a text in a language, if a catalogue of these pages has it; without a language, as it is.
 
-    A text that was filled in is found by what stands around `{...}` in its message, and what was filled in is given in
-    the language as well. Of several, joined by semicolons, each is; before a colon there may be a place. What no
-    catalogue has stays as it is, such as a learner's words. Raises LabError where there is no catalogue.
+    Raises LabError where there is no catalogue.
     """
     if not language:
         return str
     catalogue = {message: text for page in pages for message, text in translations(language, page).items()}
-    filled = [message for message in catalogue if re.search(r"[A-Za-z]", FIELD.sub("", message)) and "{" in message]
-    filled.sort(key=lambda message: -len(FIELD.sub("", message)))  # the one that says most
-    patterns = [(_pattern(message), message) for message in filled]
-
-    def say(text):
-        if text in catalogue:
-            return catalogue[text]
-        if "; " in text:
-            return filled_in(text, several=True) or "；".join(map(say, text.split("; ")))
-        place, _, what = text.partition(": ")
-        if what.count(": ") < MOST_PLACES and what and (said := say(what)) != what:
-            return f"{part(place)}：{said}"
-        return filled_in(text, several=False) or text
-
-    def filled_in(text, several):
-        for pattern, message in patterns:
-            if ("; " in message) == several and (found := pattern.fullmatch(text)):
-                values = dict(zip(FIELD.findall(message), map(part, found.groups()), strict=True))
-                return FIELD.sub(lambda field, given=values: given[field[0]], catalogue[message])
-        return ""
-
-    def part(text):
-        return say(text) if " " in text else text  # a word is the name of a key, a task or a file
-
-    return say
-
-
-def _pattern(message):
-    return re.compile("([^;]+?)".join(map(re.escape, FIELD.split(message))), re.DOTALL)
+    return lambda text: catalogue.get(text, text)
 
 
 def translated(text: str, catalogue: dict[str, str]) -> str:
@@ -121,16 +89,6 @@ def translated_code(source: str, catalogue: dict[str, str]) -> str:
     return data.decode()
 
 
-def computed(text: str) -> list[str]:
-    """What a text in braces computes, without the words in it: what a translation must keep. SyntaxError if nothing."""
-    parts = [part for part in _parse(text).values if isinstance(part, ast.FormattedValue)]
-    for part in parts:
-        for node in ast.walk(part):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                node.value = ""
-    return sorted(ast.dump(part) for part in parts)
-
-
 def _text(node):
     """A text literal's text, an f-string's with what it computes in braces; None for any other node."""
     if isinstance(node, ast.Constant):
@@ -149,8 +107,3 @@ def _text(node):
 def _literal(text):
     escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
     return f'{"f" if "{" in text else ""}"{escaped}"'
-
-
-def _parse(text):
-    node = ast.parse(f"f{text!r}" if '"' not in text else f"f'''{text}'''", mode="eval").body
-    return node if isinstance(node, ast.JoinedStr) else ast.JoinedStr([])

@@ -1,45 +1,46 @@
-"""Values that probes emit: written as JSON in the learner's kernel, read and compared in the grader's own process.
+"""Values that probes emit: an output of their cell, as JSON, which the grader's own process compares.
 
 What is read is never trusted: no pickle, a limit on bytes and depth, and whatever does not fit is a difference.
-Each submission's kernel imports this module, so it imports no other of labkit's.
+Each submission's kernel imports this module, so it imports no other of the grader's.
 """
 
 import base64
 import binascii
 import builtins
-import json
 import linecache
 import math
-import os
 import re
-import stat
 import sys
 import types
 from decimal import Decimal
 from numbers import Real
-from pathlib import Path
 
 NAME = r"[a-z][a-z0-9_]*"  # of a task, and of a value
-FOLDER = "LABKIT_VALUES"  # environment variable: where `emit` writes
-MOST_BYTES = 4_000_000  # of one probe's values, as JSON
+MIME = "application/vnd.labkit.value+json"  # of the output that holds an emitted value
 DEEPEST = 16
 NUMBERS = "biufc"  # kinds of numpy's dtypes that can be emitted
+DIFFERENCES = TYPE, LENGTH, KEYS, SHAPE, DIFFER, NOT_A_NUMBER, NOT_A_VALUE = (
+    "another type", "another length", "other keys", "another shape", "values differ", "not a number", "not a value",
+)  # fmt: skip
 _given, _bound = {}, {}  # what the master's cells have bound; by task, the names that its probes have
 
 
-def emitter(task: str):
-    """`emit(name, value)` for the probes of a task: one file TASK.NAME.json a value."""
+def emit(name: str, value) -> None:
+    """What a probe calls: the value becomes an output of its cell."""
+    from IPython.display import publish_display_data
 
-    def emit(name: str, value) -> None:
-        if not re.fullmatch(NAME, name):
-            raise ValueError(f"{name!r}: a value's name has small letters, digits and _")
-        text = json.dumps(encoded(value), allow_nan=False)
-        if len(text) > MOST_BYTES:
-            raise ValueError(f"{name}: {len(text):,} bytes are too many to emit")
-        file = Path(os.environ[FOLDER], f"{task}.{name}.json")
-        file.write_text(text)
+    if not re.fullmatch(NAME, name):
+        raise ValueError(f"{name!r}: a value's name has small letters, digits and _")
+    publish_display_data({MIME: {name: encoded(value)}})
 
-    return emit
+
+def emitted(outputs: list[dict]) -> dict:
+    """{name: encoded} of a cell's outputs."""
+    found = {}
+    for output in outputs:
+        value = (output.get("data") or {}).get(MIME)
+        found |= value if isinstance(value, dict) else {}
+    return found
 
 
 def given(own: list[str]) -> None:
@@ -60,7 +61,7 @@ def probe(task: str, seed: int, source: str) -> None:
     names, own, space = _kernel(), _bound.setdefault(task, set()), vars(module)
     for name in names.keys() - own - vars(builtins).keys():
         space[name] = names[name]
-    space.update({name: found for name, found in _given.items() if name not in own}, emit=emitter(task), seed=seed)
+    space.update({name: found for name, found in _given.items() if name not in own}, emit=emit, seed=seed)
     before = dict(space)
     file, text = f"<probe of {task}, {len(linecache.cache)}>", TransformerManager().transform_cell(source)
     linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file  # MindSpore compiles from sources
@@ -102,29 +103,6 @@ def encoded(value, depth: int = 0):
     raise TypeError(f"a {type(value).__name__} cannot be emitted")
 
 
-def read(folder: Path, most_bytes: int = MOST_BYTES) -> dict[str, dict]:
-    """{task: {name: encoded}} of a folder's files; ValueError where they are no values, or more than `most_bytes`."""
-    found, total = {}, 0
-    for file in sorted(folder.iterdir()):
-        if not (ours := re.fullmatch(rf"({NAME})\.({NAME})\.json", file.name)):
-            continue
-        task, name = ours.groups()
-        # Neither a link, which may lead anywhere, nor a pipe, which would be waited for.
-        handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with open(handle, "rb") as opened:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise ValueError(f"{file.name}: not a file")
-            data = opened.read(most_bytes - total + 1)
-        total += len(data)
-        if total > most_bytes:
-            raise ValueError(f"values of more than {most_bytes:,} bytes")
-        try:
-            found.setdefault(task, {})[name] = json.loads(data)
-        except RecursionError:
-            raise ValueError(f"{file.name}: too deeply nested") from None
-    return found
-
-
 def difference(found, wanted, rtol: float, atol: float) -> str:
     """"" where an encoded value equals the wanted one, or why it does not: no word of the wanted value itself.
 
@@ -134,7 +112,7 @@ def difference(found, wanted, rtol: float, atol: float) -> str:
     try:
         return _difference(_decoded(found), _decoded(wanted), rtol, atol)
     except (ValueError, TypeError, OverflowError, RecursionError, binascii.Error):
-        return "not a value"
+        return NOT_A_VALUE
 
 
 def _decoded(value, depth=0):
@@ -153,14 +131,8 @@ def _decoded(value, depth=0):
         return {_decoded(key, depth + 1): _decoded(item, depth + 1) for key, item in value["dict"]}
     if set(value) == {"dtype", "shape", "data"} and re.fullmatch(rf"[<>|][{NUMBERS}]\d\d?", value["dtype"]):
         data = base64.b64decode(value["data"], validate=True)
-        return np.frombuffer(data, np.dtype(value["dtype"])).reshape([_size(size) for size in value["shape"]])
+        return np.frombuffer(data, np.dtype(value["dtype"])).reshape(value["shape"])
     raise ValueError("not a value")
-
-
-def _size(size):
-    if type(size) is not int or size < 0:
-        raise ValueError("not a shape")
-    return size
 
 
 def _difference(found, wanted, rtol, atol):
@@ -168,27 +140,27 @@ def _difference(found, wanted, rtol, atol):
 
     kind = _kind(wanted)
     if _kind(found) != kind:
-        return "another type"
+        return TYPE
     if kind == "list" and len(found) != len(wanted):
-        return "another length"
+        return LENGTH
     if kind == "dict" and set(found) != set(wanted):
-        return "other keys"
+        return KEYS
     if kind in ("list", "dict"):
         pairs = zip(found, wanted) if kind == "list" else ((found[key], wanted[key]) for key in wanted)
         return next(filter(None, (_difference(*pair, rtol, atol) for pair in pairs)), "")
     if kind not in ("a number", "numbers", "truths"):
-        return "" if found == wanted else "values differ"
+        return "" if found == wanted else DIFFER
     found, wanted = np.asarray(found), np.asarray(wanted)
     if found.shape != wanted.shape:
-        return "another shape"
+        return SHAPE
     if found.dtype.kind in "fc" and np.isnan(found).any():
-        return "not a number"
+        return NOT_A_NUMBER
     if found.dtype == object or wanted.dtype.kind in "iubO":  # object: whole numbers beyond 64 bits
-        return "" if found.tolist() == wanted.tolist() else "values differ"
+        return "" if found.tolist() == wanted.tolist() else DIFFER
     wider = np.complex128 if "c" in (found.dtype.kind, wanted.dtype.kind) else np.float64
     with np.errstate(all="ignore"):
         near = np.isclose(found.astype(wider), wanted.astype(wider), rtol=rtol, atol=atol)
-    return "" if near.all() else "values differ"
+    return "" if near.all() else DIFFER
 
 
 def _kind(value):

@@ -3,16 +3,7 @@
 import builtins
 import re
 
-# What became of a question, with its shade and the colour of the text on it. Shades also differ in lightness, so that
-# they can be distinguished in grey.
-OUTCOMES = {
-    "all points": ("#0072B2", "white"),
-    "some points": ("#56B4E9", "black"),
-    "no points": ("#D55E00", "black"),
-    "ended early or blocked": ("#F0E442", "black"),
-    "not done": ("#BFBFBF", "black"),
-    "could not be graded": ("#4D4D4D", "white"),
-}
+from grader.values import DIFFERENCES
 
 # verdict: (shade of the page, what it means, what to do next)
 WORDS = {
@@ -67,16 +58,6 @@ RUN_WORDS = {
         "see which parts gave no points, and why.",
     ),
     "wrong": ("bad", "The Run gave no points.", "see below what is wrong with each part of it."),
-    "timed out": (
-        "odd",
-        "Testing the checkpoint took longer than the {seconds:g} seconds that it has.",
-        "train the network that the lab asks for, with its recipe.",
-    ),
-    "crashed": (
-        "odd",
-        "Testing the checkpoint took down the process, or more memory than there is.",
-        "train the network that the lab asks for, and hand in the file that `labkit train` wrote.",
-    ),
     "missing": (
         "none",
         "No Run was graded.",
@@ -93,7 +74,13 @@ NOT_TAKEN = (
     "define and import in the answer cell what it needs, under the names that the task asks for: "
     "other cells of yours are not taken."
 )
+BLOCKER = "{task}, “{title}”"
 NOT_THERE = "the grader has no network and none of your files: let the answer do without them."
+# Details of values that were never compared with the master's.
+NOT_COMPARED = NOT_COUNTED, CHECK_FAILED, MISSING = "not counted", "its check failed", "missing"
+IN_CHECK, NOT_RUN = "in a hidden check", "not run, as what came before it used up all that is allowed"
+FACTS = ("network", "epochs", "steps", "accuracy, by its summary", "accuracy, tested here")  # of a Run
+FAILED = "the grader itself failed at this, which need not be the learner's fault; the instructor sees why"
 STOPPED = {
     "time": "All cells together took longer than the {total:g} seconds that there are.",
     "memory": "It took more memory than the {memory} MB that there are.",
@@ -102,46 +89,39 @@ STOPPED = {
 }
 
 
-def in_words(lab, name: str, verdict: str, detail: str = "", lost: tuple[str, ...] = (), say=str) -> dict:
-    """{number, label, shade, meaning, next} of a verdict about a task.
+def texts() -> list[str]:
+    """All that a learner's page may say, besides its template and the lab's own words: what is to be translated."""
+    words = [text for table in (WORDS, RUN_WORDS) for kind, (_, *said) in table.items() for text in (kind, *said)]
+    others = [*RUN_TITLES.values(), *STOPPED.values(), *NOT_COMPARED, *FACTS, *DIFFERENCES, "right", "Task {number}",
+              NOT_TAKEN, NOT_THERE, FAILED, IN_CHECK, NOT_RUN, BLOCKER]  # fmt: skip
+    return [text for text in dict.fromkeys([*words, *others]) if text]
 
-    detail: the result's, which names an error; lost: the values that differ; the first one says what to do next; say:
-    gives a text in the learner's language.
-    """
-    run, task = lab.manifest.run, lab.manifest.tasks.get(name)
-    is_run = run is not None and name == run.name
-    kind, _, other = verdict.partition(" by ") if verdict.startswith("blocked by ") else (verdict, "", "")
-    words = WORDS | RUN_WORDS if is_run else WORDS
-    shade, meaning, advice = words.get(kind, ("none", "It was not graded.", ""))
-    limit = run.time_limit if is_run else (task and task.time_limit) or lab.manifest.time_limit
-    if other in lab.manifest.tasks:
+
+def in_words(lab, name: str, entry: dict, say=str) -> dict:
+    """{number, label, shade, meaning, next} of a task's result; say: gives a text in the learner's language."""
+    task = lab.manifest.tasks.get(name)
+    kind, _, other = entry["verdict"].partition(" by " if entry["verdict"].startswith("blocked") else "\0")
+    shade, meaning, advice = (WORDS if task else WORDS | RUN_WORDS).get(kind, ("none", "It was not graded.", ""))
+    if other:
         title = say(lab.manifest.tasks[other].title)
-        other = say("{task}, “{title}”").format(task=numbered(lab, other, say).lower(), title=title)
-    filled = {"seconds": limit, "other": other}
-    after = (not is_run and kind in ("error", "partly right") and _next_after(detail)) or advice
-    own = [task.values[value].next for value in lost if task and value in task.values and task.values[value].next]
-    advice = say(own[0]) if own and kind in ("wrong", "partly right") else say(after).format(**filled)
-    label, meaning = kind if kind in words else verdict or "not graded", say(meaning).format(**filled)
-    return {
-        "number": numbered(lab, name, say), "label": say(label), "shade": shade, "meaning": meaning, "next": advice,
-    }  # fmt: skip
+        other = say(BLOCKER).format(task=numbered(lab, other, say).lower(), title=title)
+    fields = {"seconds": (task and task.time_limit) or lab.manifest.time_limit, "other": other}
+    if task and kind in ("error", "partly right"):
+        advice = _next_after(entry["detail"]) or advice
+    if task and kind in ("wrong", "partly right"):
+        advice = next(filter(None, (task.values[value].next for value in _differing(entry))), advice)
+    return {"number": numbered(lab, name, say), "label": say(kind or "not graded"), "shade": shade,
+            "meaning": say(meaning).format(**fields), "next": say(advice).format(**fields)}  # fmt: skip
+
+
+def _differing(entry):
+    """Names of a result's values that were compared and differ: not those that no probe came to."""
+    return [name for name, value in entry["values"].items() if value["detail"] and value["detail"] not in NOT_COMPARED]
 
 
 def numbered(lab, name: str, say=str) -> str:
     """A task as the notebook calls it, such as Task 2: by the order of its answer cells, the Run last."""
     return say("Task {number}").format(number=[*lab.solutions, name].index(name) + 1)
-
-
-def titles(lab, name: str) -> dict[str, str]:
-    """What each value of a task is, by its name; "" where the manifest does not say."""
-    task = lab.manifest.tasks.get(name)
-    return {key: value.title for key, value in task.values.items()} if task else RUN_TITLES
-
-
-def said_already(entry: dict) -> bool:
-    """Whether the detail of a task's result says what its verdict's meaning says."""
-    late = entry["verdict"] == "timed out" and entry["detail"].endswith("took longer than allowed")
-    return late or entry["verdict"] == "not done"
 
 
 def _next_after(detail):
@@ -156,22 +136,6 @@ def _next_after(detail):
 
 
 def stopped(lab, reason: str, say=str) -> str:
-    """Why a submission was stopped, in a sentence; "" where it was not. say: as for `in_words`."""
-    if not reason:
-        return ""
-    limits = {"total": lab.manifest.total_time, "memory": lab.manifest.memory,
-              "processes": lab.manifest.processes}  # fmt: skip
-    return say(STOPPED.get(reason, "The reason is: {reason}.")).format(reason=reason, **limits)
-
-
-def outcome(verdict: str, points: float, most: float) -> str:
-    """What the class overview counts an answer as, one of OUTCOMES; an empty verdict means it could not be graded."""
-    if not verdict:
-        return "could not be graded"
-    if verdict == "right" or (points and points >= most):
-        return "all points"
-    if points > 0:
-        return "some points"
-    if verdict in ("error", "timed out", "crashed") or verdict.startswith("blocked"):
-        return "ended early or blocked"
-    return "no points" if verdict in ("wrong", "partly right", "by hand") else "not done"
+    """Why a submission was stopped, in a sentence; "" where it was not."""
+    limits = {"total": lab.manifest.total_time, "memory": lab.manifest.memory, "processes": lab.manifest.processes}
+    return say(STOPPED[reason]).format(**limits) if reason else ""

@@ -1,4 +1,4 @@
-"""What the tests of grading share: the tiny lab, copies of it that are edited, and its notebook filled in."""
+"""What the tests of the grader share: the tiny lab, copies of it that are edited, and its notebook filled in."""
 
 import shutil
 from pathlib import Path
@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from grader import lab as labs
-from grader import verified
 from labkit.system.environment import REPO
 
 TINY = Path(__file__).parent / "tiny"
@@ -20,14 +19,6 @@ run:
   points: {{complete: 1, recipe: {recipe}, accuracy: {reached}}}
   solution: [network.name=resnet8, epochs=1, data.batch_size=16, schedule.warmup_epochs=0.2]
 """
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _nothing_has_passed_before(tmp_path_factory):
-    """A release finds nothing that one before the tests has left."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(verified, "FOLDER", tmp_path_factory.mktemp("released-before") / "marks")
-        yield
 
 
 @pytest.fixture(scope="session")

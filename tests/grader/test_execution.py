@@ -5,7 +5,7 @@ import os
 import pytest
 from waiting import wait_until
 
-from grader import execution, grade, sandbox
+from grader import execution, grade
 from tests.grader.check_lab import check, mutants_of
 
 PASSED = {"outcome": "passed", "error": "", "traceback": ""}
@@ -50,14 +50,6 @@ def test_errors_are_told_in_a_line(tiny, executed):
     assert found["values"] == {}
 
 
-def test_names_of_python_that_a_learner_binds_are_not_those_of_the_probes(tiny, executed):
-    """`int`, `float` and `str` are asked for by the probe of `triangle`, and `globals` by none of the learner's."""
-    own = "int = float = str = globals = None\nsteps = 44"
-    found = executed(tiny, steps=own)
-    assert found["values"]["steps"] == {"steps": 44}
-    assert found["values"]["triangle"] == executed(tiny)["values"]["triangle"]
-
-
 def test_an_error_is_kept_in_full_for_the_instructor_and_is_the_same_again(tiny, sandboxed):
     answers = tiny.solutions | {
         "steps": "def half(x):\n    return x.lower\n\nhalf(object())",
@@ -70,7 +62,6 @@ def test_an_error_is_kept_in_full_for_the_instructor_and_is_the_same_again(tiny,
     assert (cell, probe[:14]) == ("answer-steps", "probe-triangle")
     assert "----> 2     return x.lower" in own and "line 4" in own and own.endswith("has no attribute 'lower'")
     assert "rates = triangle(" in text and text.endswith("ValueError: first\nsecond") and "\x1b" not in text
-    assert "labkit" not in text and "LABKIT" not in text
     assert "first" not in str(first["tasks"]) and "lower" not in str(first["tasks"])
 
 
@@ -90,6 +81,7 @@ def test_a_kernel_that_dies_costs_its_task(tiny, executed):
     assert found["values"] == {"steps": {"steps": 44}}
 
 
+@pytest.mark.slow  # a time limit
 def test_a_probe_that_never_ends_costs_its_task(edited, executed):
     lab = edited("grading.yaml", "title: A schedule", "title: A schedule\n    time_limit: 4")
     found = executed(lab, triangle="import time\ntriangle = lambda *given: time.sleep(1000)", total="total = 50.0")
@@ -99,6 +91,7 @@ def test_a_probe_that_never_ends_costs_its_task(edited, executed):
     assert found["values"] == {"steps": {"steps": 44}, "total": {"total": 50.0}}
 
 
+@pytest.mark.slow
 def test_a_cell_of_the_masters_that_dies_is_the_fault_of_the_answer_before_it(edited, executed):
     shared = "```{code-cell} python3\nimport os\nif steps == 45:\n    os._exit(1)\n```\n\n"
     lab = edited("lab.md", "**Task 2.**", shared + "**Task 2.**")
@@ -109,7 +102,7 @@ def test_a_cell_of_the_masters_that_dies_is_the_fault_of_the_answer_before_it(ed
     assert found["values"]["steps"] == {"steps": 45}
 
 
-@in_both
+@pytest.mark.slow  # a time limit
 def test_the_time_for_all_cells(edited, executed):
     lab = edited("grading.yaml", "total_time: 600", "total_time: 20")
     found = executed(lab, triangle="import time\ntime.sleep(1000)")
@@ -119,104 +112,12 @@ def test_the_time_for_all_cells(edited, executed):
     assert found["values"] == {"steps": {"steps": 44}}
 
 
-@in_both
-def test_memory_is_freed_with_the_task(edited, executed):
-    lab = edited("grading.yaml", "title: Steps\n    time_limit: 5", "title: Steps\n    time_limit: 60")  # not by time
-    found = executed(lab, steps="kept = []\nwhile True:\n    kept.append(np.ones(2_000_000))")
-    assert (found["stopped"], found["attempts"]) == ("memory", 2)
-    assert found["cells"]["answer-steps"]["outcome"] == "crashed"
-    assert set(found["values"]) == {"triangle", "total"}
-
-
-def test_a_broken_environment_is_not_the_learners_fault(tiny, monkeypatch):
-    monkeypatch.setattr(sandbox, "python", lambda: "/usr/bin/false")
-    with pytest.raises(execution.ExecutionError, match="^tiny: could not be executed: "):
-        execution.execute(tiny, tiny.solutions, 7, sandboxed=False)
-
-
-@pytest.mark.parametrize("fails", ["import time; time.sleep(1000)", "import os; os._exit(1)", "1 / 0"])
+@pytest.mark.parametrize("fails", ["import os; os._exit(1)", "1 / 0"])
 def test_what_fails_before_any_answer_is_not_the_learners_fault(edited, executed, fails):
     edited("grading.yaml", "time_limit: 60", "time_limit: 2")
     lab = edited("lab.md", "batch = 32", f"batch = 32\n{fails}")
     with pytest.raises(execution.ExecutionError, match="^tiny: could not be executed: cell cell-002: "):
         executed(lab)
-
-
-def test_too_little_time_to_reach_an_answer_is_not_the_learners_fault(edited, executed):
-    edited("grading.yaml", "total_time: 600", "total_time: 0.1")
-    lab = edited("lab.md", "batch = 32", "batch = 32\nimport time\ntime.sleep(100)")
-    end = "(answer-steps: not reached, stopped at the limit on time|cell-002: timed out)$"
-    with pytest.raises(execution.ExecutionError, match=f"^tiny: could not be executed: cell {end}"):
-        executed(lab)
-
-
-def test_a_notebook_that_cannot_be_read_is_not_the_learners_fault(tiny, monkeypatch):
-    notebook = tiny.graded_notebook({}, 7)
-    monkeypatch.setattr(type(tiny), "graded_notebook", lambda *_: notebook | {"nbformat": 99})
-    with pytest.raises(execution.ExecutionError, match="^tiny: could not be executed: no notebook: .*99"):
-        execution.execute(tiny, tiny.solutions, 7, sandboxed=False)
-
-
-def test_a_kernel_that_does_not_start_is_not_the_learners_fault(tiny, tmp_path, monkeypatch):
-    (tmp_path / "ipykernel_launcher.py").write_text("raise SystemExit(1)")
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexport PYTHONPATH={tmp_path}:$PYTHONPATH\nexec {sandbox.python()} "$@"\n')
-    python.chmod(0o755)
-    monkeypatch.setattr(sandbox, "python", lambda: str(python))
-    with pytest.raises(execution.ExecutionError, match="^tiny: could not be executed: no kernel: RuntimeError: "):
-        execution.execute(tiny, tiny.solutions, 7, sandboxed=False)
-
-
-def test_a_kernel_that_the_system_killed_for_memory_is_not_the_learners_fault(tiny, monkeypatch):
-    """The system's count is all that is made up: memory cannot run out in a test."""
-    answers = tiny.solutions | {"steps": "import os\nos.kill(os.getpid(), 9)"}
-    counted = iter([3, 4])
-    monkeypatch.setattr(execution, "_killed_for_memory", lambda: next(counted))
-    with pytest.raises(execution.ExecutionError, match="this machine ran out of memory$"):
-        execution.execute(tiny, answers, 7, sandboxed=False)
-    counted = iter([4, 4, 4, 5])
-    assert execution.execute(tiny, answers, 7, sandboxed=False)["cells"]["answer-steps"]["outcome"] == "crashed"
-
-
-def test_output_that_comes_late_is_waited_for_as_long_as_the_cell_has(edited, executed):
-    late = """
-import time
-session = get_ipython().kernel.session
-send = session.send
-def last(stream, kind, content=None, *more, **others):
-    if kind == "status" and content["execution_state"] == "idle":
-        time.sleep(6)
-        session.send = send
-    return send(stream, kind, content, *more, **others)
-session.send = last
-"""
-    lab = edited("grading.yaml", "title: Steps\n    time_limit: 5", "title: Steps\n    time_limit: 60")
-    found = executed(lab, steps=late + "steps = 44")
-    assert found["cells"]["answer-steps"] == PASSED
-    assert found["values"]["steps"] == {"steps": 44}
-
-
-@in_both
-@pytest.mark.parametrize("last", ["os.chmod(inner, 0)", "os.chmod(folder, 0)", "shutil.rmtree(folder)"])
-def test_what_an_answer_does_to_the_folder_of_values_costs_its_task_at_most(tiny, executed, last):
-    wreck = f"""
-import os, pathlib, shutil, threading, time
-folder = pathlib.Path(os.environ["LABKIT_VALUES"])
-inner = folder / "x"
-(inner / "y").mkdir(parents=True)
-{last}
-"""
-    found = executed(tiny, triangle=tiny.solutions["triangle"] + wreck)
-    assert found["attempts"] == 1
-    assert set(found["values"]) == {"steps", "triangle", "total"}
-
-
-def test_where_no_probe_can_emit_only_the_task_is_lost_that_did_it(tiny):
-    """Without a sandbox, or in one of somebody who is not root, the home is the learner's own."""
-    wreck = "import os, shutil\nhome = os.environ['HOME']\nshutil.rmtree(home)\nopen(home, 'w').close()"
-    found = execution.execute(tiny, tiny.solutions | {"triangle": wreck}, 7, sandboxed=False)
-    assert (found["attempts"], found["cells"]["probe-triangle-9"]["outcome"]) == (2, "crashed")
-    assert found["values"] == {"steps": {"steps": 44}}
 
 
 @in_both

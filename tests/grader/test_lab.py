@@ -1,27 +1,9 @@
 """A lab as its instructor has it: what is read, what is handed out, what is executed, and what is refused."""
 
-import shutil
-import subprocess
-import sys
-
 import nbformat
 import pytest
 
 from grader import lab as labs
-from labkit.system.environment import REPO
-from tests.grader.conftest import TINY
-
-
-def test_ids_are_the_tasks(tiny):
-    cells = tiny.notebook["cells"]
-    assert [cell["id"] for cell in cells if labs.answer_of(cell)] == ["answer-steps", "answer-triangle", "answer-total"]
-    assert len({cell["id"] for cell in cells}) == len(cells)
-    assert tiny.notebook["cells"] == labs.load("tiny", TINY).notebook["cells"]
-
-
-def test_points_add_up(tiny):
-    assert tiny.manifest.tasks["triangle"].points == 4
-    assert tiny.manifest.max_score == 8
 
 
 def test_what_is_handed_out_has_neither_solutions_nor_probes(tiny):
@@ -76,17 +58,16 @@ def test_the_digest_is_of_what_decides_a_grade(tiny, edited):
 @pytest.mark.parametrize(
     ("file", "old", "new", "message"),
     [
-        ("grading.yaml", "seed: 7", "sed: 7", "grading.yaml: seed: Field required; sed: Extra inputs are not"),
+        ("grading.yaml", "seed: 7", "sed: 7", "grading.yaml: seed: Field required"),
         ("grading.yaml", "title: Steps", "title: Steps\n    point: 3", "tasks.steps.point: Extra inputs"),
         ("grading.yaml", "points: 3", "points: -3", "tasks.triangle.values.rates.points: Input should be greater"),
         ("grading.yaml", "points: 3", "points: .nan", "tasks.triangle.values.rates.points"),
-        ("grading.yaml", "[triangle]", "[circle]", "tasks.total.needs: circle is no other task"),
-        ("grading.yaml", "[triangle]", "[total]", "tasks.total.needs: total is no other task"),
+        ("grading.yaml", "[triangle]", "[circle]", "tasks.total.needs: circle is no task"),
+        ("grading.yaml", "[triangle]", "[total]", "tasks.total.needs: lead back to total"),
         ("grading.yaml", "seed: 7", "seed: [", "not valid YAML"),
         ("grading.yaml", "steps:\n    title", "stepz:\n    title", "lab.md, cell answer: steps: not in grading.yaml"),
         ("lab.md", "probe: steps", "probe: total", "task steps of grading.yaml has no probe cell"),
-        ("lab.md", "answer: steps", "answer: total", "cell answer: total: there are two"),
-        ("lab.md", "answer: steps", "answer: Steps", "a name has small letters"),
+        ("lab.md", "answer: steps", "answer: Steps", "cell answer: Steps: not in grading.yaml"),
         ("lab.md", "// batch\n# END SOLUTION", "// batch", "answer: steps: no `# END SOLUTION`"),
         ("lab.md", "# BEGIN SOLUTION\nsteps", "### BEGIN SOLUTION\nsteps", "`### BEGIN SOLUTION` is none of `# BEGIN"),
         ("lab.md", "// batch\n# END SOLUTION", "// batch\n# End Solution", "`# End Solution` is none of"),
@@ -105,41 +86,7 @@ def test_needs_in_a_circle_are_refused(edited):
         edited("grading.yaml", "title: A schedule", "title: A schedule\n    needs: [total]")
 
 
-def test_a_missing_lab_says_which_there_are(tmp_path):
-    with pytest.raises(labs.LabError, match="lab.md: missing; labs that can be graded: "):
-        labs.load("other", tmp_path)
-
-
-@pytest.mark.parametrize("name", ["labs/cifar10/lab.md", "CIFAR10", ".", str(TINY.parent)])
+@pytest.mark.parametrize("name", ["CIFAR10", "."])
 def test_what_is_no_lab_is_told_in_one_line(name):
-    with pytest.raises(labs.LabError) as refused:
+    with pytest.raises(labs.LabError, match="lab.md: missing; labs: cifar10, imagenet, thor, or a folder with both"):
         labs.load(name)
-    there = "the course's labs: cifar10, imagenet, thor; or give a folder with lab.md"
-    assert str(refused.value) == f"no lab {name}; {there}"
-
-
-def checked(*arguments):
-    """Exit status of check_lab and the last line that it says."""
-    command = [sys.executable, "-m", "tests.grader.check_lab", *map(str, arguments)]
-    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=False)
-    return done.returncode, (done.stderr or done.stdout).splitlines()[-1], len(done.stderr.splitlines())
-
-
-def test_check_lab_says_in_one_line_what_it_cannot_check(tmp_path):
-    folder = shutil.copytree(TINY, tmp_path / "mine")
-    file = REPO / "tests/grader/mutants/mine.py"
-    missing = f"Error: {file}: missing: the mutants of mine; --mutants gives another file"
-    assert checked(folder) == (1, missing, 1)
-    status, line, lines = checked("nosuch")
-    assert (status, lines) == (1, 1) and line.startswith("Error: no lab nosuch; the course's labs: ")
-    nothing = "Error: --only nosuch: no mutant of tiny has that in its name"
-    assert checked(TINY, "--only", "nosuch") == (1, nothing, 1)
-
-
-def test_check_lab_takes_mutants_that_lie_elsewhere(tmp_path, sandboxed):
-    folder = shutil.copytree(TINY, tmp_path / "mine")
-    (tmp_path / "wrong.py").write_text(
-        "from tests.grader.mutants import Mutant\n"
-        "MUTANTS = [Mutant('rounded up', 'steps', 'steps = 45', 'wrong', 0)]\n"
-    )
-    assert checked(folder, "--mutants", tmp_path / "wrong.py", "--only", "rounded") == (0, "mine: all as declared", 0)

@@ -7,9 +7,7 @@ import pytest
 from bs4 import BeautifulSoup
 from click.testing import CliRunner
 
-from grader import grade, handout, lab, report, translation, verdicts
-from grader.answers import read_answers
-from grader.submissions import Submission, look
+from grader import answers, grade, handout, lab, report, translation, verdicts
 from labkit.cli import main
 
 CHINESE = "zh_CN"
@@ -37,33 +35,16 @@ def test_answers_in_a_chinese_notebook_are_graded_as_in_an_english_one(name, tmp
     for cell in made["cells"]:
         cell["source"] = found.solutions.get(lab.answer_of(cell), cell["source"])
     (tmp_path / "ann.ipynb").write_text(json.dumps(made), encoding="utf-8")
-    answers = read_answers(found, look(Submission("ann", (tmp_path / "ann.ipynb",))))
-    assert (answers.problem, answers.sources) == ("", found.solutions)
+    assert answers.read(found, [tmp_path / "ann.ipynb"]) == found.solutions
 
 
 # -- Feedback --------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def say():
-    return report.speaker(lab.load("thor"), CHINESE)
-
-
-@pytest.mark.parametrize(("english", "chinese"), [
-    ("values differ", "值不同"),
-    ("1 of 2 values are right; a hidden check of it raised NameError",
-     "2 个值里对了 1 个；一项隐藏的检查抛出了 NameError"),
-    ("raised ValueError, line 3", "抛出了 ValueError，第 3 行"),
-    ("latest.ckpt: missing", "latest.ckpt：缺失"),
-    ("epochs: 9, at most 6 is allowed; seed: 2, the lab's recipe has 1",
-     "epochs：9，最多允许 6；seed：2，实验的配方是 1"),
-    ("several Runs: one, two; hand in one", "有好几个 Run：one, two；请只上交一个"),
-    ("ann.ipynb: damaged, not valid JSON, line 4", "ann.ipynb：已损坏，不是合法的 JSON，第 4 行"),
-    ("a: " * 400 + "b", "a: " * 400 + "b"),
-    ("", ""),
-])  # fmt: skip
-def test_what_was_filled_in_is_kept(say, english, chinese):
-    assert say(english) == chinese
+def test_every_text_of_a_learners_page_is_translated():
+    template = (report.TEMPLATES / "feedback.html").read_text() + (report.TEMPLATES / "base.html").read_text()
+    catalogue = translation.translations(CHINESE, "grader/feedback")
+    assert set(catalogue) == {*re.findall(r'say\("([^"]+)"\)', template), *verdicts.texts()}
 
 
 WORDS = sorted(verdicts.WORDS | verdicts.RUN_WORDS)
@@ -76,15 +57,15 @@ def test_no_english_is_left_on_a_page(name, tmp_path):
     results = []
     for number, verdict in enumerate(WORDS):
         result = grade.nothing(found, f"s{number}", "")
-        for task, entry in result["tasks"].items():
+        for entry in result["tasks"].values():
             first = next(iter(found.manifest.tasks))
             entry |= {"verdict": f"blocked by {first}" if verdict == "blocked" else verdict, "detail": "not counted"}
             for value in entry["values"].values():
-                value["detail"] = "values differ" if task in found.manifest.tasks else "history.jsonl: no step in it"
+                value["detail"] = "values differ"
             entry["facts"] = [["accuracy, by its summary", "50.00%"], ["epochs", "3"]]
         result["stopped"] = "time" if number == 0 else ""
         results.append(result)
-    results.append(grade.nothing(found, "z", "ann.ipynb: damaged, not valid JSON"))
+    results.append(grade.nothing(found, "z", verdicts.FAILED))
     report.write(found, results, tmp_path, language=CHINESE)
     of_python = r"`[^`]*`|[\w.]+\.(?:jsonl|yaml|ipynb|ckpt)"
     for file in (tmp_path / "feedback").iterdir():

@@ -39,7 +39,6 @@ def check(lab, tmp_path):
     ((), True), (("optimizer.update_interval=1", "optimizer.factor_ema=0.9"), True), (("optimizer.damping=1",), True),
     (("schedule.name=cosine",), True), (("data.folder=elsewhere",), True), (("epochs=3",), False), (("seed=2",), False),
     (("optimizer.statistics_share=0.0625",), False), (("data.batch_size=32",), False), (("max_steps=3",), False),
-    (("baseline=sample-momentum",), False),
 ])  # fmt: skip
 def test_the_check_allows_what_the_grader_allows(lab, check, settings, allowed):
     asked, file = lab.manifest.run, lab.folder / "recipe.yaml"
