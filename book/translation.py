@@ -75,12 +75,13 @@ def on_page(document: str) -> list[str]:
     more += [alt.strip('"') for alt in re.findall(r"^:alt: (.+)$", text, re.MULTILINE)]
     for header in re.findall(r"^```\{code-cell\}[^\n]*\n---\n(.*?)^---$", text, re.DOTALL | re.MULTILINE):
         more.append(yaml.safe_load(header).get("mystnb", {}).get("image", {}).get("alt", ""))
+    found = [message for message in taken if message and " ".join(message.split()) in squashed]
+    found += [" ".join(message.split()) for message in more if message]
     if document.startswith("labs/"):
         sources = [cell.source for cell in jupytext.reads(text, fmt="md:myst").cells if cell.cell_type == "code"]
         checks = [source for source in sources if source.startswith("# Check")]
-        more += [said for source in checks for _, _, said in of_labs.spoken(source)]
-    found = [message for message in taken if " ".join(message.split()) in squashed]
-    return found + [" ".join(message.split()) for message in more if message]
+        found += [said for source in checks for _, _, said in of_labs.spoken(source)]
+    return found
 
 
 def on_drawings() -> list[str]:
