@@ -58,9 +58,6 @@ LOOKING = ("book/2-migration/", "book/appendix/grading", "book/appendix/troubles
            "labs/imagenet/")  # fmt: skip
 # Chapters whose figures are times: they are executed one at a time, and nothing else meanwhile.
 MEASURING = ("book/1-cifar10/callbacks", "book/2-migration/precision", "book/2-migration/performance")
-# The longest of the others, which begin first.
-LONGEST = ("labs/imagenet/lab", "book/3-thor/thor-settings", "book/1-cifar10/network", "labs/thor/lab",
-           "book/3-thor/trace-rule", "book/1-cifar10/training", "labs/cifar10/lab")  # fmt: skip
 
 
 def name_of(chapter: Path) -> str:
@@ -172,8 +169,8 @@ def kernel_environment() -> dict[str, str]:
 
 
 def execute(todo: list[Path]) -> list[str]:
-    """Execute chapters, several at a time, the longest first, last those that measure; the names of what failed."""
-    failed, names = [], sorted(map(name_of, todo), key=lambda name: (name not in LONGEST, name))
+    """Execute chapters, several at a time, labs first, last those that measure; the names of what failed."""
+    failed, names = [], sorted(map(name_of, todo), reverse=True)
     with ProcessPoolExecutor(min(cores(), MOST_AT_ONCE)) as pool:
         try:
             futures = [pool.submit(execute_chapter, name) for name in names if name not in MEASURING]

@@ -4,7 +4,6 @@ Into _build/html or _build/html-LANGUAGE. A language has its catalogues below bo
 there: strings that Sphinx's configuration holds.
 """
 
-import argparse
 import sys
 from functools import cache
 from pathlib import Path
@@ -52,7 +51,7 @@ def translations(language: str | None, page: str) -> dict[str, str]:
         return {message.id: message.string for message in read_po(opened) if message.id and message.string}
 
 
-def write(language: str | None) -> int:
+def write(language: str | None = None) -> int:
     """Write the pages, warnings being errors; Sphinx's exit status. Where nobody looks on, without its progress."""
     from jupyter_book.sphinx import build_sphinx  # here: it takes seconds to import
     from sphinx.util.console import nocolor
@@ -74,6 +73,4 @@ def write(language: str | None) -> int:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("language", nargs="?", choices=languages())
-    sys.exit(write(parser.parse_args().language))
+    sys.exit(write(*sys.argv[1:]))

@@ -45,12 +45,7 @@ class Unprintable(Exception):
     """Why there is no PDF, in one line."""
 
 
-def place(document: str, address: str, pages: Path) -> str:
-    """Where a file lies that a page refers to."""
-    return (pages / document).parent.joinpath(unquote(urlsplit(address).path)).resolve().as_uri()
-
-
-def chapter(document: str, article: Tag, printed_too: set[str], pages: Path, step: str = "Step {number}") -> str:
+def chapter(document: str, article: Tag, printed_too: set[str], step: str = "Step {number}") -> str:
     """The text of a page, for paper: unfolded, its ids its own, its links inside the PDF or out to the web."""
     for tag in article.select(NOT_PRINTED):
         tag.decompose()
@@ -64,8 +59,6 @@ def chapter(document: str, article: Tag, printed_too: set[str], pages: Path, ste
             tag["href"] = "#" + quote("/".join(filter(None, (target, unquote(address.fragment)))))
         elif address.scheme not in ("http", "https", "mailto"):  # a file, with the pages or in an example
             del tag["href"]
-    for tag in article.find_all("img", src=lambda address: not address.startswith("data:")):
-        tag["src"] = place(document, tag["src"], pages)
     for tag in article.find_all("details"):
         tag["open"] = ""
     for tag in article.select("tr:first-child:not(:has(td)):not(thead *)"):  # a head that every page repeats
@@ -79,15 +72,6 @@ def chapter(document: str, article: Tag, printed_too: set[str], pages: Path, ste
         for tag in article.find_all(f"h{level}"):
             tag.name = f"h{level + 1}"
     return article.decode_contents()
-
-
-def mathjax(document: str, page: BeautifulSoup, pages: Path) -> list[str]:
-    """The scripts that draw the formulas of a page."""
-    scripts = [tag for tag in page.head.find_all("script") if "mathjax" in str(tag).lower()]
-    for tag in scripts:
-        if tag.get("src") and not urlsplit(tag["src"]).scheme:
-            tag["src"] = place(document, tag["src"], pages)
-    return [str(tag) for tag in scripts]
 
 
 def join(printed: list[tuple[str, list[str]]], language: str | None = None) -> str:
@@ -108,9 +92,13 @@ def join(printed: list[tuple[str, list[str]]], language: str | None = None) -> s
             if not file.exists():
                 raise Unprintable(f"{file} is missing: run `make book`")
             page = BeautifulSoup(file.read_text(encoding="utf-8"), "html.parser")
-            scripts |= dict.fromkeys(mathjax(document, page, pages))
+            for tag in page.select("article img[src], head script[src]"):
+                if not urlsplit(tag["src"]).scheme:
+                    tag["src"] = (file.parent / unquote(urlsplit(tag["src"]).path)).resolve().as_uri()
+            mathjax = (str(tag) for tag in page.head.find_all("script") if "mathjax" in str(tag).lower())
+            scripts |= dict.fromkeys(mathjax)
             step = said.get("Step {number}", "Step {number}")
-            text = chapter(document, page.article, everything, pages, step)
+            text = chapter(document, page.article, everything, step)
             entries.append(
                 f'<li><a href="#{quote(document)}"><span>{page.article.h2.decode_contents()}</span></a></li>'
             )

@@ -1,10 +1,9 @@
-"""The book in other languages: python book/translation.py [LANGUAGE], which `make translate` calls after a build.
+"""The book in other languages: python book/translation.py, which `make translate` calls after a build.
 
 Takes what the pages say into the catalogues, book/locale/LANGUAGE/LC_MESSAGES, one for each page. Lists, by page, what
-is to be translated and what is wrong in a translation; with --check, it only lists.
+is to be translated and what is wrong in a translation.
 """
 
-import argparse
 import html
 import json
 import re
@@ -18,10 +17,7 @@ import yaml
 from babel.messages.catalog import Catalog
 from babel.messages.pofile import read_po, write_po
 from markdown_it import MarkdownIt
-from markdown_it.renderer import RendererHTML
-from myst_parser.config.main import MdParserConfig
-from myst_parser.parsers.mdit import create_md_parser
-from pages import BUILD, LOCALE, REPO
+from pages import BUILD, LOCALE, REPO, languages
 
 from grader import translation as of_labs
 from grader import verdicts
@@ -41,6 +37,10 @@ NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 LABEL = re.compile(r"<(?:text|tspan|title|desc)\b[^>]*>([^<]*[^<\s][^<]*)</")
 FORMULA = re.compile(r"^\$\$$.*?^\$\$", re.DOTALL | re.MULTILINE)
 WORDS = re.compile(r"\\text\{[^}]*[ (]")  # in a formula: more than a name
+# A role with its target, or code, a formula, an address.
+KEPT = re.compile(
+    r"\{([\w:-]+)\}`(?:[^`]*<)?([^`<>]+)>?`|((?P<mark>`+|\$+).+?(?P=mark)|\]\([^)]+\)|<https?:[^>]+>)", re.DOTALL
+)
 FIELD, QUOTED = re.compile(r"\{([^{}]*)\}"), re.compile("'[^']*'")
 SAID = re.compile(r"""\bsa(?:id|y)(?:\.get)?\((?:app, )?(["'])(.+?)\1[,)]""")
 
@@ -75,12 +75,13 @@ def on_page(document: str) -> list[str]:
     more += [alt.strip('"') for alt in re.findall(r"^:alt: (.+)$", text, re.MULTILINE)]
     for header in re.findall(r"^```\{code-cell\}[^\n]*\n---\n(.*?)^---$", text, re.DOTALL | re.MULTILINE):
         more.append(yaml.safe_load(header).get("mystnb", {}).get("image", {}).get("alt", ""))
+    found = [message for message in taken if message and " ".join(message.split()) in squashed]
+    found += [" ".join(message.split()) for message in more if message]
     if document.startswith("labs/"):
         sources = [cell.source for cell in jupytext.reads(text, fmt="md:myst").cells if cell.cell_type == "code"]
         checks = [source for source in sources if source.startswith("# Check")]
-        more += [said for source in checks for _, _, said in of_labs.spoken(source)]
-    found = [message for message in taken if " ".join(message.split()) in squashed]
-    return found + [" ".join(message.split()) for message in more if message]
+        found += [said for source in checks for _, _, said in of_labs.spoken(source)]
+    return found
 
 
 def on_drawings() -> list[str]:
@@ -123,7 +124,7 @@ def update(language: str) -> None:
     """Take what the pages say now into the catalogues; a message that has changed keeps its translation, as fuzzy."""
     if not MESSAGES.exists():
         sys.exit("make translate: the book has not been built; run `make book` first")
-    wanted, there, markdown = templates(), catalogues(language), parser()
+    wanted, there = templates(), catalogues(language)
     for document in sorted(set(there) - set(wanted)):
         there[document].unlink()
     for document, said in wanted.items():
@@ -137,9 +138,6 @@ def update(language: str) -> None:
                 catalogue = read_po(file)
         catalogue.update(template)
         catalogue.obsolete.clear()
-        for message in catalogue:
-            if message.id and not message.string and not re.search("[A-Za-z]", pieces(message.id, markdown)[1]):
-                message.string = message.id  # code or a formula
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "wb") as file:
             file.write(HEAD.format(language).encode())
@@ -149,40 +147,22 @@ def update(language: str) -> None:
 # -- What is wrong in a translation -------------------------------------------------------------------
 
 
-def parser() -> MarkdownIt:
-    """The pages' Markdown."""
-    config = yaml.safe_load((REPO / "_config.yml").read_text(encoding="utf-8"))
-    extensions = set(config["parse"]["myst_enable_extensions"]) - {"linkify"}
-    return create_md_parser(MdParserConfig(enable_extensions=extensions), RendererHTML)
+def pieces(text: str) -> tuple[Counter, str]:
+    """What a translation must keep, roles with their targets, code, formulas and links, and the other text."""
+    found = [match.groups() for match in KEPT.finditer(text)]
+    kept = Counter(f"{role} {target}" if role else other for role, target, other, _ in found)
+    return kept, KEPT.sub("&", text)
 
 
-def pieces(text: str, markdown: MarkdownIt) -> tuple[Counter, str]:
-    """What a translation must keep, code, formulas, roles with their targets and links, and the other text."""
-    kept, rest = Counter(), []
-    for token in markdown.parseInline(text)[0].children:
-        if token.type == "text":
-            rest.append(token.content)
-        elif token.type in ("code_inline", "math_inline", "math_inline_double", "html_inline"):
-            kept[token.type, token.content] += 1
-        elif token.type == "myst_role":
-            shown, _, target = re.fullmatch(r"(.*?)(\s*<([^<>]+)>)?", token.content, re.DOTALL).groups()
-            kept[token.meta["name"], target or shown] += 1
-            named = token.meta["name"].startswith(("py:", "download")) or "/" in shown  # an object, a file: no words
-            rest.append(shown if target and not named else " ")
-        elif token.type in ("link_open", "image"):
-            kept[token.type, token.attrs.get("href") or token.attrs["src"]] += 1
-    return kept, "".join(rest)
-
-
-def problems(english: str, translated: str, markdown: MarkdownIt) -> list[str]:
+def problems(english: str, translated: str) -> list[str]:
     """What is wrong in a translation of a message: what got lost or came in, numbers, punctuation."""
-    (wanted, plain), (kept, text) = pieces(english, markdown), pieces(translated, markdown)
+    (wanted, plain), (kept, text) = pieces(english), pieces(translated)
     if not re.search(r"\d million", plain):  # of which Chinese counts in tens of thousands
-        wanted += Counter(("number", number) for number in NUMBER.findall(plain))
-        kept += Counter(("number", number) for number in NUMBER.findall(text))
-    found = [f"lost: {' '.join(piece)}" for piece in (wanted - kept).elements()]
-    found += [f"new: {' '.join(piece)}" for piece in (kept - wanted).elements()]
-    if "*" in text:
+        wanted += Counter(f"number {number}" for number in NUMBER.findall(plain))
+        kept += Counter(f"number {number}" for number in NUMBER.findall(text))
+    found = [f"lost: {piece}" for piece in (wanted - kept).elements()]
+    found += [f"new: {piece}" for piece in (kept - wanted).elements()]
+    if "*" in MarkdownIt("commonmark").renderInline(text):
         found.append("asterisks that are no emphasis")
     if re.search(rf"[{HAN}]\s*[,;:?!.](?=\s|$|[{HAN}])", text):
         found.append("half-width punctuation")
@@ -193,7 +173,7 @@ def problems(english: str, translated: str, markdown: MarkdownIt) -> list[str]:
 
 def wrong(language: str) -> list[tuple[str, str, str]]:
     """What is wrong in a language's catalogues: page, English message, what."""
-    markdown, found = parser(), []
+    found = []
     for page, path in catalogues(language).items():
         for message in messages(path):
             if not message.string or message.fuzzy:
@@ -204,20 +184,17 @@ def wrong(language: str) -> list[tuple[str, str, str]]:
                 texts = message.id, message.string
                 if "{" in message.id and not re.search(r"[`$\\]", message.id):  # what an f-string computes is code
                     texts = (FIELD.sub(lambda match: f"`{QUOTED.sub('', match[1])}`", text) for text in texts)
-                problem = problems(*texts, markdown)
+                problem = problems(*texts)
             found += [(page, message.id, what) for what in problem]
     return found
 
 
 if __name__ == "__main__":
-    arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    arguments.add_argument("language", nargs="?", default="zh_CN")
-    arguments.add_argument("--check", action="store_true", help="only list what is to be done")
-    chosen = arguments.parse_args()
-    if not chosen.check:
-        update(chosen.language)
-    todo = wrong(chosen.language)
+    todo = []
+    for name in languages():
+        update(name)
+        todo += wrong(name)
     for page, message, what in todo:
         print(f"{page}: {what}: {message[:70]}")
-    print(f"{chosen.language}: {len(todo)} messages to work on")
+    print(f"{len(todo)} messages to work on" if todo else "complete")
     sys.exit(min(len(todo), 1))

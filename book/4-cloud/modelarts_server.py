@@ -1,15 +1,16 @@
 """A stand-in for ModelArts on this machine, as far as labkit asks it: checks signatures, keeps jobs, can fail."""
 
-import hashlib
-import hmac
 import json
+import re
 import socket
 import threading
 import time
 from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import parse_qsl, unquote
+
+from labkit.modelarts.signing import sign
 
 ACCESS, SECRET, TOKEN = "ACCESSKEYFORPRACTICE", "Secret-key/for+practice=", "token-for-practice"
 KEYS = {"OBS_ACCESS_KEY_ID": ACCESS, "OBS_SECRET_ACCESS_KEY": SECRET}
@@ -19,6 +20,7 @@ FLAVORS = [
     {"flavor_id": "modelarts.npu.1", "flavor_type": "Ascend"},
     {"flavor_id": "modelarts.cpu.8", "flavor_type": "CPU"},
 ]
+INSTEAD = {"html": (200, "<html>Welcome to the network</html>"), "empty": (200, {}), "gateway": (502, "<html>")}
 
 
 class Stub:
@@ -26,7 +28,7 @@ class Stub:
 
     faults: {operation: [fault, ...]}, one for each request that follows. "drop": nothing done, no answer;
     (status, body): nothing done; the others are done first. "lose": no answer; "stall": none, and the line stays open;
-    "html", "empty": another answer than expected; "gateway": 502. hidden: searches that do not show any job yet.
+    those of INSTEAD: another one. hidden: searches that do not show any job yet.
     """
 
     def __init__(self):
@@ -36,31 +38,16 @@ class Stub:
         return [operation for operation, _ in self.asked]
 
 
-def refusal(method, path, headers, body):
-    """Why the signature is no good, or None. Written from the gateway's guide, not from labkit.modelarts.signing."""
-    kind, _, rest = headers.get("Authorization", "").partition(" ")
-    given = dict(word.strip().split("=", 1) for word in rest.split(",") if "=" in word)
-    if kind != "SDK-HMAC-SHA256" or given.get("Access") != ACCESS:
+def refusal(method, address, headers, body):
+    """Why a request is not signed as labkit signs, which its tests compare with the vendor's own way; or None."""
+    given = dict(re.findall(r"(Access|SignedHeaders)=([^,]+)", headers.get("Authorization", "")))
+    if given.get("Access") != ACCESS:
         return "no such access key"
-    date = headers.get("X-Sdk-Date", "")
-    age = datetime.now(timezone.utc) - datetime.strptime(date, "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
-    if abs(age) > timedelta(minutes=15):
-        return "too old"
-    names = given["SignedHeaders"].split(";")
-    if not {"host", "x-sdk-date"} <= set(names) or names != sorted(names):
-        return "host and date must be signed"
-    path, _, query = path.partition("?")
-    text = method + "\n"
-    for part in path.strip("/").split("/"):
-        text += "/" + quote(unquote(part), safe="-_.~")
-    text += "/\n" + "&".join(
-        quote(name, safe="-_.~") + "=" + quote(value, safe="-_.~") for name, value in sorted(parse_qsl(query))
-    )
-    text += "\n" + "".join(f"{name}:{headers[name].strip()}\n" for name in names)
-    text += "\n" + ";".join(names) + "\n" + hashlib.sha256(body).hexdigest()
-    text = f"SDK-HMAC-SHA256\n{date}\n{hashlib.sha256(text.encode()).hexdigest()}"
-    right = hmac.new(SECRET.encode(), text.encode(), hashlib.sha256).hexdigest()
-    return None if hmac.compare_digest(right, given["Signature"]) else "signature is wrong"
+    date = datetime.strptime(headers["X-Sdk-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
+    names = set(given["SignedHeaders"].split(";")) - {"host", "x-sdk-date"}
+    signed = {name: headers[name] for name in names}
+    right = sign(method, f"//{headers['Host']}{address}", signed, body, ACCESS, SECRET, date)
+    return None if right["Authorization"] == headers["Authorization"] else "signature is wrong"
 
 
 def _handler(stub):
@@ -91,11 +78,7 @@ def _handler(stub):
                 return self.hang_up()
             if fault == "stall":
                 return time.sleep(1.5)
-            if fault == "gateway":
-                return self.answer(502, "<html>Bad gateway</html>")
-            if fault in ("html", "empty"):
-                return self.answer(200, "<html>Welcome to the network</html>" if fault == "html" else {})
-            return self.answer(*answer)
+            return self.answer(*INSTEAD.get(fault, answer))
 
         do_POST = do_GET
 

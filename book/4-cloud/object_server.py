@@ -48,7 +48,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), Handler)
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.buckets, self.uploads, self.log = {name: {} for name in buckets}, {}, []
-        self.access, self.secret, self._faults, self._lock = access, secret, [], threading.Lock()
+        self.access, self.secret, self.faults, self._lock = access, secret, [], threading.Lock()
 
     def start(self):
         """Answer from now on, in threads that end with this process."""
@@ -57,25 +57,20 @@ class Server(ThreadingHTTPServer):
 
     def environment(self):
         """What leads labkit here."""
-        keys = {"OBS_ACCESS_KEY_ID": self.access, "OBS_SECRET_ACCESS_KEY": self.secret}
-        return {"OBS_ENDPOINT": self.url, **keys}
+        return {"OBS_ENDPOINT": self.url, "OBS_ACCESS_KEY_ID": self.access, "OBS_SECRET_ACCESS_KEY": self.secret}
 
     def fault(self, kind, pattern, times=1):
         """Fail the next requests whose line in the log would match, instead of doing what they ask.
 
         kind: "stall", no answer; "busy", 503; "flip", a wrong byte in what is sent.
         """
-        self._faults += [(kind, pattern)] * times
-
-    def calm(self):
-        """Fail no more."""
-        self._faults.clear()
+        self.faults += [(kind, pattern)] * times
 
     def faulty(self, line):
         with self._lock:
-            for known in self._faults:
+            for known in self.faults:
                 if re.search(known[1], line):
-                    self._faults.remove(known)
+                    self.faults.remove(known)
                     return known[0]
 
     def handle_error(self, *_):

@@ -11,11 +11,6 @@ from sphinx.util import inspect
 ARGUMENTS = re.compile(r"([a-z]\w*(?:, [a-z]\w*)*): (?=\S)")
 
 
-def plain(lines: list[str], marks: str = r"[*|]") -> list[str]:
-    """The lines with what reStructuredText would take for marks escaped."""
-    return [re.sub(marks, r"\\\g<0>", line) for line in lines]
-
-
 def paragraphs(lines: list[str]) -> list[str]:
     """The lines with an empty one before each that tells of arguments, their names in bold, and round a list."""
     told = []
@@ -29,11 +24,11 @@ def paragraphs(lines: list[str]) -> list[str]:
 
 
 def _docstring(app, what, name, obj, options, lines):
-    lines[:] = paragraphs(plain(lines))
+    lines[:] = paragraphs([re.sub(r"[*|]", r"\\\g<0>", line) for line in lines])  # which would be marks
 
 
-def literal(lines: list[str]) -> list[str]:
-    """The lines of a help; those that click is to keep as they are, behind a bar each, as a block of text."""
+def _help(app, context, lines):
+    """Lines that click is to keep as they are, behind a bar each, become a block of text."""
     told, within = [], False
     for line in lines:
         kept = line.startswith("| ")
@@ -41,11 +36,7 @@ def literal(lines: list[str]) -> list[str]:
             told += ["", ".. code-block:: text", ""] if kept else [""]
         told.append(f"    {line[2:]}" if kept else line)
         within = kept
-    return told
-
-
-def _help(app, context, lines):
-    lines[:] = literal(lines)
+    lines[:] = told
 
 
 def _signature(app, what, name, obj, options, signature, annotation):

@@ -26,12 +26,11 @@ def _strip(app, docname, source):
 
 def _strip_downloads(app, exception):
     """Sphinx copies each page's source for its download button, from the file."""
-    if app.builder.format != "html":
+    if exception or app.builder.format != "html":
         return
     for docname in filter(LAB.fullmatch, app.env.found_docs):
         copy = Path(app.outdir, "_sources", f"{docname}.md")
-        if copy.is_file():  # an error may have come before it
-            copy.write_text(text_of(Path(app.env.doc2path(docname))), encoding="utf-8")
+        copy.write_text(text_of(Path(app.env.doc2path(docname))), encoding="utf-8")
 
 
 def setup(app):

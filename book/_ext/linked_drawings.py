@@ -14,9 +14,7 @@ def _write_out(app, doctree, docname):
         return
     for image in list(doctree.findall(nodes.image)):
         if "linked" in image["classes"] and image["uri"].endswith(".svg"):
-            drawing = Path(app.srcdir, image["uri"]).read_text(encoding="utf-8")
-            if app.config.language != "en":
-                drawing = drawn(drawing, app.config.language)
+            drawing = drawn(Path(app.srcdir, image["uri"]).read_text(encoding="utf-8"), app.config.language)
             image.replace_self(nodes.raw("", drawing, format="html"))
 
 

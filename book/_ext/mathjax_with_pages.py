@@ -1,4 +1,4 @@
-"""Formulas are drawn without a network: MathJax is copied beside the pages, in the parts that _config.yml loads.
+"""Formulas are drawn without a network: the parts of MathJax that _config.yml loads are copied beside the pages.
 
 The package sphinx-mathjax-offline carries its files; its own extension would copy all of them, 24 MB.
 """
@@ -8,23 +8,14 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 FILES = "sphinx-mathjax-offline/static/mathjax"
-PARTS = [
-    "startup.js", "core.js", "input/tex.js", "input/tex/extensions", "output/chtml.js", "output/chtml/fonts",
-    "a11y/assistive-mml.js",
-]  # fmt: skip
+OTHERS = ("sre", "ui", "adaptors", "svg*", "mml*", "tex-*", "asciimath.js")
 
 
 def _copy(app, exception):
-    if exception or app.builder.format != "html":
-        return
-    source = Path(distribution("sphinx-mathjax-offline").locate_file(FILES))
-    target = Path(app.outdir, "_static", "mathjax")
-    for part in PARTS:
-        (target / part).parent.mkdir(parents=True, exist_ok=True)
-        if (source / part).is_dir():
-            shutil.copytree(source / part, target / part, dirs_exist_ok=True)
-        else:
-            shutil.copyfile(source / part, target / part)
+    if not exception and app.builder.format == "html":
+        source = distribution("sphinx-mathjax-offline").locate_file(FILES)
+        target = Path(app.outdir, "_static", "mathjax")
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns(*OTHERS), dirs_exist_ok=True)
 
 
 def _only_where_needed(app, page, template, context, doctree):

@@ -21,8 +21,7 @@ from sphinx.errors import ConfigError
 from grader import handout
 from grader.lab import read
 
-ADDRESS = re.compile(r"https://[^\s/]+(?:/[^\s/]+)*")
-GITHUB = re.compile(r"https://github\.com/[\w-]+/[\w.-]+")
+ADDRESS = {"book_url": r"https://[^\s/]+(/[^\s/]+)*", "repository_url": r"https://github\.com/[\w-]+/[\w.-]+"}
 CONSOLE = "https://authoring-modelarts-cnnorth4.huaweicloud.com/console/lab?share-url-b64="
 BINDER = "https://mybinder.org/v2"
 TOO_LARGE_FOR_BINDER = ("imagenet",)  # Binder gives 2 GB at most; book/4-cloud/notebooks has what each lab needs
@@ -44,16 +43,15 @@ HEAD = """\
 
 
 def _apply(app, config):
-    for name in ("book_url", "repository_url"):
-        if config[name] and not ADDRESS.fullmatch(config[name]):
-            raise ConfigError(f"_config.yml: {name} must be an https address without a / at its end")
+    for name, form in ADDRESS.items():
+        if config[name] and not re.fullmatch(form, config[name]):
+            raise ConfigError(f"_config.yml: {name} is not an address like {form}")
     if config.binder_ref and not config.repository_url:
         raise ConfigError("_config.yml: binder_ref needs repository_url, which is empty")
     if config.book_url:
         config.html_baseurl = f"{config.book_url}/"
-    if GITHUB.fullmatch(config.repository_url):
-        address = config.repository_url.removesuffix(".git")
-        buttons = {"repository_url": address, "use_repository_button": True, "use_issues_button": True}
+    if config.repository_url:
+        buttons = {"repository_url": config.repository_url, "use_repository_button": True, "use_issues_button": True}
         config.html_theme_options = config.html_theme_options | buttons
 
 
@@ -63,12 +61,8 @@ def console_link(notebook_url: str) -> str:
 
 
 def binder_link(repository: str, ref: str, notebook: str) -> str:
-    """Address at which Binder starts a public repository, by its https address, and opens a notebook in it."""
-    if GITHUB.fullmatch(repository):
-        place = "gh" + urlsplit(repository).path.removesuffix(".git")
-    else:
-        place = f"git/{quote(repository, safe='')}"
-    return f"{BINDER}/{place}/{quote(ref, safe='')}?labpath={quote(notebook, safe='')}"
+    """Address at which Binder starts a public repository on GitHub, and opens a notebook in it."""
+    return f"{BINDER}/gh{urlsplit(repository).path}/{quote(ref, safe='')}?labpath={quote(notebook, safe='')}"
 
 
 def notebook(source: Path, book_url: str):

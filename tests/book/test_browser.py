@@ -131,16 +131,11 @@ def check(browser, address: str) -> None:
         assert browser.execute_async_script(AUDIT, options) == [], scheme
 
 
-@pytest.mark.slow  # 70 pages, each looked at in four ways and audited: five minutes
+@pytest.mark.slow  # 70 pages in two languages, each looked at in four ways and audited: ten minutes
+@pytest.mark.parametrize("language", ["html", "chinese"])
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page(browser, site, html, page):
-    check(browser, f"{site}/html/{page}")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES)
-def test_a_chinese_page(browser, site, chinese, page):
-    check(browser, f"{site}/{chinese.name}/{page}")
+def test_a_page(browser, site, request, language, page):
+    check(browser, f"{site}/{request.getfixturevalue(language).name}/{page}")
 
 
 @pytest.mark.parametrize("document", ["book/3-thor/inverse", "book/1-cifar10/network", "labs/cifar10/lab"])

@@ -70,15 +70,6 @@ def test_links_lead_somewhere(html, document):
     assert [address for address in found if leads_nowhere(file, address, html)] == []
 
 
-def test_a_link_that_leads_nowhere_is_found(tmp_path):
-    file = tmp_path / "html" / "a.html"
-    file.parent.mkdir()
-    file.write_text('<p id="top"></p>')
-    wanted = {"#top": False, "a.html#top": False, "https://example.org": False, "#gone": True, "gone.html": True,
-              "a.html#gone": True, "../a.html": True}  # fmt: skip
-    assert {address: leads_nowhere(file, address, file.parent) for address in wanted} == wanted
-
-
 def test_chapters_left_nothing_behind(litter):
     """A chapter's working directory is its own folder: what it writes belongs in a temporary one."""
     folders = [REPO / "book", REPO / "labs"]

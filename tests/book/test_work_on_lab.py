@@ -87,7 +87,7 @@ def test_with_addresses_they_open_the_lab(public, lab):
 
 
 @pytest.mark.parametrize(("settings", "message"), [
-    ({"repository_url": "owner/name"}, "repository_url must be an https address without a / at its end"),
+    ({"repository_url": "owner/name"}, "repository_url is not an address like https://github"),
     ({"binder_ref": "v1"}, "binder_ref needs repository_url, which is empty"),
 ])  # fmt: skip
 def test_a_wrong_setting_stops_the_build(tmp_path, settings, message):

@@ -210,7 +210,7 @@ def test_an_interrupted_fetch_is_resumed(in_bucket, objects, tmp_path):
     with pytest.raises(CloudError, match="latest.ckpt: .*given up"):
         submission.fetch("obs://course", "mine", tmp_path / "mine", store=store)
     assert (tmp_path / ".mine-mine.part/recipe.yaml").exists() and not (tmp_path / "mine").exists()
-    objects.calm()
+    objects.faults.clear()
     objects.log.clear()
     run = submission.fetch("obs://course", "mine", tmp_path / "mine")
     assert run.checkpoint.read_text() == "1" * 1000 and not (tmp_path / ".mine-mine.part").exists()
