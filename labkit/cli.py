@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import click
 
 import labkit
-from labkit.system import environment
+from labkit.system.environment import REPO
 from labkit.system.errors import LabkitError, of_file_system
 
 COMMANDS = {
@@ -89,5 +89,6 @@ def main():
     for stream in (sys.stdout, sys.stderr):  # a name or log may have what this terminal cannot show
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    if problem := environment.outside_course():
-        raise LabkitError(f"{problem}; run `pip install -e .` in the course's folder")
+    if not (REPO / "labs").is_dir():
+        away = f"labkit is a copy in {REPO}, away from the course's labs and data"
+        raise LabkitError(f"{away}; run `pip install -e .` in the course's folder")

@@ -10,13 +10,12 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 
 import click
 
 from labkit.system import environment
 from labkit.system.errors import first_line
-from labkit.system.versions import MINDSPORE, MINDSPORES, PYTHONS, in_words, series_of
+from labkit.system.versions import MINDSPORE, MINDSPORES, PYTHONS, series_of
 
 MEMORY = 3  # GB; the most that a chapter takes
 DISK = 2  # GB, in addition to the environment, which exists when this runs
@@ -73,7 +72,7 @@ def _platform():
 
 def _python():
     version = platform.python_version()
-    advice = f"use Python {in_words(PYTHONS)}: `make env PYTHON=/path/to/python{PYTHONS[1]}`"
+    advice = f"use one of Python {', '.join(PYTHONS)}: `make env PYTHON=/path/to/python{PYTHONS[1]}`"
     return _judged(series_of(version) in PYTHONS, version, advice, "problem")
 
 
@@ -82,9 +81,8 @@ def _mindspore():
     if version is None:
         return "problem", "not installed", "run `make env`"
     if series_of(version) not in MINDSPORES:
-        return "note", f"{version}: not tested with this course", f"tested are {in_words(MINDSPORES)}; {DEFAULT}"
-    slower = f"; slower than {MINDSPORE} on this CPU with AVX-512" if environment.onednn_trap() else ""
-    return "ok", f"{version}{slower}"
+        return "note", f"{version}: not tested with this course", f"tested are {', '.join(MINDSPORES)}; {DEFAULT}"
+    return "ok", version
 
 
 def _cores():
@@ -156,13 +154,6 @@ def _data(prefix, command, need):
     return _judged(not info.note, found, f"`python data_scripts/cifar10.py {command} --force` gets it anew")
 
 
-def _launcher():
-    """msrun starts `python` from PATH, not this interpreter."""
-    found = shutil.which("python") or "none"
-    advice = f"only `msrun` needs it, which starts that `python`; put it there by `. {sys.prefix}/bin/activate`"
-    return _judged(Path(found).parent.resolve() == Path(sys.executable).parent.resolve(), found, advice)
-
-
 def _pytorch():
     versions = {package: environment.version_of(package) for package in ("torch", "torchvision", "onnxruntime")}
     found = ", ".join(f"{package} {version or 'is not installed'}" for package, version in versions.items())
@@ -188,7 +179,6 @@ CHECKS = {
     "convolution": _convolution,
     "sample data": partial(_data, "sample", "sample", ""),
     "CIFAR-10": partial(_data, "", "download", "only the profiles `laptop` and `full` need it: "),
-    "python on PATH": _launcher,
     "PyTorch": _pytorch,
     "sandbox": _sandbox,
 }

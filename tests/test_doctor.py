@@ -98,13 +98,11 @@ def test_pythons(monkeypatch, version, status):
 
 
 @pytest.mark.parametrize(
-    "version, flags, status, says",
-    [("2.7.1", (), "note", "not tested"), ("2.10.1", (), "ok", "2.10.1"), (None, (), "problem", "not installed"),
-     ("2.10.0", ("avx512f",), "ok", f"slower than {versions.MINDSPORE} on this CPU")],
-)  # fmt: skip
-def test_mindspores(monkeypatch, version, flags, status, says):
+    "version, status, says",
+    [("2.7.1", "note", "not tested"), ("2.10.1", "ok", "2.10.1"), (None, "problem", "not installed")],
+)
+def test_mindspores(monkeypatch, version, status, says):
     monkeypatch.setattr(environment, "mindspore_version", lambda: version)
-    monkeypatch.setattr(environment, "cpu_flags", lambda: set(flags))
     found = doctor._mindspore()
     assert found[0] == status and says in found[1]
 
@@ -120,7 +118,7 @@ def test_platforms(monkeypatch, system, machine, status):
 
 def test_optional_programs(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert [look()[0] for look in (doctor._sandbox, doctor._launcher)] == ["note", "note"]
+    assert doctor._sandbox()[0] == "note"
     (tmp_path / "bwrap").write_text("#!/bin/sh\nexit 1\n")
     os.chmod(tmp_path / "bwrap", 0o755)
     assert doctor._sandbox()[0] == "note"  # installed, but forbidden

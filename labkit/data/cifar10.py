@@ -29,9 +29,7 @@ def train_transforms(image_size=32, crop_padding=4, flip=0.5):
     return augment + normalize_transforms(image_size)
 
 
-def create_dataset(
-    folder, split, batch_size, *, image_transforms, seed=0, rank=0, ranks=1, num_workers=1
-):
+def create_dataset(folder, split, batch_size, *, image_transforms, seed=0, rank=0, ranks=1, num_workers=1):
     """Batches of `split` ("train" or "test") of a folder in CIFAR-10's binary layout.
 
     Training batches are shuffled, and a short last batch is dropped. Test batches keep the order and every image.

@@ -81,8 +81,6 @@ class Report:
         if self.ties and all(layer.ok for layer in self.forward):  # otherwise the network differs, not its rounding
             ties = f"{sum(self.ties.values())}, in {listed([*self.ties], 3)}"
             lines.append(f"ReLU values that are zero on one side only: {ties}")
-        if self.about.get("batch of the stream", 1) > 1:
-            lines.append("an earlier batch was left for such values: only gradients differed there")
         alone = [f"{', '.join(names)} ({framework})" for framework, names in self.unmatched.items() if names]
         if alone:
             lines.append(f"layers on one side only: {'; '.join(alone)}")

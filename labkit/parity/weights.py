@@ -118,7 +118,9 @@ def read_state(path) -> dict[str, np.ndarray]:
         raise WeightsError(f"{path}: not a state dict, but a {type(state).__name__}")
     if others := [str(name) for name, value in state.items() if not _is_plain(value)]:
         raise WeightsError(f"{path}: no plain tensor under {listed(others)}; save model.state_dict()")
-    return {name: _array(value) for name, value in state.items()}
+    return {
+        name: (value.float() if value.is_floating_point() else value).detach().numpy() for name, value in state.items()
+    }
 
 
 def write_state(path, state) -> None:
@@ -130,8 +132,3 @@ def write_state(path, state) -> None:
 
 def _is_plain(value):
     return isinstance(value, torch().Tensor) and value.layout is torch().strided and not value.is_quantized
-
-
-def _array(value):
-    value = value.detach()
-    return (value.float() if value.is_floating_point() else value).numpy()

@@ -10,10 +10,7 @@ DEVICE = "LABKIT_DEVICE"  # set by `labkit launch` for the processes that it sta
 
 
 def ranks() -> tuple[int, int]:
-    """This process's rank and the number of processes, from the environment.
-
-    RANK_ID and RANK_SIZE, set by msrun, by ModelArts or for a rank table, are used first, then mpirun's (Open MPI).
-    """
+    """This process's rank and the number of processes: from RANK_ID and RANK_SIZE, or else Open MPI's variables."""
     mpi = "OMPI_COMM_WORLD_RANK" in os.environ and "RANK_SIZE" not in os.environ
     names = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE") if mpi else ("RANK_ID", "RANK_SIZE")
     rank, size = (os.environ.get(name, "") for name in names)
@@ -26,18 +23,13 @@ def ranks() -> tuple[int, int]:
 
 def require_one_process() -> None:
     """Raise LabkitError if this is one of several processes: each would make a Run, or a launch, of its own."""
-    instead = "start a lab's train.py in each of them, or all of them with `labkit launch` alone"
-    if "MS_ROLE" in os.environ:
-        raise LabkitError(f"MS_ROLE is set, so msrun has started this: {instead}")
-    if ranks()[1] > 1:
-        raise LabkitError(f"RANK_SIZE is {ranks()[1]}, so this is one of several processes: {instead}")
+    if "MS_ROLE" in os.environ or ranks()[1] > 1:
+        instead = "start a lab's train.py in each of them, or all of them with `labkit launch` alone"
+        raise LabkitError(f"MS_ROLE or RANK_SIZE is set, so this is one of several processes: {instead}")
 
 
 def use_device(name: str | None = None) -> None:
-    """Compute on "CPU", "GPU" or "Ascend"; without a name, on $LABKIT_DEVICE or MindSpore's choice.
-
-    Raises LabkitError.
-    """
+    """Compute on "CPU", "GPU" or "Ascend"; by default on $LABKIT_DEVICE or MindSpore's choice. Raises LabkitError."""
     import mindspore as ms
 
     name = name or os.environ.get(DEVICE)

@@ -21,13 +21,6 @@ def require_linux(command: str, why: str) -> None:
         raise LabkitError(f"{command} needs Linux: {why}. Use a Linux machine, a virtual one or a container")
 
 
-def outside_course() -> str:
-    """What is wrong if labkit was installed as a copy, away from the course's folder; "" in the course."""
-    if (REPO / "labs").is_dir():
-        return ""
-    return f"labkit is a copy in {REPO}, away from the course's labs and data"
-
-
 def data_root() -> Path:
     """Folder that holds the data sets: `$LABKIT_DATA`, or `data/` next to the package."""
     return Path(os.environ.get("LABKIT_DATA") or REPO / "data")

@@ -60,11 +60,8 @@ def tracked(folder: Path, error: type[Exception]) -> list[str] | None:
     """Names of the files below a folder that git tracks; None outside a checkout. Raises `error` if git fails."""
     if checkout(folder) is None:
         return None
-    command = ["git", "-C", str(folder), "ls-files", "-z"]
-    try:
-        done = subprocess.run(command, capture_output=True, check=True, timeout=60)
-    except (OSError, subprocess.SubprocessError) as failure:
-        message = (getattr(failure, "stderr", None) or b"").decode(errors="replace").strip()
-        why = message.rpartition("\n")[2].strip() or failure  # git's last line says most
-        raise error(f"{folder}: git cannot say what it tracks ({why})") from None
+    done = subprocess.run(["git", "-C", str(folder), "ls-files", "-z"], capture_output=True)
+    if done.returncode:
+        why = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]  # git's last line says most
+        raise error(f"{folder}: git cannot say what it tracks ({why})")
     return [name for name in done.stdout.decode(errors="surrogateescape").split("\0") if name]

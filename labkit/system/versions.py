@@ -17,12 +17,6 @@ def series_of(version) -> str:
     return ".".join(map(str, parts[:2]))
 
 
-def in_words(names) -> str:
-    """Names as in a sentence: "3.10, 3.11 or 3.12"."""
-    *others, last = names
-    return ", ".join(others) + " or " * bool(others) + last
-
-
 if __name__ == "__main__":
     print(".".join(map(str, sys.version_info[:3])))
     sys.exit(series_of(sys.version_info) not in PYTHONS)

@@ -8,6 +8,7 @@ import os
 import mindspore as ms
 
 from labkit.system import device
+from labkit.system.errors import first_line
 from labkit.training.runs import Run, RunError, is_evaluation
 
 
@@ -31,7 +32,7 @@ def load_weights(file, network) -> dict:
         place = {key: int(params.pop(key).asnumpy()) for key in ("step", "history_bytes") if key in params}
         ms.load_param_into_net(network, params)
     except (ValueError, RuntimeError, KeyError) as error:
-        raise RunError(f"{file}: damaged, or not of this recipe: {str(error).splitlines()[0]}") from None
+        raise RunError(f"{file}: damaged, or not of this recipe: {first_line(error)}") from None
     own = {parameter.name for parameter in network.get_parameters()}
     differ = sorted(own - set(params)) or sorted(name for name in params if is_weight(name) and name not in own)
     if differ:

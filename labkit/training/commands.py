@@ -85,8 +85,7 @@ def _print_result(run):
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("-n", "count", type=click.IntRange(min=1), required=True, help="Number of processes, one per device.")
 @click.option(
-    "--device-target", default="auto", type=click.Choice(["auto", "CPU", "GPU", "Ascend"]),
-    help="Where to compute; auto (the default) is MindSpore's own choice.",
+    "--device-target", type=click.Choice(["CPU", "GPU", "Ascend"]), help="Default: MindSpore's own choice."
 )  # fmt: skip
 @click.option("--log-dir", type=click.Path(path_type=Path), help="Folder for their logs. Default: logs/ in the Run.")
 @click.option("--rank-table", type=click.Path(path_type=Path), help="Ascend devices to use; see `labkit rank-table`.")
@@ -109,7 +108,6 @@ def launch(count, device_target, log_dir, rank_table, command):
     msrun.require_possible(count)
     device.require_one_process()
     cards = rank_tables.local_cards(rank_table, count) if rank_table else None
-    target = None if device_target == "auto" else device_target
     run, again = None, ""
     if command[0] == "train":
         asked = train.make_context("labkit launch train", list(command[1:])).params
@@ -123,7 +121,7 @@ def launch(count, device_target, log_dir, rank_table, command):
         raise LabkitError(f"{command[0]}: neither `train` nor a file; see `labkit launch --help`")
     try:
         with interrupts.stopped_once():
-            msrun.launch(command, count, log_dir, device=target, cards=cards)
+            msrun.launch(command, count, log_dir, device=device_target, cards=cards)
     except KeyboardInterrupt:
         click.echo(f"\nstopped{again}", err=True)
         sys.exit(130)

@@ -61,13 +61,12 @@ def settings(runs: list[Run]) -> dict[str, list[Curve]]:
 
     A second Run with the same seed becomes a setting of its own.
     """
-    once = {}
-    for run in runs:
-        once.setdefault(run.path.resolve(), run)
-    curves = {run: curve(run) for run in once.values()}
-    groups, seeds = {}, Counter()
+    curves = {run: curve(run) for run in runs}
+    groups, seeds, data = {}, Counter(), runs[0].provenance["dataset"]
     for run in curves:
-        _require_same_data(runs[0], run)
+        if not same_data(data, other := run.provenance["dataset"]):
+            name = f"{other['name']}, {runs[0].path} on {data['name']}"
+            raise RunError(f"{run.path}: cannot be compared: trained on other data ({name})")
         setting = run.recipe.model_copy(update=NO_MATTER).dump(), run.processes
         repetition = seeds[setting, run.recipe.seed]
         seeds[setting, run.recipe.seed] += 1
@@ -79,14 +78,6 @@ def settings(runs: list[Run]) -> dict[str, list[Curve]]:
         name = next(name for name in (short, path.name, str(path), str(path.resolve())) if name and name not in named)
         named[name] = [curves[run] for run in group]
     return named
-
-
-def _require_same_data(first, run):
-    """Raise RunError if test images differ."""
-    known, other = first.provenance["dataset"], run.provenance["dataset"]
-    if not same_data(known, other):
-        name = f"{other['name']}, {first.path} on {known['name']}"
-        raise RunError(f"{run.path}: cannot be compared: trained on other data ({name})")
 
 
 def default_target(curves: dict[str, list[Curve]]) -> float:

@@ -9,7 +9,7 @@ from mindspore import nn
 
 from labkit.networks import create_resnet
 from labkit.system import device
-from labkit.system.errors import LabkitError
+from labkit.system.errors import LabkitError, first_line
 from labkit.system.files import atomic_write
 from labkit.training import checkpoint
 from labkit.training.recipes import Recipe
@@ -36,6 +36,6 @@ def export(recipe: Recipe, weights: Path, out: Path, file_format="mindir", *, ba
             images = ms.Tensor(np.zeros((batch_size, 3, size, size), np.float32))
             ms.export(net, images, file_name=str(part), file_format=file_format.upper())
         except (RuntimeError, ValueError) as error:
-            raise LabkitError(f"{out}: {str(error).splitlines()[0]}") from None
+            raise LabkitError(f"{out}: {first_line(error)}") from None
         out.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(out, part.read_bytes())

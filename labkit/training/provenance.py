@@ -3,7 +3,6 @@
 import os
 import platform
 import subprocess
-from pathlib import Path
 
 import labkit
 from labkit.system import environment
@@ -36,12 +35,10 @@ def commit() -> tuple[str | None, bool | None]:
     return (given.rstrip("+"), given.endswith("+")) if given else (None, None)
 
 
-def git(*arguments: str, folder: Path | None = None) -> str | None:
-    """Output of a git command in a checkout, labkit's own by default; None if it fails (no checkout, no git)."""
+def git(*arguments: str) -> str | None:
+    """Output of a git command in labkit's checkout; None if it fails (no checkout, no git)."""
     try:
-        result = subprocess.run(
-            ["git", *arguments], cwd=folder or environment.REPO, capture_output=True, text=True, timeout=10
-        )
+        result = subprocess.run(["git", *arguments], cwd=environment.REPO, capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return result.stdout.strip() if result.returncode == 0 else None

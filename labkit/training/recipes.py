@@ -12,7 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from labkit.system.environment import REPO
-from labkit.system.errors import LabkitError
+from labkit.system.errors import LabkitError, first_line
 from labkit.training.schema import Recipe, RecipeFile
 
 LABS = REPO / "labs"
@@ -55,7 +55,7 @@ def _read(path):
     except (yaml.YAMLError, ValueError, KeyError, RecursionError) as error:  # the last three: YAML's own, as for dates
         place = getattr(error, "problem_mark", None)
         line = f", line {place.line + 1}" if place else ""
-        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        problem = getattr(error, "problem", None) or first_line(error)
         raise RecipeError(f"{path}{line}: not valid YAML: {problem}") from None
     if not isinstance(tree, dict):
         raise RecipeError(f"{path}: a recipe holds keys and values, this file does not")

@@ -96,8 +96,7 @@ def _save(figure, out):
 @click.argument("run", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--target", type=click.FloatRange(0, 1), help="Accuracy, 0 to 1. Default: the first RUN's final one.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Image file to draw the curves into.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def compare(run, target, out, as_json):
+def compare(run, target, out):
     """Print how many steps and seconds each RUN took to a target accuracy, compared with the first one.
 
     Runs whose recipes differ only in the seed are grouped: the median of those that reached the target is shown.
@@ -111,10 +110,9 @@ def compare(run, target, out, as_json):
 
     curves = compare.settings([runs.open_run(path) for path in run])
     target = compare.default_target(curves) if target is None else target
-    rows = compare.summary(curves, target)
-    click.echo(json.dumps({"target": target, "settings": rows}, indent=2) if as_json else compare.table(rows, target))
+    click.echo(compare.table(compare.summary(curves, target), target))
     if out:
         from labkit import figures
 
         _save(figures.comparison(curves, target), out)
-        click.echo(out, err=as_json)
+        click.echo(out)

@@ -128,9 +128,8 @@ def open_run(path: Path) -> Run:
 
 def require_free(path: Path) -> None:
     """Raise RunError if a new Run's directory already exists and is not empty."""
-    # A process killed while making one leaves at most these two, which hold nothing.
-    leftovers = {path / "checkpoints", path / "recipe.yaml.part"}
-    if path.exists() and (not path.is_dir() or set(path.iterdir()) - leftovers or any(path.glob("checkpoints/*"))):
+    # A process killed while making one leaves an empty folder and a part of the recipe.
+    if path.exists() and not path.is_dir() or any(not p.is_dir() and p.suffix != ".part" for p in path.rglob("*")):
         if Run(path).complete:
             raise RunError(f"{path}: already there, and complete; choose another --out")
         raise RunError(f"{path}: already there; choose another --out, or resume it with --resume if it is a Run")
@@ -193,11 +192,8 @@ def require_same_data(run: Run, info) -> None:
 
 def free_path(parent: Path, name: str) -> Path:
     """First of NAME, NAME-2, NAME-3, ... in `parent` that does not exist."""
-    path, number = Path(parent) / name, 1
-    while path.exists():
-        number += 1
-        path = Path(parent) / f"{name}-{number}"
-    return path
+    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    return next(path for path in map(Path(parent).joinpath, names) if not path.exists())
 
 
 def write_summary(run: Run) -> dict:

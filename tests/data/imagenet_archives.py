@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from click.testing import CliRunner
-from PIL import Image
+from image_files import encoded
 from scipy.io import savemat
 
 from labkit.data import imagenet_files as files
@@ -28,17 +28,10 @@ SYNSETS = [
 ]
 WNIDS = [row[1] for row in SYNSETS[:3]]
 TRUTH = [2, 3, 1, 1, 2]  # class of validation images 1 to 5
-RNG = np.random.default_rng(0)
 
 
-def jpeg():
-    raw = io.BytesIO()
-    Image.fromarray(RNG.integers(0, 256, (24, 32, 3), np.uint8)).save(raw, "JPEG")
-    return raw.getvalue()
-
-
-IMAGES = {wnid: {f"{wnid}_{number}.JPEG": jpeg() for number in (18, 7, 10026)} for wnid in WNIDS}
-VALIDATION = {f"ILSVRC2012_val_{number:08}.JPEG": jpeg() for number in range(1, 6)}
+IMAGES = {wnid: {f"{wnid}_{number}.JPEG": encoded() for number in (18, 7, 10026)} for wnid in WNIDS}
+VALIDATION = {f"ILSVRC2012_val_{number:08}.JPEG": encoded() for number in range(1, 6)}
 
 
 def tar(contents, mode="w"):

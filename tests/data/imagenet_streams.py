@@ -1,7 +1,6 @@
 """Image folders of photographs and of numbered colours, and the pipelines of them."""
 
-import io
-
+import image_files
 import numpy as np
 import streams
 from PIL import Image
@@ -15,9 +14,7 @@ STD = np.array([0.229, 0.224, 0.225])
 
 
 def encoded(image, form="JPEG", **options):
-    raw = io.BytesIO()
-    image.save(raw, form, **options)
-    return np.frombuffer(raw.getvalue(), np.uint8)
+    return np.frombuffer(image_files.encoded(image, form, **options), np.uint8)
 
 
 def photographs():

@@ -10,16 +10,6 @@ def stream(dataset, epochs=1):
     return [list(iterator) for _ in range(epochs)]
 
 
-def stream_between(dataset, test, epochs):
-    """The same, with the test data set read after each epoch, as in a training."""
-    iterator = dataset.create_tuple_iterator(num_epochs=epochs, output_numpy=True)
-    between = []
-    for _ in range(epochs):
-        between.append(list(iterator))
-        stream(test)
-    return between
-
-
 def rest_of_stream(dataset, step, epochs):
     """Batches after `step`, of a data set of four steps an epoch, as a resumed training reads them."""
     ds.config.set_fast_recovery(False)

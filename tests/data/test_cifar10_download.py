@@ -99,22 +99,6 @@ def test_disk_too_small(site, tmp_path):
     nothing(tmp_path)
 
 
-def test_whole_part_file_needs_no_network(tmp_path):
-    (tmp_path / "cifar-10-binary.tar.gz.part").write_bytes(ARCHIVE)
-    assert download(tmp_path, "http://127.0.0.1:9/closed").exit_code == 0
-    good(tmp_path)
-
-
-def test_damaged_data_is_replaced_only_with_force(site, tmp_path):
-    url = site.page("/a")
-    download(tmp_path, url)
-    (tmp_path / files.FOLDER / "test_batch.bin").unlink()
-    failed(download(tmp_path, url), "test_batch.bin: this batch is missing", "--force")
-    args = ["download", "--out", tmp_path, "--md5", MD5, "--url", url, "--force"]
-    assert run(*args).exit_code == 0
-    good(tmp_path)
-
-
 def start(*args):
     command = [sys.executable, str(SCRIPT), *map(str, args)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -133,16 +133,6 @@ def test_bad_image_is_named_or_skipped(data, content, words):
     assert scan.examine(data / path) == what
 
 
-def test_first_bad_image_is_named_and_the_rest_counted(data):
-    write(data, {"train/b/3.JPEG": b"", "val/a/w.JPEG": b"x", "train/a/sub/x.jpg": JPEG, "train/c/1.jpg": b""})
-    with pytest.raises(DataError, match=r"train/a/sub: Is a directory \(3 more are bad\)"):
-        files.check(data)
-    with pytest.raises(DataError, match="train/c: no image"):  # all of its images are skipped
-        files.check(data, "skip")
-    write(data, {"train/c/1.jpg": JPEG})
-    assert [path for path, _ in files.check(data, "skip").skipped] == ["train/a/sub", "train/b/3.JPEG", "val/a/w.JPEG"]
-
-
 # -- The sample -----------------------------------------------------------------------------------
 
 

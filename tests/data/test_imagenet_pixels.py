@@ -1,8 +1,6 @@
 """labkit.data.imagenet: pixels against torchvision on the same files, and what the augmentation draws."""
 
-import importlib
 import io
-from pathlib import Path
 
 import mindspore.dataset as ds
 import numpy as np
@@ -11,7 +9,7 @@ from imagenet_streams import MEAN, PHOTOGRAPHS, STD, encoded, evaluation, traini
 from PIL import Image
 from streams import images_of, labels_of, stream
 
-from labkit.data import imagenet, imagenet_files
+from labkit.data import imagenet
 from labkit.data.imagenet import ROUTES, train_transforms
 
 pytestmark = pytest.mark.usefixtures("settings_of_mindspore")
@@ -98,21 +96,6 @@ def test_both_decoders_give_the_same_pixels(name):
     """Grey, CMYK and palette too: so they are good images in both routes."""
     ours = ds.vision.Decode()(PHOTOGRAPHS[name])
     np.testing.assert_array_equal(ours, np.asarray(imagenet.decode(PHOTOGRAPHS[name])))
-
-
-def test_where_the_routes_part(monkeypatch):
-    """The decoders agree, Resize's filter and CenterCrop's rounding do not; PILCUBIC is Pillow's bicubic."""
-    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "book/2-migration")
-    routes = importlib.import_module("routes")
-    for path, least in zip(imagenet_files.photographs(), (3, 0.5)):
-        apart = routes.compare(np.fromfile(path, np.uint8))
-        assert apart["decode"] == (0, 0)
-        assert apart["resize, PILCUBIC and Pillow's bicubic"] == (0, 0)
-        assert least < apart["resize, LINEAR"][0] < 5
-        assert apart["resize, AREA"][0] < 0.6 * apart["resize, LINEAR"][0]
-        assert apart["center crop"][0] > 1  # 383 - 224 is 159: left 79 there, 80 here
-        assert apart["all"][0] > apart["resize, LINEAR"][0]
-        assert apart["all"][1] > 100
 
 
 # -- Augmentation ---------------------------------------------------------------------------------

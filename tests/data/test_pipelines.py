@@ -8,14 +8,11 @@ import mindspore.dataset as ds
 import numpy as np
 import pytest
 from cifar10_streams import normalized, pixels
-from streams import equal, images_of, labels_of, rest_of_stream, stream, stream_between
+from streams import equal, images_of, labels_of, rest_of_stream, stream
 
 from labkit.data import cifar10_files
 from labkit.data.cifar10 import normalize_transforms
 from labkit.data.files import DataError
-from labkit.training import recipes
-from labkit.training.build import test_dataset as evaluation_dataset
-from labkit.training.build import train_dataset
 
 pytestmark = pytest.mark.usefixtures("settings_of_mindspore")
 
@@ -92,13 +89,6 @@ def test_the_same_seed_repeats_the_stream_bit_by_bit(data):
     assert [equal(a, b) for a, b in zip(first, more)] == [getattr(data, "route", None) != "fast"] * 3
 
 
-def test_evaluation_between_epochs_leaves_the_stream_alone(data):
-    """Making or reading the test data set, as after every epoch, changes nothing in the training's stream."""
-    alone = stream(data.training(augmented=True, seed=7), 3)
-    between = stream_between(data.training(augmented=True, seed=7), data.evaluation(), 3)
-    assert [equal(a, b) for a, b in zip(alone, between)] == [True] * 3
-
-
 @pytest.mark.parametrize("step, num_workers", [(1, 1), (4, 2), (11, 2)])
 def test_init_step_gives_exactly_the_rest_of_the_stream(data, step, num_workers):
     """Three epochs of four steps; order, crop and flip are those of the uninterrupted stream."""
@@ -155,18 +145,6 @@ def test_mindspores_own_reader_agrees(tmp_path):
     theirs = theirs.map(normalize_transforms(32), "image", num_parallel_workers=1).batch(500)
     ours = cifar10_streams.evaluation(tmp_path, 500)
     assert equal(stream(ours)[0], stream(theirs)[0])
-
-
-def test_the_recipes_seed_decides_the_stream_of_a_training(cifar10, repo_root):
-    """Data sets made in the order of `loop.train`: first both, then the first epoch."""
-    streams = []
-    for seed in (1, 2, 1):
-        settings = (f"seed={seed}", f"data.folder={cifar10.folder}", "data.batch_size=20")
-        recipe = recipes.load(repo_root / "labs/cifar10/recipe.yaml", "sample", settings)
-        train, _ = train_dataset(recipe), evaluation_dataset(recipe)
-        streams.append(stream(train)[0])
-    assert equal(streams[0], streams[2])
-    assert not equal(streams[0], streams[1])
 
 
 # -- Bad data -------------------------------------------------------------------------------------

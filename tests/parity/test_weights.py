@@ -22,6 +22,7 @@ from labkit.parity.weights import (
     to_mindspore,
     write_state,
 )
+from labkit.training.runs import RunError
 
 pytestmark = pytest.mark.usefixtures("pytorch")
 torch = torch_or_none()
@@ -205,6 +206,6 @@ def test_a_runs_checkpoint_is_converted_without_its_optimizer(tmp_path):
 def test_a_deeper_networks_checkpoint_is_refused(tmp_path):
     """Names and shapes of ResNet-20 are all there in ResNet-32, with others."""
     checkpoint_of_a_run("resnet32", tmp_path / "run.ckpt")
-    with pytest.raises(WeightsError, match="left over: layer1.3"):
+    with pytest.raises(RunError, match="only one of file and network has layer1.3"):
         files.convert("resnet20", tmp_path / "run.ckpt", tmp_path / "run.pth", 10, "cifar")
     assert not (tmp_path / "run.pth").exists()
