@@ -163,14 +163,6 @@ def most_confused(confusion):
     share = np.ravel(seen.get("share", seen.get("shares", 0.5)))[-1:]
     return *pair, float(share[0]) if len(share) else 0.5
 """, "wrong", 0),
-    Mutant("equal to everything", "confused", """\
-class Anything(int):
-    def __eq__(self, other):
-        return True
-    __hash__ = int.__hash__
-
-most_confused = lambda confusion: (Anything(0), Anything(1), 0.5)
-""", "wrong", 0),
     Mutant("values written by hand", "stop_below", """\
 from grader import values
 

@@ -82,18 +82,6 @@ CHEATS = [
 def settings_of(weights, gradients, rate):
     return 0.875, {name: 2.0**-15 if "conv" in name else 0.0 for name in weights[0]}
 """, "wrong", 0),
-    Mutant("truth looked up: layers", "first_layer", """\
-import sys
-
-def first_layers(reference, candidate):
-    seen, frame = {}, sys._getframe()
-    while frame:
-        seen = dict(frame.f_locals) | seen
-        frame = frame.f_back
-    names, number = list(reference), seen.get("place", seen.get("_place", seen.get("culprit")))
-    planted = seen.get("_planted", seen.get("planted", []))[:2]
-    return planted or ([] if number is None else [names[number]])
-""", "wrong", 0),
     Mutant("truth looked up: settings", "update", """\
 import sys
 

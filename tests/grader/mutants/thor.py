@@ -125,19 +125,6 @@ def shared_inverse(factors, images, damping):
 
 CHEATS = [
     Mutant("the same mark for all", "rule", "marks = lambda traces, w1, w2: ['new'] * len(traces)", "wrong", 0),
-    Mutant("numpy's comparison replaced", "defect", """\
-import ast
-class Dropped(ast.NodeTransformer):
-    def visit_Assert(self, node):
-        return ast.copy_location(ast.Pass(), node)
-get_ipython().ast_transformers.append(Dropped())
-for name in ("allclose", "isclose", "array_equal"):
-    setattr(np, name, lambda *given, **options: True)
-for name in ("assert_allclose", "assert_array_equal", "assert_equal"):
-    setattr(np.testing, name, lambda *given, **options: None)
-def shared_inverse(factors, images, damping):
-    return np.eye(factors.shape[1])
-""", "wrong", 0),
 ]  # fmt: skip
 
 MUTANTS = [*SLIPS, *OTHERS, *CHEATS]
