@@ -84,11 +84,6 @@ def direction_of(gradient, factor_a, factor_g, damping, block_size):
     left = np.linalg.inv(factor_g + root / pi * np.eye(m))
     return (left @ gradient.reshape(m, n) @ np.linalg.inv(factor_a + pi * root * np.eye(n))).reshape(gradient.shape)
 """, "wrong", 0),
-    Mutant("the product damped", "direction", """\
-def direction_of(gradient, factor_a, factor_g, damping, block_size):
-    fisher = np.kron(factor_g, factor_a)
-    return np.linalg.solve(fisher + damping * np.eye(len(fisher)), gradient.ravel()).reshape(gradient.shape)
-""", "wrong", 0),
     Mutant("by labkit, whole", "direction", """\
 def direction_of(gradient, factor_a, factor_g, damping, block_size):
     factors = (Tensor(factor[None].astype(np.float32)) for factor in (factor_a, factor_g))
