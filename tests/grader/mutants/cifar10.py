@@ -66,9 +66,6 @@ class PreActivation(BasicBlock):
         if stride != 1 or in_channels != channels:
             self.downsample = conv(in_channels, channels, 1, stride)
 """, "wrong", 0),
-] or records
-    return device_num * batch_size * len(records) / sum(record["seconds"] for record in records)
-""", "partly right", 2),
 ]  # fmt: skip
 
 # Not the master's, and right all the same.

@@ -84,12 +84,6 @@ def direction_of(gradient, factor_a, factor_g, damping, block_size):
     left = np.linalg.inv(factor_g + root / pi * np.eye(m))
     return (left @ gradient.reshape(m, n) @ np.linalg.inv(factor_a + pi * root * np.eye(n))).reshape(gradient.shape)
 """, "wrong", 0),
-    Mutant("by labkit, whole", "direction", """\
-def direction_of(gradient, factor_a, factor_g, damping, block_size):
-    factors = (Tensor(factor[None].astype(np.float32)) for factor in (factor_a, factor_g))
-    inverses = [thor.damped_inverse(factor, damping) for factor in factors]
-    return thor.precondition(Tensor(gradient.astype(np.float32)), *inverses).asnumpy()
-""", "partly right", 3),
     Mutant("by labkit's schedule", "updates", """\
 def count_updates(epoch, steps_per_epoch, interval):
     mask = schedules.update_mask((epoch + 1) * steps_per_epoch, interval)
