@@ -89,7 +89,7 @@ print(json.dumps(entry))
 """
 
 
-@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("inside", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_an_honest_run_has_all_points_by_the_graders_own_test(tiny, trained, inside, request):
     if inside:
         request.getfixturevalue("sandboxed")
@@ -105,24 +105,17 @@ def test_an_honest_run_has_all_points_by_the_graders_own_test(tiny, trained, ins
     }  # fmt: skip
 
 
-def test_a_checkpoint_of_another_step_is_not_the_end_of_this_training(tiny, run, inside):
-    lines = (run / "history.jsonl").read_text().splitlines()
-    (run / "history.jsonl").write_text("\n".join(lines[:-2] + lines[-1:]))
-    change(run / "summary.json", steps=88)
-    entry = handed_in.examine(tiny, run, sandboxed=inside)
-    assert given(entry) == {"complete": 0, "recipe": 2, "accuracy": 3}
-    assert detail(entry, "complete") == "checkpoints/latest.ckpt: of step 89, history.jsonl ends with 88"
-
-
-def test_too_low_an_accuracy_is_not_helped_by_the_summary(tiny, run, inside):
-    change(run / "summary.json", accuracy=1.0)
+def test_what_the_summary_claims_is_worth_nothing(tiny, run, inside):
+    """Neither an end that is not the checkpoint's, nor an accuracy that it does not have."""
     lines = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
     lines[-1]["accuracy"] = 1.0
-    (run / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (run / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (*lines[:-2], lines[-1])))
+    change(run / "summary.json", accuracy=1.0, steps=88)
     asked = tiny.manifest.run.model_copy(update={"accuracy": 0.99})
     strict = dataclasses.replace(tiny, manifest=tiny.manifest.model_copy(update={"run": asked}))
     entry = handed_in.examine(strict, run, sandboxed=inside)
-    assert given(entry) == {"complete": 1, "recipe": 2, "accuracy": 0} and entry["verdict"] == "partly right"
+    assert given(entry) == {"complete": 0, "recipe": 2, "accuracy": 0} and entry["verdict"] == "partly right"
+    assert detail(entry, "complete") == "checkpoints/latest.ckpt: of step 89, history.jsonl ends with 88"
     assert detail(entry, "accuracy").endswith("%, asked for: 99.00%")
 
 
