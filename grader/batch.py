@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from grader import answers, grade, handed_in, handout, limits, records, report, submissions
+from grader import answers, grade, handed_in, handout, limits, records, report, submissions, translation
 from grader.lab import Lab
 from grader.submissions import Unreadable
 from grader.verdicts import FAILED
@@ -52,7 +52,7 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, se
     sources: a folder for the answers as files; tell: called with each line that the instructor should know.
     """
     place, out, seed = Path(place), Path(out), lab.manifest.seed if seed is None else seed
-    report.speaker(lab, language)  # raises before anything is graded
+    translation.speaker(lab.name, language)  # raises before anything is graded
     _require_apart(place, out)
     with tempfile.TemporaryDirectory(prefix="labkit-grade-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)

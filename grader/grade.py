@@ -14,8 +14,6 @@ from grader.lab import Lab, LabError, answer_of, probe_of
 from grader.values import difference
 from grader.verdicts import CHECK_FAILED, IN_CHECK, MISSING, NOT_COUNTED, NOT_RUN
 
-LONGEST_MESSAGE = 200  # characters
-
 
 def score(lab: Lab, answers: dict[str, str], execution: dict, references: dict) -> dict:
     """Verdict, points and details of every task of the notebook, in the manifest's order; shows no hidden value.
@@ -132,7 +130,7 @@ def references(lab: Lab, seed: int, sandboxed: bool = True) -> dict:
         if entry["verdict"] != "right":
             errors = [found["cells"][cell]["error"] for cell in _cells_of(lab, task)]
             values = [f"value {name}: {value['detail']}" for name, value in entry["values"].items() if value["detail"]]
-            why = next(filter(None, [*errors, entry["detail"], *values]))[:LONGEST_MESSAGE]
+            why = next(filter(None, [*errors, entry["detail"], *values]))[:200]
             raise LabError(f"{lab.folder / 'lab.md'}: the master itself fails: task {task}: {why}")
     return found["values"]
 

@@ -72,7 +72,6 @@ class HandedInRun(Part):
     time_limit: Positive = 120.0
 
 
-
 class Manifest(Part):
     """`grading.yaml`."""
 

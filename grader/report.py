@@ -27,7 +27,7 @@ def write(lab, results: list[dict], folder: Path, seed: int | None = None, langu
     language: of the learners' pages, English by default; what is for the instructor is English. Raises LabError where
     the lab has no text in it.
     """
-    say, environment_ = speaker(lab, language), graded_by()
+    say, environment_ = translation.speaker(lab.name, language), graded_by()
     results = sorted(results, key=lambda result: result["student"])
     (folder / "feedback").mkdir(parents=True, exist_ok=True)
     atomic_write(folder / "grades.csv", grades_csv(lab, results).encode("utf-8-sig"))  # Excel needs the mark
@@ -50,11 +50,6 @@ def write(lab, results: list[dict], folder: Path, seed: int | None = None, langu
         old.unlink()
     overview = templates.get_template("overview.html")
     atomic_write(folder / "index.html", overview.render(**common, **_overview(lab, results), say=str, language="en"))
-
-
-def speaker(lab, language: str | None):
-    """A function that translates texts of a learner's page; see `translation.speaker`."""
-    return translation.speaker(language, "grader/feedback", f"labs/{lab.name}/grading")
 
 
 def graded_by() -> dict[str, str]:

@@ -25,13 +25,11 @@ def translations(language: str, page: str) -> dict[str, str]:
         return {message.id: message.string for message in read_po(opened) if message.id and message.string}
 
 
-def speaker(language: str | None, *pages: str) -> Callable[[str], str]:
-    """A function that gives a text in a language, if a catalogue of these pages has it; without a language, as it is.
-
-    Raises LabError where there is no catalogue.
-    """
+def speaker(lab: str, language: str | None) -> Callable[[str], str]:
+    """A function that translates texts of a learner's page, if there is a language. Raises LabError."""
     if not language:
         return str
+    pages = ("grader/feedback", f"labs/{lab}/grading")
     catalogue = {message: text for page in pages for message, text in translations(language, page).items()}
     return lambda text: catalogue.get(text, text)
 

@@ -1,7 +1,7 @@
 """Check a lab's grading: its master gets everything, its blank nothing, each mutant what it declares,
 and harm, the same for every lab, its own task only.
 
-python -m tests.grader.check_lab LAB_OR_FOLDER [--mutants FILE] [--no-sandbox] [--only NAME | --only harm]
+python -m tests.grader.check_lab LAB_OR_FOLDER [--mutants FILE] [--only NAME | --only harm]
 """
 
 import argparse
@@ -66,17 +66,15 @@ def packs(lab: Lab, mutants: list) -> list[list]:
     return packed
 
 
-def check(lab: Lab, mutants: list, sandboxed: bool = True, seed: int | None = None, tell=None,
-          harm: bool = False) -> list[Row]:  # fmt: skip
+def check(lab: Lab, mutants: list, tell=lambda row: None, harm: bool = False) -> list[Row]:
     """Execute master, blank, mutants and where wanted harm; `tell` is called with each row as it is found."""
-    seed = lab.manifest.seed if seed is None else seed
     full = {task: its.points for task, its in lab.manifest.tasks.items()}
     rows, references = [], {}
 
     def submit(answers, expected, lab=lab):
         nonlocal references
         start = time.monotonic()
-        executed = execution.execute(lab, answers, seed, sandboxed)
+        executed = execution.execute(lab, answers, lab.manifest.seed)
         references = references or executed["values"]  # the master is the first
         tasks = score(lab, answers, executed, references)
         seconds = time.monotonic() - start
@@ -87,8 +85,7 @@ def check(lab: Lab, mutants: list, sandboxed: bool = True, seed: int | None = No
             found = (tasks[mutant.task]["verdict"], tasks[mutant.task]["points"])
             declared = (mutant.verdict, mutant.points)
             rows.append(Row(mutant.name, mutant.task, declared, found, seconds, ", ".join(others), mutant.also))
-            if tell:
-                tell(rows[-1])
+            tell(rows[-1])
 
     from tests.grader.mutants import Mutant
     from tests.grader.mutants import harm as harms
@@ -107,7 +104,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("lab", help="a name of labs/, or a lab's folder")
     parser.add_argument("--mutants", type=Path, help="the file with them; default: tests/grader/mutants/LAB.py")
-    parser.add_argument("--no-sandbox", action="store_true")
     parser.add_argument("--only", help="mutants with this in their name")
     given = parser.parse_args()
     folder = Path(given.lab).resolve()
@@ -116,7 +112,7 @@ def main() -> None:
         mutants = [mutant for mutant in mutants_of(lab, given.mutants) if (given.only or "") in mutant.name]
     except LabkitError as error:
         sys.exit(f"Error: {error}")
-    harm = not given.no_sandbox and (given.only or "harm") in "harm"  # bombs belong into a sandbox
+    harm = (given.only or "harm") in "harm"
     if given.only and not (mutants or harm):
         sys.exit(f"Error: --only {given.only}: no mutant of {lab.name} has that in its name")
     for mutant in mutants:
@@ -131,7 +127,7 @@ def main() -> None:
         print(line, flush=True)
 
     print(f"  {'answer':32} {'task':20} {'expected':20} {'found':20} seconds")
-    wrong = [row for row in check(lab, mutants, not given.no_sandbox, tell=tell, harm=harm) if not row.right]
+    wrong = [row for row in check(lab, mutants, tell, harm) if not row.right]
     print(f"{lab.name}: {len(wrong)} not as declared" if wrong else f"{lab.name}: all as declared")
     sys.exit(bool(wrong))
 

@@ -10,9 +10,8 @@ import sys
 import pytest
 import yaml
 
-from grader import handed_in, lab, sandbox
+from grader import handed_in, sandbox
 from labkit.system.environment import REPO
-from labkit.system.errors import LabkitError
 from tests.grader.conftest import with_run
 
 UNTESTED = "checkpoints/latest.ckpt: missing"
@@ -90,7 +89,7 @@ print(json.dumps(entry))
 """
 
 
-@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("inside", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_an_honest_run_has_all_points_by_the_graders_own_test(tiny, trained, inside, request):
     if inside:
         request.getfixturevalue("sandboxed")
@@ -106,24 +105,17 @@ def test_an_honest_run_has_all_points_by_the_graders_own_test(tiny, trained, ins
     }  # fmt: skip
 
 
-def test_a_checkpoint_of_another_step_is_not_the_end_of_this_training(tiny, run, inside):
-    lines = (run / "history.jsonl").read_text().splitlines()
-    (run / "history.jsonl").write_text("\n".join(lines[:-2] + lines[-1:]))
-    change(run / "summary.json", steps=88)
-    entry = handed_in.examine(tiny, run, sandboxed=inside)
-    assert given(entry) == {"complete": 0, "recipe": 2, "accuracy": 3}
-    assert detail(entry, "complete") == "checkpoints/latest.ckpt: of step 89, history.jsonl ends with 88"
-
-
-def test_too_low_an_accuracy_is_not_helped_by_the_summary(tiny, run, inside):
-    change(run / "summary.json", accuracy=1.0)
+def test_what_the_summary_claims_is_worth_nothing(tiny, run, inside):
+    """Neither an end that is not the checkpoint's, nor an accuracy that it does not have."""
     lines = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
     lines[-1]["accuracy"] = 1.0
-    (run / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (run / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (*lines[:-2], lines[-1])))
+    change(run / "summary.json", accuracy=1.0, steps=88)
     asked = tiny.manifest.run.model_copy(update={"accuracy": 0.99})
     strict = dataclasses.replace(tiny, manifest=tiny.manifest.model_copy(update={"run": asked}))
     entry = handed_in.examine(strict, run, sandboxed=inside)
-    assert given(entry) == {"complete": 1, "recipe": 2, "accuracy": 0} and entry["verdict"] == "partly right"
+    assert given(entry) == {"complete": 0, "recipe": 2, "accuracy": 0} and entry["verdict"] == "partly right"
+    assert detail(entry, "complete") == "checkpoints/latest.ckpt: of step 89, history.jsonl ends with 88"
     assert detail(entry, "accuracy").endswith("%, asked for: 99.00%")
 
 
@@ -145,10 +137,7 @@ def test_files_of_text_alone_earn_nothing(tiny, tmp_path):
     [
         ("epochs", 5, "epochs: 5, at most 4 is allowed"),
         ("optimizer__weight_decay", 0.5, "optimizer.weight_decay: 0.5, the lab's recipe has 0.0001"),
-        ("profile", "laptop", "profile: laptop, the lab's recipe has sample"),
-        ("network__num_classes", 1000, "network.num_classes: 1000, the lab's recipe has 10"),
         ("schedule__lr_max", 0.3, UNTESTED),  # nothing is wrong with the recipe
-        ("network__name", "resnet20", UNTESTED),
         ("data__folder", "/home/ada/data", UNTESTED),  # the same data elsewhere
         ("epochs", "many", "recipe.yaml: epochs: must be a valid integer, not 'many'"),
         ("colour", "red", "recipe.yaml: colour: unknown key"),
@@ -169,9 +158,8 @@ def test_other_data_is_no_data_of_the_lab(tiny, untested):
 @pytest.mark.parametrize(
     "text",
     [
-        b"", b"epochs: [", b"\xff\xfe\x00bad", b"- 1\n- 2\n", b"[" * 60_000, b"x" * 70_000, b"lab: 2024-99-99",
-        b"a: !!python/object/apply:os.system [touch hacked]", b"epochs: 0x" + b"f" * 50_000,
-        b"network: {name: [resnet8]}",
+        b"", b"epochs: [", b"\xff\xfe\x00bad", b"- 1\n- 2\n", b"[" * 60_000, b"x" * 70_000,
+        b"a: !!python/object/apply:os.system [touch hacked]",
     ],
 )  # fmt: skip
 def test_a_recipe_that_is_none_is_told_and_does_no_harm(tiny, untested, text, monkeypatch):
@@ -190,7 +178,6 @@ def test_a_recipe_that_is_none_is_told_and_does_no_harm(tiny, untested, text, mo
         ("", "summary.json, line 1: not valid JSON"),
         ("[]", "cannot be read"),
         ("[" * 100_000, "cannot be read"),
-        ('{"steps": "89", "epochs": 1}', "summary.json: steps is 89, history.jsonl ends with 89"),
         ('{"steps": 89, "epochs": {}}', "summary.json: epochs is {}, history.jsonl ends with 1"),
     ],
 )
@@ -215,24 +202,14 @@ def test_a_history_that_is_not_the_summarys(tiny, untested, change_lines, said):
     assert detail(handed_in.examine(tiny, untested), "complete").startswith(said)
 
 
-def _cut(run):
+def test_a_checkpoint_that_cannot_be_tested_costs_all_points(tiny, run, inside):
     file = run / handed_in.CHECKPOINT
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-
-
-@pytest.mark.parametrize(
-    "damage, said",
-    [
-        (_cut, "damaged"),
-    ],
-)
-def test_a_checkpoint_that_cannot_be_tested_costs_all_points(tiny, run, damage, said, inside):
-    damage(run)
     entry = handed_in.examine(tiny, run, sandboxed=inside)
     assert given(entry) == {"complete": 0, "recipe": 0, "accuracy": 0}
-    assert detail(entry, "accuracy").startswith(f"{handed_in.CHECKPOINT}: {said}"), detail(entry, "accuracy")
-    assert {value["detail"] for value in entry["values"].values()} == {detail(entry, "accuracy")}
-    assert "/tmp" not in detail(entry, "accuracy")
+    said = detail(entry, "accuracy")
+    assert said.startswith(f"{handed_in.CHECKPOINT}: damaged") and "/tmp" not in said
+    assert {value["detail"] for value in entry["values"].values()} == {said}
 
 
 def test_a_test_that_takes_too_long_is_stopped(tiny, run, inside):
@@ -241,13 +218,6 @@ def test_a_test_that_takes_too_long_is_stopped(tiny, run, inside):
     entry = handed_in.examine(hurried, run, sandboxed=inside)
     assert entry["points"] == 0
     assert detail(entry, "accuracy") == f"{handed_in.CHECKPOINT}: cannot be tested: it takes more time than there is"
-
-
-def test_a_lab_without_its_recipe_is_the_instructors_fault(tiny, trained, tmp_path):
-    shutil.copytree(tiny.folder, tmp_path / "lab")
-    (tmp_path / "lab" / "recipe.yaml").unlink()
-    with pytest.raises(LabkitError, match="recipe.yaml: no such file"):
-        handed_in.examine(lab.load("tiny", tmp_path / "lab"), trained)
 
 
 def test_a_file_that_is_too_large_is_not_read(tiny, run):

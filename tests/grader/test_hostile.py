@@ -1,12 +1,9 @@
 """Answers that attack the grader, on a lab of many small tasks: each costs its own task, and no other."""
 
 import dataclasses
-import http.server
 import os
 import socket
-import threading
 import time
-import urllib.request
 from pathlib import Path
 
 import psutil
@@ -173,38 +170,26 @@ def test_nothing_of_the_host_is_seen_or_changed(attacked, repo_root, lab, tmp_pa
 
 
 def test_no_packet_arrives(attacked):
-    arrived = []
-
-    class Listener(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            arrived.append(self.path)
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *arguments):
-            pass
-
-    with http.server.ThreadingHTTPServer(("0.0.0.0", 0), Listener) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        port = server.server_port
-        addresses = [address for card in psutil.net_if_addrs().values() for address in card]
-        hosts = sorted({address.address for address in addresses if address.family == socket.AF_INET} | {"127.0.0.1"})
-        ask = f"import urllib.request\nVALUE = 42\nfor host in {hosts}:\n    try:\n" \
-              f"        urllib.request.urlopen(f'http://{{host}}:{port}/x', timeout=2)\n    except OSError:\n" \
-              "        continue\n    raise SystemExit(host)"  # fmt: skip
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/here", timeout=5)
+    addresses = [address for card in psutil.net_if_addrs().values() for address in card]
+    hosts = sorted({address.address for address in addresses if address.family == socket.AF_INET} | {"127.0.0.1"})
+    with socket.create_server(("0.0.0.0", 0)) as server:
+        server.settimeout(2)
+        port = server.getsockname()[1]
+        for host in hosts:
+            socket.create_connection((host, port)).close()
+            server.accept()[0].close()
         found = attacked({
-            "a": ask,
+            "a": f"import socket\nVALUE = 42\nfor host in {hosts}:\n    try:\n"
+                 f"        socket.create_connection((host, {port}), timeout=2)\n    except OSError:\n"
+                 "        continue\n    raise SystemExit(host)",
             "b": "import socket\nsocket.create_connection(('192.0.2.1', 80), timeout=2)",
             "c": "import socket\nsocket.getaddrinfo('example.org', 80)",
             "d": "import socket\nwith socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:\n"
                  "    s.sendto(b'x', ('192.0.2.1', 53))",
         })  # fmt: skip
-        server.shutdown()
-        thread.join()
-    assert found == dict.fromkeys("bcd", ("error", 0)) | {"a": ("right", 2)}
-    assert arrived == ["/here"]
+        assert found == dict.fromkeys("bcd", ("error", 0)) | {"a": ("right", 2)}
+        with pytest.raises(TimeoutError):
+            server.accept()
 
 
 def test_the_grader_cannot_be_killed_or_imitated(attacked):
@@ -229,19 +214,13 @@ def test_a_cell_that_quits_costs_its_own_task(attacked):
 
 @pytest.mark.slow  # each attempt waits for a time limit
 def test_what_never_ends(attacked):
+    """The second sends messages all the time; each would begin the wait anew."""
+    began = time.monotonic()
     found = attacked({
         "a": "while True:\n    try:\n        while True:\n            pass\n    except BaseException:\n        pass",
+        "b": "import time\nwhile True:\n    try:\n        print(1)\n        time.sleep(1)\n    except: pass",
         "c": "import time\ntry:\n    time.sleep(1000)\nexcept KeyboardInterrupt:\n    VALUE = 42",
         "h": "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)",
     }, seconds=6)  # fmt: skip
-    assert found == dict.fromkeys("ach", ("timed out", 0))
-    assert attacked.executed["attempts"] == 4
-
-
-@pytest.mark.slow
-def test_what_never_ends_and_sends_messages_all_the_time(attacked):
-    """Each message would begin the wait anew."""
-    endless = "import time\nwhile True:\n    try:\n        print(1)\n        time.sleep(1)\n    except: pass"
-    began = time.monotonic()
-    assert attacked({"b": endless}, seconds=4) == {"b": ("timed out", 0)}
-    assert time.monotonic() - began < 100 and attacked.executed["attempts"] == 2
+    assert found == dict.fromkeys("abch", ("timed out", 0))
+    assert attacked.executed["attempts"] == 5 and time.monotonic() - began < 200

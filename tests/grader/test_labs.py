@@ -14,6 +14,7 @@ from tests.grader import check_lab
 from tests.grader.mutants.harm import HARM
 
 
+@pytest.mark.slow  # some forty executions
 @pytest.mark.parametrize("name", names())
 def test_master_blank_and_wrong_answers(name, sandboxed):
     lab = load(name)

@@ -69,13 +69,6 @@ def test_processes(sandboxed):
     wait_until(lambda: not _running("98766.5"))
 
 
-def test_a_process_that_leaves_its_group_ends_too(sandboxed):
-    code = "import os, sys\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n" \
-           "        os.execvp('sleep', ['sleep', '98766.5'])"  # fmt: skip
-    assert sandbox.run([sandbox.python(), "-c", code], limits=LIMITS).status == 0
-    wait_until(lambda: not _running("98766.5"))
-
-
 def test_the_environment_is_the_labs_own(run, monkeypatch):
     monkeypatch.setenv("SECRET_TOKEN", "x")
     ended = python(run, "import os, labkit; print(os.environ.keys()); print(os.getcwd() == os.environ['HOME'])")
@@ -141,19 +134,12 @@ def programs(tmp_path, monkeypatch):
     sandbox.unavailable.cache_clear()
 
 
-def test_bubblewrap_that_is_missing(programs):
+def test_bubblewrap_that_is_missing_or_refused(programs):
     assert sandbox.unavailable() == "bwrap is not installed (package bubblewrap)"
-
-
-def test_bubblewrap_that_is_refused(programs):
-    refuse = "{ echo bwrap: not allowed >&2; exit 1; }"
-    _program(programs / "bwrap", f'[ "$1" = --version ] && echo bubblewrap 0.8.0 || {refuse}')
+    sandbox.unavailable.cache_clear()
+    (programs / "bwrap").write_text("#!/bin/sh\necho bwrap: not allowed >&2; exit 1\n")
+    (programs / "bwrap").chmod(0o755)
     assert sandbox.unavailable() == "bwrap: not allowed"
-
-
-def _program(file: Path, text):
-    file.write_text(f"#!/bin/sh\n{text}\n")
-    file.chmod(0o755)
 
 
 def _running(word):

@@ -100,9 +100,8 @@ def test_moodles_download_is_a_row_for_each_learner(place, tmp_path):
 
 @pytest.mark.parametrize(
     "name, learner",
-    [("Zoë", "Zoë"), ("नीता", "नीता"), ("O’Neil, Ann (2)", "O’Neil, Ann (2)"), ("a\nb", "a_b"), ("a\udc80b", "a_b"),
-     ('a:"b', "a__b"), ("x" * 200, "x" * 60)],
-)  # fmt: skip
+    [("Zoë", "Zoë"), ("नीता", "नीता"), ("a\nb", "a_b"), ("a\udc80b", "a_b"), ('a:"b', "a__b"), ("x" * 200, "x" * 60)],
+)
 def test_the_name_is_one_that_any_file_can_have(place, tmp_path, name, learner):
     (place / f"{name}.ipynb").write_text("{}")
     assert list(submissions.find(place, tmp_path / "all")) == [learner]
@@ -120,12 +119,14 @@ def test_a_run_that_was_trained_is_preferred(place, tmp_path):
     assert opened(submissions.find(place, tmp_path / "all"), tmp_path) == {"ann": (["lab.ipynb"], ["mine"])}
 
 
-def test_no_submissions_at_all_are_an_error(place, tmp_path):
-    (tmp_path / "broken.zip").write_text("x")
-    for wrong, said in ((place, "holds no submissions"), (tmp_path / "none", "there is no such folder or zip"),
-                        (tmp_path / "broken.zip", "cannot be unpacked")):  # fmt: skip
-        with pytest.raises(SubmissionsError, match=said):
-            submissions.find(wrong, tmp_path / "all")
+@pytest.mark.parametrize(
+    "name, said", [("empty", "holds no submissions"), ("none", "there is no such"), ("x.zip", "cannot be unpacked")]
+)
+def test_no_submissions_at_all_are_an_error(tmp_path, name, said):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "x.zip").write_text("x")
+    with pytest.raises(SubmissionsError, match=said):
+        submissions.find(tmp_path / name, tmp_path / "all")
 
 
 # -- What nobody can be graded by ------------------------------------------------------------------------
@@ -216,13 +217,11 @@ def test_a_deleted_cell_is_missing(read, tiny):
         (b"\xff\xfe", "not text"),
         (b"[" * 100_000, "damaged"),
         (b"[]", "damaged, not a notebook of format 4"),
-        ({"cells": 5}, "damaged, not a notebook of format 4"),
         ({"cells": [7]}, "damaged, not a notebook of format 4"),
         ({"cells": [{"cell_type": "code", "id": "answer-steps", "source": 7}]}, "damaged, not a notebook"),
         ({"cells": []}, "no answer cell of the lab tiny"),
-        ({"worksheets": [{"cells": []}]}, "damaged, not a notebook of format 4"),
     ],
-    ids=range(9),
+    ids=range(7),
 )
 def test_a_notebook_that_cannot_be_used_is_told(read, content, reason):
     with pytest.raises(Unreadable, match=f"^ann.ipynb: {reason}"):

@@ -36,9 +36,8 @@ def check(lab, tmp_path):
 
 
 @pytest.mark.parametrize("settings, allowed", [
-    ((), True), (("optimizer.update_interval=1", "optimizer.factor_ema=0.9"), True), (("optimizer.damping=1",), True),
-    (("schedule.name=cosine",), True), (("data.folder=elsewhere",), True), (("epochs=3",), False), (("seed=2",), False),
-    (("optimizer.statistics_share=0.0625",), False), (("data.batch_size=32",), False), (("max_steps=3",), False),
+    ((), True), (("optimizer.update_interval=1", "schedule.name=cosine"), True), (("data.folder=elsewhere",), True),
+    (("epochs=3",), False), (("optimizer.statistics_share=0.0625",), False), (("max_steps=3",), False),
 ])  # fmt: skip
 def test_the_check_allows_what_the_grader_allows(lab, check, settings, allowed):
     asked, file = lab.manifest.run, lab.folder / "recipe.yaml"
@@ -58,8 +57,3 @@ def test_the_check_allows_what_the_grader_allows(lab, check, settings, allowed):
 def test_the_check_refuses_a_run_that_loses_points(lab, check, wrong, says):
     with pytest.raises(AssertionError, match=says):
         check(**wrong)
-
-
-def test_the_command_trains_the_profile_that_is_graded(lab):
-    text = "\n".join(map(labs.source, lab.notebook["cells"]))
-    assert f"labkit train thor --profile {lab.manifest.run.profile} " in text

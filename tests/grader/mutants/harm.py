@@ -12,7 +12,6 @@ HARM = {  # name: (the whole answer cell, its verdict, another that is possible 
     # It ends with the limit of processes, or, on a busy machine, with the cell's time.
     "fork bomb": ("import os\nimport time\n\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n"
                   "        time.sleep(0.2)", "crashed", "timed out"),
-    "network call": ("import socket\n\nsocket.create_connection(('192.0.2.1', 80), timeout=2)", "error", ""),
     "huge output": ("import os\n\nprint('x' * 20_000_000)\nfor _ in range(500):\n    os.write(1, b'x' * 100_000)\n"
                     "raise RuntimeError('y' * 5_000_000)", "error", ""),
 }  # fmt: skip
