@@ -1,8 +1,70 @@
-"""The servers that the tests of object storage talk to."""
+"""The servers that the tests of object storage talk to, and a certificate for one of them."""
 
+import ssl
+import subprocess
 import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+import pytest
+from faulty import Server
+from swift import Swift
 
-from object_servers import account, certificates, server, store, swift  # noqa: F401
+from labkit.obs import retrying
+from labkit.obs.store import Store
+
+
+@pytest.fixture(scope="session")
+def swift(tmp_path_factory):
+    """OpenStack Swift with s3api, one for each test process; see swift.Swift."""
+    if sys.platform != "linux":
+        pytest.skip("OpenStack Swift needs Linux")
+    server = Swift(tmp_path_factory.mktemp("swift"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def server():
+    """The book's object server, with the faults of faulty.py and the bucket `course`."""
+    server = Server().start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def account(server, monkeypatch, tmp_path_factory):
+    """The server; its address and account are in the environment, as a user's are. Waits between tries are short."""
+    home = tmp_path_factory.mktemp("home")  # no credentials there
+    for name, value in {**server.environment(), "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache")}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(retrying, "LONGEST_WAIT", 0.05)
+    return server
+
+
+@pytest.fixture
+def store(account):
+    """A Store of the account."""
+    return Store.connect(deadline=20)
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory):
+    """Folder with ca.pem, and a function: the SSLContext of a server with a certificate by it, HOST.pem, for a host."""
+    folder = tmp_path_factory.mktemp("certificates")
+
+    def openssl(name, *more):
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+             "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.pem", *more],
+            cwd=folder, check=True, capture_output=True,
+        )  # fmt: skip
+
+    def context(host):
+        openssl(host, "-CA", "ca.pem", "-CAkey", "ca.key", "-addext", "basicConstraints=critical,CA:FALSE",
+                "-addext", f"subjectAltName=DNS:{host}")  # fmt: skip
+        server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server.load_cert_chain(folder / f"{host}.pem", folder / f"{host}.key")
+        return server
+
+    openssl("ca")
+    return folder, context

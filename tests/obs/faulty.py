@@ -3,7 +3,6 @@
 import sys
 import threading
 import time
-import uuid
 
 from labkit.system.environment import REPO
 
@@ -20,21 +19,10 @@ class Server(object_server.Server):
 
     def __init__(self, tls=None):
         super().__init__("course")
-        self.RequestHandlerClass, self.seen, self._planted, self.accepted = Handler, [], [], 0
+        self.RequestHandlerClass, self.seen, self._planted = Handler, [], []
         if tls:
             self.socket, self.url = tls.wrap_socket(self.socket, server_side=True), f"https://localhost:{self.server_port}"
         self._planting = threading.Lock()
-
-    def get_request(self):
-        request = super().get_request()
-        self.accepted += 1
-        return request
-
-    def new_bucket(self):
-        """Name of a bucket made just now."""
-        name = f"b-{uuid.uuid4().hex[:12]}"
-        self.buckets[name] = {}
-        return name
 
     def plant(self, begin, fault, times=1):
         """A fault for the next requests whose line in the log would begin so; a function of handler and answer()."""
@@ -128,19 +116,5 @@ def after(action):
     def fault(handler, real):
         action()
         return real()
-
-    return fault
-
-
-def with_etags(change, **more):
-    """The server's answers have other ETags, and the headers `more`."""
-
-    def fault(handler, real):
-        if "If-Match" in handler.headers:
-            del handler.headers["If-Match"]
-        status, headers, content = real()
-        if "ETag" in headers:
-            headers = {**headers, "ETag": f'"{change(headers["ETag"].strip(chr(34)))}"'}
-        return status, headers | {name.replace("_", "-"): value for name, value in more.items()}, content
 
     return fault

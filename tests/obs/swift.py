@@ -116,7 +116,8 @@ class Swift:
 
     def environment(self) -> dict[str, str]:
         """What leads labkit here."""
-        return environment(self.url)
+        keys = {"OBS_ACCESS_KEY_ID": "test:tester", "OBS_SECRET_ACCESS_KEY": "testing"}
+        return {"OBS_ENDPOINT": self.url, **keys}
 
     def new_bucket(self) -> str:
         """Name of a bucket made just now."""
@@ -160,11 +161,6 @@ class Swift:
                 last = error
         logs = [(self.folder / f"{name}.log").read_text() for name in (*RINGS, "proxy")]
         raise LabkitError(f"Swift did not start: {last}: {[_last_line(log) for log in logs if log]}")
-
-
-def environment(url) -> dict[str, str]:
-    """What Store.connect reads, for Swift behind this URL."""
-    return {"OBS_ENDPOINT": url, "OBS_ACCESS_KEY_ID": "test:tester", "OBS_SECRET_ACCESS_KEY": "testing"}
 
 
 def install() -> Path:

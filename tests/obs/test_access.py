@@ -23,7 +23,7 @@ def write(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("environment, keys", [
-    (OWN, ("o", "p", "t")), ({"ACCESS_KEY_ID": "j", "SECRET_ACCESS_KEY": "k"}, ("j", "k", None)),
+    ({"ACCESS_KEY_ID": "j", "SECRET_ACCESS_KEY": "k"}, ("j", "k", None)),
     ({"ACCESS_KEY_ID": "j", "SECRET_ACCESS_KEY": "k"} | OWN, ("o", "p", "t")),
     ({"HUAWEICLOUD_SDK_AK": "h", "HUAWEICLOUD_SDK_SK": "i", "HUAWEICLOUD_SDK_SECURITY_TOKEN": "t"}, ("h", "i", "t")),
 ])  # fmt: skip
@@ -34,9 +34,7 @@ def test_credentials(environment, keys):
 @pytest.mark.parametrize("environment, says", [
     ({}, "^no credentials: set OBS_ACCESS_KEY_ID and OBS_SECRET_ACCESS_KEY"),
     ({"OBS_ACCESS_KEY_ID": "hush"}, "^OBS_SECRET_ACCESS_KEY is not set, but OBS_ACCESS_KEY_ID is$"),
-    ({"SECRET_ACCESS_KEY": "hush"}, "^ACCESS_KEY_ID is not set, but SECRET_ACCESS_KEY is$"),
     (OWN | {"OBS_ACCESS_KEY_ID": "hush\n"}, "^OBS_ACCESS_KEY_ID: has a space, a line break"),
-    (OWN | {"OBS_SECRET_ACCESS_KEY": "hush hush"}, "^OBS_SECRET_ACCESS_KEY: has a space"),
     (OWN | {"OBS_SECURITY_TOKEN": "hush\nx"}, "^OBS_SECURITY_TOKEN: has a space, a line break"),
     (OWN | {"OBS_SECURITY_TOKEN": "hush…"}, "^OBS_SECURITY_TOKEN: .* not ASCII"),
 ])  # fmt: skip
@@ -66,14 +64,6 @@ def test_a_file_that_is_of_no_use_is_not_quoted(write, text, says):
     assert "hush" not in str(caught.value)
 
 
-def test_a_file_that_cannot_be_read(tmp_path):
-    """As one that belongs to root; here, for root reads everything, a folder of that name."""
-    (tmp_path / ".huaweicloud" / "credentials").mkdir(parents=True)
-    with pytest.raises(CloudError, match=r"^~/.huaweicloud/credentials: cannot be read \(Is a directory\)$"):
-        access.credentials({})
-    assert access.credentials(OWN) == ("o", "p", "t")
-
-
 def test_project():
     assert access.project({"HUAWEICLOUD_SDK_PROJECT_ID": "p"}) == "p"
     assert access.project({"HUAWEICLOUD_SDK_PROJECT_ID": "p", "MODELARTS_PROJECT_ID": "own"}) == "own"
@@ -82,10 +72,8 @@ def test_project():
 
 
 @pytest.mark.parametrize("environment, url", [
-    ({"OBS_ENDPOINT": "obs.example"}, "https://obs.example"), ({"OBS_ENDPOINT": "HTTP://h:1"}, "http://h:1"),
     ({"S3_ENDPOINT": "h:1", "S3_USE_HTTPS": " 0"}, "http://h:1"), ({"S3_ENDPOINT": "h:1"}, "https://h:1"),
-    ({"S3_ENDPOINT": "h:1", "OBS_ENDPOINT": " h:2\n"}, "https://h:2"),
-    ({"OBS_ENDPOINT": " ", "S3_ENDPOINT": "h:1", "S3_USE_HTTPS": "1"}, "https://h:1"),
+    ({"S3_ENDPOINT": "h:1", "OBS_ENDPOINT": " h:2\n"}, "https://h:2"), ({"OBS_ENDPOINT": "HTTP://h:1"}, "http://h:1"),
 ])  # fmt: skip
 def test_obs_url(environment, url):
     assert access.obs_url(environment) == url
@@ -93,18 +81,15 @@ def test_obs_url(environment, url):
 
 @pytest.mark.parametrize("environment, url", [
     ({"MODELARTS_REGION": "cn-north-4"}, "https://modelarts.cn-north-4.myhuaweicloud.com"),
-    ({"OBS_ENDPOINT": "https://obs.cn-east-3.myhuaweicloud.com"}, "https://modelarts.cn-east-3.myhuaweicloud.com"),
     ({"OBS_ENDPOINT": "obs.cn-east-3.myhuaweicloud.com"}, "https://modelarts.cn-east-3.myhuaweicloud.com"),
     ({"MODELARTS_ENDPOINT": "host.example"}, "https://host.example"),
-    ({"MODELARTS_ENDPOINT": "http://localhost:1"}, "http://localhost:1"),
 ])  # fmt: skip
 def test_modelarts_url(environment, url):
     assert access.modelarts_url(environment) == url
 
 
 @pytest.mark.parametrize("url", [
-    "https://", "ftp://h", "https://u:hush@h", "u:hush@h", "https://:hush@h", "http://h:port", "http://[", "https://[",
-    "https://a..b",
+    "https://", "ftp://h", "https://u:hush@h", "http://h:port", "https://[", "https://a..b",
 ])  # fmt: skip
 def test_what_is_no_server(url):
     for name, find in (("OBS_ENDPOINT", access.obs_url), ("MODELARTS_ENDPOINT", access.modelarts_url)):
@@ -123,13 +108,6 @@ def test_no_modelarts(environment, says):
         access.modelarts_url(environment)
 
 
-@pytest.mark.parametrize("connect", [access.obs_url, Store.connect])
-def test_no_object_server(connect):
-    for environment in ({}, {"OBS_ENDPOINT": " "}):
-        with pytest.raises(CloudError, match="^no server: set OBS_ENDPOINT"):
-            connect(environment)
-
-
 def test_no_such_authority(tmp_path):
     for name in ("OBS_CA_FILE", "MODELARTS_CA_FILE"):
         with pytest.raises(CloudError, match=f"^{name}: .*none.pem"):
@@ -146,7 +124,7 @@ def test_the_region_of_a_new_bucket(environment, region):
     assert access.region(environment) == region
 
 
-@pytest.mark.parametrize("url", ["https://h:1/a/b/", "http://h?x=1", "h/#x"])
+@pytest.mark.parametrize("url", ["https://h:1/a/b/", "h/#x"])
 def test_an_endpoint_with_a_path_is_refused(url):
     with pytest.raises(CloudError, match="^OBS_ENDPOINT .*: must end after the host or port"):
         Store.connect(OWN | {"OBS_ENDPOINT": url})
@@ -159,3 +137,15 @@ def test_a_token_in_the_clear_is_mentioned(url, warns):
     lines = []
     Store.connect(OWN | {"OBS_ENDPOINT": url}, notice=lines.append)
     assert [line.startswith("192.0.2.1: http://, so anybody on the way") for line in lines] == [True] * warns
+
+
+def test_a_proxy(monkeypatch):
+    """The one that the environment names; this machine and the hosts of no_proxy are asked without."""
+    monkeypatch.setenv("http_proxy", "http://me:p%40ss@proxy.example")
+    monkeypatch.setenv("no_proxy", "near.example")
+    account = {"proxy_username": "me", "proxy_password": "p@ss"}
+    assert access.proxy("http://s3.example") == {"proxy_host": "proxy.example", "proxy_port": 80, **account}
+    assert access.proxy("http://127.0.0.1:1") == access.proxy("http://near.example") == {}
+    monkeypatch.setenv("http_proxy", "http://me:hush@h:port")
+    with pytest.raises(CloudError, match="^http_proxy: not of the form [^@]*$"):
+        access.proxy("http://s3.example")

