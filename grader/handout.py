@@ -49,8 +49,8 @@ def learners_text(text: str) -> str:
 def notebook(master: dict, place: str, book_url: str = "", language: str | None = None) -> dict:
     """The learner's notebook of a master (nbformat 4, as JSON) at `place`, such as labs/cifar10.
 
-    It stands alone: links and references to chapters lead to the book at `book_url`; without one, a chapter is named by
-    its title. References that work only in the book become plain text.
+    It stands alone: links and references to chapters lead to the book at `book_url`; without one, the link's
+    own words stay, or the chapter's title. References that work only in the book become plain text.
     language: of its text, and of what its self-checks print; cells keep their ids, so that any language is graded by
     the same master. Raises LabError if it has no such text.
     """

@@ -175,7 +175,7 @@ def test_a_recipe_that_is_none_is_told_and_does_no_harm(tiny, untested, text, mo
 @pytest.mark.parametrize(
     "text, said",
     [
-        ("", "summary.json, line 1: not valid JSON"),
+        ("", "summary.json: damaged: not valid JSON"),
         ("[]", "cannot be read"),
         ("[" * 100_000, "cannot be read"),
         ('{"steps": 89, "epochs": {}}', "summary.json: epochs is {}, history.jsonl ends with 1"),
@@ -192,7 +192,7 @@ def test_a_summary_that_is_none(tiny, untested, text, said):
     [
         (lambda lines: [], "cannot be read (IndexError)"),
         (lambda lines: lines[:-2] + lines[-1:], "summary.json: steps is 89, history.jsonl ends with 88"),
-        (lambda lines: ["{"] + lines, "history.jsonl, line 1: not a JSON object"),
+        (lambda lines: ["{"] + lines, "history.jsonl, line 1: not valid JSON"),
         (lambda lines: [line.replace('"epoch": 1', '"epoch": []') for line in lines], "summary.json: epochs is 1, "),
     ],
 )

@@ -223,7 +223,7 @@ def test_the_books_text_is_the_learners_notebook(tiny):
 @pytest.mark.parametrize(
     ("text", "url", "shown"),
     [
-        ("([data](../../book/1-cifar10/data.md#normalise), *Shards*)", "", "(*The data set*, *Shards*)"),
+        ("([data](../../book/1-cifar10/data.md#normalise), *Shards*)", "", "(data, *Shards*)"),
         ("[page](../../book/none.md), [recipe](recipe.yaml)", "", "page, recipe"),
         ("[data](../../book/a.md#x-y), [b](lab.md)", "https://h", "[data](https://h/book/a.html#x-y), [b](https://h/labs/tiny/lab.html)"),
         ("![rows](../../book/_static/nchw-rows.svg)", "https://h/c", "![rows](https://h/c/_images/nchw-rows.svg)"),
