@@ -8,7 +8,7 @@ import sys
 
 PYTHONS = ("3.10", "3.11", "3.12")
 MINDSPORE = "2.8.0"  # the default: the newest that is fast on every CPU; requirements.txt pins the same
-MINDSPORES = ("2.8", "2.9", "2.10")  # the series that `make matrix` tests
+MINDSPORES = ("2.8", "2.9", "2.10")  # the series that are supported
 
 
 def series_of(version) -> str:
