@@ -139,7 +139,10 @@ def test_what_is_deleted_or_flooded_costs_only_its_task(attacked):
         "f": "with open('/tmp/full', 'wb') as file:\n    while True:\n        file.write(bytes(10_000_000))",
         "g": "import os\nos.unlink('/tmp/full')\nVALUE = 41",
     })  # fmt: skip
-    assert found == dict.fromkeys("abcdeg", ("wrong", 0)) | {"f": ("error", 0)}
+    # The memory that output takes may end the kernel: the others, right, are asserted by `attacked`.
+    flooded = {task: found.pop(task) for task in "cd"}
+    assert set(flooded.values()) <= {("wrong", 0), ("crashed", 0)}
+    assert found == dict.fromkeys("abeg", ("wrong", 0)) | {"f": ("error", 0)}
 
 
 def test_nothing_of_the_host_is_seen_or_changed(attacked, repo_root, lab, tmp_path, monkeypatch):
