@@ -48,7 +48,7 @@ def lab(tmp_path_factory):
     tasks = "".join(
         f"  {task}: {{title: T, values: {{value: {{points: 1}}, drawn: {{points: 1}}}}}}\n" for task in TASKS
     )
-    limits = "time_limit: 60\ntotal_time: 600\nmemory: 500\nprocesses: 60\n"
+    limits = "time_limit: 60\ntotal_time: 600\nmemory: 1000\nprocesses: 60\n"
     (folder / "grading.yaml").write_text(f"title: Hostile\nseed: 3\n{limits}tasks:\n{tasks}")
     return load("hostile", folder)
 
