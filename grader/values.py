@@ -7,6 +7,7 @@ Each submission's kernel imports this module, so it imports no other of the grad
 import base64
 import binascii
 import builtins
+import json
 import linecache
 import math
 import re
@@ -18,6 +19,7 @@ from numbers import Real
 NAME = r"[a-z][a-z0-9_]*"  # of a task, and of a value
 MIME = "application/vnd.labkit.value+json"  # of the output that holds an emitted value
 DEEPEST = 16
+MOST_BYTES = 4_000_000  # of a cell's values, as JSON; what is beyond counts for nothing
 NUMBERS = "biufc"  # kinds of numpy's dtypes that can be emitted
 DIFFERENCES = TYPE, LENGTH, KEYS, SHAPE, DIFFER, NOT_A_NUMBER, NOT_A_VALUE = (
     "another type", "another length", "other keys", "another shape", "values differ", "not a number", "not a value",
@@ -39,7 +41,8 @@ def emitted(outputs: list[dict]) -> dict:
     found = {}
     for output in outputs:
         value = (output.get("data") or {}).get(MIME)
-        found |= value if isinstance(value, dict) else {}
+        if isinstance(value, dict) and len(json.dumps(found | value)) <= MOST_BYTES:
+            found |= value
     return found
 
 
