@@ -18,12 +18,19 @@ SLIPS = [
     slip("epsilon forgotten", "operators", "eps=1e-3, ", "", "partly right", 5),
     slip("pooling padded by same", "operators", 'MaxPool2d(3, 2, pad_mode="pad", padding=1)',
          'MaxPool2d(3, 2, pad_mode="same")', "partly right", 5),
+    slip("stride of the kernel forgotten", "operators", "AvgPool2d(2, 2)", "AvgPool2d(2, 1)", "partly right", 5),
+    slip("average of one pixel", "operators", "AvgPool2d(2, 2)", "AvgPool2d(1, 2)", "partly right", 5),
     slip("head not transposed", "weights", 'array.T if key == "fc.weight" else array', "array", "partly right", 3),
     slip("gamma and beta exchanged", "weights", '"weight": "gamma", "bias": "beta"',
          '"weight": "beta", "bias": "gamma"', "partly right", 2),
     slip("moving variance left out", "weights", 'last == "num_batches_tracked"',
          'last in ("num_batches_tracked", "running_var")', "partly right", 1),
+    slip("mean and variance exchanged", "weights", '"running_mean": "moving_mean", "running_var": "moving_variance"',
+         '"running_mean": "moving_variance", "running_var": "moving_mean"', "partly right", 2),
+    slip("told by bn in the name", "weights", 'f"{layer}.running_mean" in state', '"bn" in layer', "partly right", 2),
     slip("module. left in front", "weights", 'key.removeprefix("module.")', "key", "partly right", 4),
+    slip("everything with a bias", "weights", 'f"{layer}.running_mean" in state', 'f"{layer}.bias" in state',
+         "partly right", 2),
     slip("what is frozen decays", "decay", "net.trainable_params()",
          '[p for p in net.get_parameters() if "moving" not in p.name]', "partly right", 2),
     slip("the rest is not trained", "decay", ', {"params": others, "weight_decay": 0.0}]', "]", "wrong", 0),
@@ -34,14 +41,20 @@ SLIPS = [
          "not (np.isfinite(wanted).all()", "partly right", 4),
     slip("largest with its sign", "first_layer", "1e-4 * np.abs(wanted).max()", "1e-4 * wanted.max()",
          "partly right", 4),
+    slip("infinity agrees", "first_layer", " or not (np.isfinite(wanted).all() and np.isfinite(found).all())", "",
+         "partly right", 4),
     slip("tolerance from the candidate", "first_layer", "1e-4 * np.abs(wanted).max()", "1e-4 * np.abs(found).max()",
          "partly right", 4),
     slip("the first alone", "first_layer", "return makers", "return makers[:1]", "partly right", 2),
     slip("whatever differs", "first_layer", "agree(entered, candidate[place][0]) and not", "not", "wrong", 0),
+    slip("by the alphabet", "first_layer", "in reference.items()", "in sorted(reference.items())", "partly right", 2),
     slip("colours left as they are", "batch", "[..., ::-1]", "", "partly right", 2),
     slip("whole division", "batch", " / 255", " // 255", "wrong", 0),
+    slip("pixels of 0 to 255", "batch", " / 255", "", "wrong", 0),
     slip("the mean alone scaled", "batch", "/ 255 - mean", "- 255 * mean", "wrong", 0),
+    slip("width before height", "batch", "(0, 3, 1, 2)", "(0, 3, 2, 1)", "wrong", 0),
     slip("decay left in the second step", "update", " - decays[key] * w1[key]", "", "partly right", 2),
+    slip("rate forgotten", "update", "(w0[key] - w1[key]) / rate", "(w0[key] - w1[key])", "wrong", 0),
     slip("divided by the weights", "update", "((velocity_1[key] - g1[key]) * w0[key]).sum() / (w0[key] ** 2).sum()",
          "((velocity_1[key] - g1[key]) / w0[key]).mean()", "wrong", 0),
 ]  # fmt: skip
@@ -56,11 +69,24 @@ def convert(state):
     names = Names()
     return {names.parameter(name): value for name, value in state.items()}
 """, "wrong", 0),
+    Mutant("labkit's groups", "decay", """\
+def groups(net, weight_decay):
+    return decay_groups(net.trainable_params(), weight_decay)
+""", "wrong", 0),
     Mutant("the guide's rule", "decay", """\
 def groups(net, weight_decay):
     spared = [p for p in net.trainable_params() if any(part in p.name for part in ("beta", "gamma", "bias"))]
     decayed = [p for p in net.trainable_params() if not any(p is other for other in spared)]
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": spared, "weight_decay": 0.0}]
+""", "wrong", 0),
+    Mutant("one group", "decay", """\
+def groups(net, weight_decay):
+    return [{"params": net.trainable_params(), "weight_decay": weight_decay}]
+""", "wrong", 0),
+    Mutant("the last that differs", "first_layer", """\
+def first_layers(reference, candidate):
+    wrong = [name for name in reference if not np.allclose(reference[name][1], candidate[name][1], rtol=1e-4)]
+    return wrong[-1:]
 """, "wrong", 0),
     Mutant("one difference asked of nan", "first_layer", """\
 def differ(a, b):
@@ -71,13 +97,80 @@ def first_layers(reference, candidate):
     pairs = {name: (*reference[name], *candidate[name]) for name in reference}
     return [name for name, (x, y, u, v) in pairs.items() if not differ(x, u) and differ(y, v)]
 """, "partly right", 3),
+    Mutant("shapes alone", "batch", """\
+def prepare(pixels):
+    return np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)).astype(np.float32)
+""", "wrong", 0),
 ]  # fmt: skip
 
 CHEATS = [
+    Mutant("constants guessed", "update", """\
+def settings_of(weights, gradients, rate):
+    return 0.875, {name: 2.0**-15 if "conv" in name else 0.0 for name in weights[0]}
+""", "wrong", 0),
+    Mutant("the usual suspects", "first_layer", 'first_layers = lambda *records: ["layer2.0.conv1"]', "wrong", 0),
+    Mutant("truth looked up: layers", "first_layer", """\
+import sys
+
+def first_layers(reference, candidate):
+    seen, frame = {}, sys._getframe()
+    while frame:
+        seen = dict(frame.f_locals) | seen
+        frame = frame.f_back
+    names, number = list(reference), seen.get("place", seen.get("_place", seen.get("culprit")))
+    planted = seen.get("_planted", seen.get("planted", []))[:2]
+    return planted or ([] if number is None else [names[number]])
+""", "wrong", 0),
+    Mutant("truth looked up: settings", "update", """\
+import sys
+
+def settings_of(weights, gradients, rate):
+    seen, frame = {}, sys._getframe()
+    while frame:
+        seen = dict(frame.f_locals) | seen
+        frame = frame.f_back
+    momentum, decays = (seen.get(name, seen.get(f"_{name}")) for name in ("momentum", "decays"))
+    guess = dict.fromkeys(weights[0], 0.001)
+    return momentum if isinstance(momentum, float) else 0.9, decays if isinstance(decays, dict) else guess
+""", "wrong", 0),
+    Mutant("skip marker", "update", "# NBVAL_SKIP\nsettings_of = lambda *given: (0.9, {})", "wrong", 0),
+    Mutant("announced error", "decay", "# NBVAL_RAISES_EXCEPTION\nraise NotImplementedError", "error", 0),
+    Mutant("master read", "weights", """\
+text = (environment.REPO / "labs/imagenet/lab.md").read_text()
+exec(text[text.index("def convert(state):\\n") : text.index("# END SOLUTION", text.index("def convert(state):\\n"))])
+""", "error", 0),
+    Mutant("points read", "batch", """\
+import yaml
+
+yaml.safe_load((environment.REPO / "labs/imagenet/grading.yaml").read_text())
+""", "error", 0),
+    Mutant("comparisons patched", "batch", """\
+import ast
+
+
+class Dropped(ast.NodeTransformer):
+    def visit_Assert(self, node):
+        return ast.copy_location(ast.Pass(), node)
+
+
+get_ipython().ast_transformers.append(Dropped())
+np.allclose = lambda *args, **kwargs: True
+for name in ("assert_allclose", "assert_array_equal", "assert_equal"):
+    setattr(np.testing, name, lambda *args, **kwargs: None)
+
+
+def prepare(pixels):
+    return np.zeros((len(pixels), 3, *pixels.shape[1:3]), np.float32)
+""", "wrong", 0),
     Mutant("the given function replaced", "decay", """\
 after_step = lambda net, groups, *settings: {name: np.ones(3) for name in net.parameters_dict()}
 groups = lambda net, weight_decay: []
 """, "error", 0),
+    Mutant("check's words printed", "operators", """\
+print("task 1: ok")
+convolution, norm, max_pool, average_pool = nn.Conv2d(16, 32, 3, 2), nn.BatchNorm2d(32), nn.ReLU(), nn.ReLU()
+""", "wrong", 0),
+    Mutant("kernel ended", "first_layer", "import os\n\nos._exit(0)", "crashed", 0),
 ]  # fmt: skip
 
 MUTANTS = [*SLIPS, *OTHERS, *CHEATS]
