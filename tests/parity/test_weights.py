@@ -173,7 +173,7 @@ def test_convert_both_ways(tmp_path):
         (("resnet18", "a.pth", "b.pth"), "one is a PyTorch file"),
         (("resnet18", "none.pth", "b.ckpt"), "none.pth: no such file"),
         (("resnet18", "a.pth", "nowhere/b.ckpt"), "nowhere: no such folder"),
-        (("resnet18", "a.ckpt", "b.pth"), "a.ckpt: not a whole MindSpore checkpoint"),
+        (("resnet18", "a.ckpt", "b.pth"), "a.ckpt: damaged"),
     ],
 )
 def test_convert_says_what_is_wrong(tmp_path, arguments, says):

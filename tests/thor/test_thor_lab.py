@@ -41,17 +41,13 @@ def test_train_takes_the_seeds_arguments(start, sample_data, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("name", ["train.py", "eval.py"])
-@pytest.mark.parametrize("held, given", [
-    (("ilsvrc/n01440764", "ilsvrc_eval/n01440764"), "ilsvrc"), (("train/n01440764", "val/n01440764"), "val"),
-])  # fmt: skip
-def test_dataset_path_of_the_seed(start, tmp_path, name, held, given):
-    """There it is the folder of one split: the folder above is asked for, and what it holds."""
-    for folder in held:
-        (tmp_path / "images" / folder).mkdir(parents=True)
-    place = tmp_path / "images" / given
+def test_dataset_path_of_the_seed(start, tmp_path, name):
+    """There it is the folder of one split; here of both."""
+    place = tmp_path / "images" / "ilsvrc"
+    (place / "n01440764").mkdir(parents=True)
     done = start(name, "--dataset_path", place, "--train_url", "out", "--checkpoint_path", "resnet50.ckpt")
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
-    assert done.stderr.startswith(f"Error: {place}: must be the folder that holds train/ and val/ (the original")
+    assert f"{place}/train: there is no such folder; images are in train/CLASS/ and val/CLASS/" in done.stderr
     assert not (tmp_path / "out").exists()
 
 

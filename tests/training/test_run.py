@@ -197,9 +197,10 @@ def test_provenance(repo_root):
 
 
 def test_provenance_is_that_of_the_first_start(run, monkeypatch):
-    runs.keep_provenance(run, {"name": "digits", "sha256": "0" * 64})
+    digits = {"name": "digits", "sha256": "0" * 64, "contents": "2" * 64}
+    runs.keep_provenance(run, digits)
     first = run.provenance
-    assert first["dataset"] == {"name": "digits", "sha256": "0" * 64} and first["machine"] == environment.machine()
+    assert first["dataset"] == digits and first["machine"] == environment.machine()
     monkeypatch.setattr(environment, "machine", lambda: "another")
     runs.keep_provenance(run, {"name": "the same by another name", "sha256": "0" * 64})
     assert run.provenance == first
