@@ -126,7 +126,9 @@ def test_blocks_are_the_diagonal_blocks(rng):
     np.testing.assert_allclose(cut.layers["0"].factor_g.asnumpy()[0], factor_g, rtol=1e-6)
 
 
-@pytest.mark.parametrize("share, count", [(0.01, 1), (0.4, 3), (1.0, 7)])
+@pytest.mark.parametrize("share, count", [
+    (0.4, 3), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in ((0.01, 1), (1.0, 7))),  # a graph each
+])  # fmt: skip
 def test_a_share_of_the_batch(share, count, mode, rng):
     """Factors are exactly those of the first images, whatever the batch's size; gradients are of all of them."""
     images, labels = rng.normal(size=(7, 2, 4, 4)), rng.normal(size=(7, 3))
