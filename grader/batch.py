@@ -151,8 +151,9 @@ def _digest(lab, sources, runs):
     if lab.manifest.run and runs:
         total.update(handed_in.required_of(lab)[1].encode())
         for run, (name, most) in itertools.product(runs, handed_in.LARGEST.items()):
-            if (run / name).is_file() and (run / name).stat().st_size <= most:
-                total.update(name.encode() + hashlib.sha256((run / name).read_bytes()).digest())
+            size = (run / name).stat().st_size if (run / name).is_file() else None
+            content = (run / name).read_bytes() if size is not None and size <= most else b""
+            total.update(f"{name} {size}".encode() + hashlib.sha256(content).digest())
     return total.hexdigest()
 
 

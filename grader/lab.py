@@ -89,8 +89,6 @@ class Manifest(Part):
         for name, task in self.tasks.items():
             if strange := set(task.needs) - self.tasks.keys():
                 raise ValueError(f"tasks.{name}.needs: {min(strange)} is no task")
-            if name in self.all_needs(name):
-                raise ValueError(f"tasks.{name}.needs: lead back to {name}")
         if self.run and self.run.name in self.tasks:
             raise ValueError(f"run.name: {self.run.name} is a task's name too")
         return self
@@ -105,15 +103,6 @@ class Manifest(Part):
     def max_score(self) -> float:
         """What notebook and Run are worth together."""
         return sum(points for _, points in self.questions.values())
-
-    def all_needs(self, task: str) -> set[str]:
-        """The tasks that a task needs, and those that these need."""
-        needed, left = set(), [task]
-        while left:
-            new = (self.tasks.keys() & self.tasks[left.pop()].needs) - needed
-            needed |= new
-            left += new
-        return needed
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def write(lab, results: list[dict], folder: Path, seed: int | None = None, langu
             pages.add(folder / "feedback" / f"{result['student']}.html")
             text = page.render(**common, **_feedback(lab, result, say), say=say, language=language or "en")
             atomic_write(folder / "feedback" / f"{result['student']}.html", text)
-    for old in set((folder / "feedback").iterdir()) - pages:
+    for old in set((folder / "feedback").glob("*.html")) - pages:
         old.unlink()
     overview = templates.get_template("overview.html")
     atomic_write(folder / "index.html", overview.render(**common, **_overview(lab, results), say=str, language="en"))

@@ -21,7 +21,7 @@ HOME = "/tmp/home"  # inside: working directory and home
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin")
 SETTINGS = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "fonts", "localtime", "passwd", "group",
             "nsswitch.conf", "hosts")  # fmt: skip
-USERS = itertools.cycle(range(61184, 65520))  # ids that nobody has: the limit on processes counts all of a user's
+USERS = itertools.count(os.getpid())  # to ids that nobody has: the limit on processes counts all of a user's
 
 
 def python() -> str:
@@ -127,7 +127,7 @@ def _sealed():
     arguments = ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME, "--cap-drop", "ALL"]
     if os.geteuid() != 0:
         return [*arguments, "--"]
-    user = str(next(USERS))
+    user = str(61184 + next(USERS) % 4336)
     return [*arguments, "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--", "setpriv", "--reuid", user,
             "--regid", user, "--clear-groups", "--no-new-privs"]  # fmt: skip
 

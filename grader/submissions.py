@@ -3,7 +3,10 @@
 Whatever of it cannot be used is its learner's problem, in a line.
 """
 
+import hashlib
+import lzma
 import re
+import shutil
 import stat
 import tempfile
 import unicodedata
@@ -18,10 +21,11 @@ from labkit.system.errors import LabkitError
 NOTEBOOKS = (".ipynb", ".md")
 MOODLE = re.compile(r"(.+?_\d+)_assignsubmission_(?:file|onlinetext)(?:_|$)")  # of a download of all submissions
 RUN_FILES = {"history.jsonl", "summary.json", "provenance.json", "checkpoints"}  # the lab's own recipe.yaml has none
-LONGEST_NAME = 60  # characters
+LONGEST_NAME = 120  # bytes, of 255 that the name of a file may have
 MOST_FILES = 10_000  # of a learner
 MOST_BYTES = 1_000_000_000  # of a learner's zip, unpacked
 DEEPEST = 50  # folders within folders
+BROKEN = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError, ValueError)
 
 
 class SubmissionsError(LabkitError):
@@ -33,15 +37,12 @@ class Unreadable(Exception):
 
 
 def find(place: Path, scratch: Path) -> dict[str, list[Path]]:
-    """What each learner handed in, by name, in a folder or a zip, which is unpacked into `scratch`.
-
-    Raises SubmissionsError.
-    """
+    """What each learner handed in, by name; a zip is unpacked into `scratch`. Raises SubmissionsError."""
     if place.suffix.lower() == ".zip" and place.is_file():
         try:
             with zipfile.ZipFile(place) as packed:
-                packed.extractall(scratch)
-        except (zipfile.BadZipFile, OSError, RuntimeError) as error:
+                _unpack_class(packed, scratch)
+        except (*BROKEN, OSError) as error:
             raise SubmissionsError(f"{place}: cannot be unpacked: {error}") from None
         folder = scratch
         if [entry.name for entry in _visible(folder)] == [place.stem] and (folder / place.stem).is_dir():
@@ -56,6 +57,20 @@ def find(place: Path, scratch: Path) -> dict[str, list[Path]]:
     if not by_learner:
         raise SubmissionsError(f"{place}: holds no submissions")
     return dict(sorted(by_learner.items()))
+
+
+def _unpack_class(packed, folder):
+    """Unpack; what cannot be unpacked costs its learner's row: an empty file is no notebook."""
+    folder.mkdir()
+    broken = set()
+    for entry in packed.infolist():
+        try:
+            packed.extract(entry, folder)
+        except (*BROKEN, OSError):
+            broken.add(entry.filename.partition("/")[0])
+    for name in broken - {"", ".", ".."}:
+        shutil.rmtree(folder / name, ignore_errors=True)
+        (folder / name[:60]).write_bytes(b"")
 
 
 @contextmanager
@@ -111,7 +126,7 @@ def _unpacked(archive, folder):
             if any(entry.filename.count("/") > DEEPEST for entry in entries):
                 raise Unreadable(f"{archive.name}: folders within folders, more than {DEEPEST} deep")
             packed.extractall(folder)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except BROKEN as error:
         raise Unreadable(f"{archive.name}: damaged, or not a zip that opens without a password ({error})") from None
     return folder
 
@@ -122,9 +137,11 @@ def _visible(folder):
 
 
 def _learner(entry):
-    """The learner's name as a file can have it: of Moodle's longer one its first part, of a file's without ending."""
+    """A name that no other learner has and that a file can have: of Moodle's the first part, of a file's no ending."""
     text = unicodedata.normalize("NFC", entry.name)
     moodle = MOODLE.match(text)
-    name = moodle[1] if moodle else text if entry.is_dir() else Path(text).stem
-    name = "".join(letter if letter.isprintable() and letter not in '\\/:*?"<>|' else "_" for letter in name)
-    return name[:LONGEST_NAME].strip() or "_"
+    whole = moodle[1] if moodle else text if entry.is_dir() else Path(text).stem
+    name = "".join(letter if letter.isprintable() and letter not in '\\/:*?"<>|' else "_" for letter in whole)
+    name = name.encode()[:LONGEST_NAME].decode(errors="ignore").strip()
+    digest = hashlib.sha256(whole.encode(errors="backslashreplace")).hexdigest()[:8]
+    return name if name == whole else f"{name}-{digest}"

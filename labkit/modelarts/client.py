@@ -18,6 +18,7 @@ from labkit.obs import access
 from labkit.obs.place import CloudError
 from labkit.obs.retrying import Tries
 
+PAGE = 50  # jobs of one answer
 ENDED = ("Completed", "Failed", "Terminated", "Abnormal")
 
 
@@ -117,16 +118,21 @@ class Client:
                 raise
         return self.show(job)
 
-    def jobs(self, name: str = "") -> list[Job]:
-        """The newest jobs whose names contain `name`, at most 50."""
-        asked = {"offset": 0, "limit": 50, "sort_by": "create_time", "order": "desc"}
+    def jobs(self, name: str = "", offset: int = 0) -> list[Job]:
+        """The newest jobs whose names contain `name`, at most 50, without the first `offset`."""
+        asked = {"offset": offset, "limit": PAGE, "sort_by": "create_time", "order": "desc"}
         if name:
             asked["filters"] = [{"key": "name", "operator": "like", "value": [name]}]
         return self._ask("POST", "training-job-searches", asked, lambda answer: list(map(Job.parse, answer["items"])))
 
     def find(self, name: str) -> list[Job]:
-        """The newest jobs of exactly this name."""
-        return [job for job in self.jobs(name) if job.name == name]
+        """All jobs of exactly this name."""
+        page = self.jobs(name)
+        jobs = {job.id: job for job in page}
+        while len(page) == PAGE:
+            page = [job for job in self.jobs(name, len(jobs)) if job.id not in jobs]
+            jobs |= {job.id: job for job in page}
+        return [job for job in jobs.values() if job.name == name]
 
     def log(self, job: str, task: str = "worker-0") -> str:
         """The end of a task's log, as much of it as the server shows; "" before it has any."""

@@ -42,6 +42,8 @@ def records_folder() -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "labkit", "uploads")
     try:
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not os.access(cache, os.W_OK):  # left by root
+            raise PermissionError(cache)
     except OSError:
         cache = own_folder(tempfile.gettempdir()) / "uploads"
         cache.mkdir(exist_ok=True)

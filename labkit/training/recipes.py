@@ -5,6 +5,7 @@ A `recipe.yaml` holds `lab`, `base` and `profiles`; a profile overrides keys of 
 
 import difflib
 import json
+import reprlib
 import typing
 from pathlib import Path
 
@@ -136,7 +137,7 @@ def _refusal(error, path, settings):
     elif kind in ("missing", "union_tag_not_found"):
         message = "missing"
     elif kind not in ("contradiction", "union_tag_invalid"):
-        message = f"{message.replace('Input should be', 'must be')}, not {error['input']!r}"
+        message = f"{message.replace('Input should be', 'must be')}, not {reprlib.repr(error['input'])}"
     wrong = [f"--set {setting}" for setting in settings if f"{key}.".startswith(f"{setting.partition('=')[0]}.")]
     return RecipeError(f"{next(iter(wrong), path)}: {key}: {message}")
 

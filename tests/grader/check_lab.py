@@ -47,6 +47,12 @@ def mutants_of(lab: Lab, file: Path | None = None) -> list:
     return runpy.run_path(str(file))["MUTANTS"]
 
 
+def all_needs(lab: Lab, task: str) -> set[str]:
+    """The tasks that a task needs, and those that these need."""
+    needs = lab.manifest.tasks[task].needs
+    return set(needs).union(*(all_needs(lab, other) for other in needs))
+
+
 def packs(lab: Lab, mutants: list) -> list[list]:
     """Mutants that one submission can hold: of different tasks, none of which needs another; one that ends the kernel.
 
@@ -54,8 +60,8 @@ def packs(lab: Lab, mutants: list) -> list[list]:
     """
     packed = []
     for mutant in mutants:
-        near = {mutant.task} | lab.manifest.all_needs(mutant.task)
-        near |= {task for task in lab.manifest.tasks if mutant.task in lab.manifest.all_needs(task)}
+        near = {mutant.task} | all_needs(lab, mutant.task)
+        near |= {task for task in lab.manifest.tasks if mutant.task in all_needs(lab, task)}
         for pack in packed:
             ended = any(other.verdict in ENDS for other in pack)
             if not (ended and mutant.verdict in ENDS) and all(other.task not in near for other in pack):
@@ -79,7 +85,7 @@ def check(lab: Lab, mutants: list, tell=lambda row: None, harm: bool = False) ->
         tasks = score(lab, answers, executed, references)
         seconds = time.monotonic() - start
         changed = {mutant.task for mutant in expected if mutant.name not in ("master", "blank")}
-        free = [task for task in full if task not in changed and not changed & lab.manifest.all_needs(task)]
+        free = [task for task in full if task not in changed and not changed & all_needs(lab, task)]
         others = [task for task in free if changed and tasks[task]["points"] != full[task]]
         for mutant in expected:
             found = (tasks[mutant.task]["verdict"], tasks[mutant.task]["points"])

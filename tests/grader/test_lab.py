@@ -62,7 +62,6 @@ def test_the_digest_is_of_what_decides_a_grade(tiny, edited):
         ("grading.yaml", "title: Steps", "title: Steps\n    point: 3", "tasks.steps.point: Extra inputs"),
         ("grading.yaml", "points: 3", "points: -3", "tasks.triangle.values.rates.points: Input should be greater"),
         ("grading.yaml", "[triangle]", "[circle]", "tasks.total.needs: circle is no task"),
-        ("grading.yaml", "[triangle]", "[total]", "tasks.total.needs: lead back to total"),
         ("grading.yaml", "seed: 7", "seed: [", "not valid YAML"),
         ("grading.yaml", "steps:\n    title", "stepz:\n    title", "lab.md, cell answer: steps: not in grading.yaml"),
         ("lab.md", "probe: steps", "probe: total", "task steps of grading.yaml has no probe cell"),
