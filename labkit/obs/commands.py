@@ -1,4 +1,4 @@
-"""labkit obs, and its commands that copy and compare. The SDK is imported once a server is asked."""
+"""`labkit obs` and its commands. The SDK is imported once a server is asked."""
 
 import os
 import signal
