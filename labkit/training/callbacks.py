@@ -62,6 +62,10 @@ class StepTimer(Callback):
         """Leave out seconds within an epoch that were not spent on training."""
         self.last_time += seconds
 
+    def measured(self, run_context, steps, seconds):
+        """What a timer does with `steps` steps that took `seconds` together."""
+        raise NotImplementedError
+
 
 class PerformanceCallback(StepTimer):
     """Prints an epoch's time, steps, ms per step and samples per second of the cluster, as the original lab does.
