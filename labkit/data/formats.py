@@ -12,7 +12,7 @@ from labkit.system import environment
 class Format:
     """A data folder, and the keys of a recipe's `data`; without these keys, it can only be checked."""
 
-    files = None  # the module that checks and writes such folders
+    _files = None  # the module that checks and writes such folders
     options = {}
 
     def __init__(self, folder: str | Path, data=None):
@@ -24,8 +24,8 @@ class Format:
     def check(self, make_sample: bool = False) -> Info:
         """Contents of the folder; make_sample: if it is missing, make the sample there first. Raises DataError."""
         if make_sample and not self.folder.exists():
-            self.files.write_sample(self.folder)
-        return self.files.check(self.folder, **self.options)
+            self._files.write_sample(self.folder)
+        return self._files.check(self.folder, **self.options)
 
     def random_workers(self) -> int | None:
         """Number of workers, if the training batches depend on it; None if they are the same for any number."""
@@ -35,7 +35,7 @@ class Format:
 class Cifar10(Format):
     """CIFAR-10's binary layout: six files of records of 3,073 bytes."""
 
-    files = cifar10_files
+    _files = cifar10_files
 
     def test_labels(self):
         """Labels (N,) in the order of the test batches. Raises DataError."""
@@ -56,7 +56,7 @@ class Cifar10(Format):
 class ImageFolder(Format):
     """train/CLASS/* and val/CLASS/*."""
 
-    files = imagenet_files
+    _files = imagenet_files
 
     def __init__(self, folder, data=None):
         super().__init__(folder, data)
