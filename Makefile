@@ -55,7 +55,7 @@ torch: $(TORCH_STAMP) ## install PyTorch as well: what part 2 and the tests comp
 
 sample: $(SAMPLE_STAMP) ## make the environment and the small offline data set, data/sample
 
-book: $(SAMPLE_STAMP) ## execute the chapters and build _build/html/index.html: 12 minutes, later seconds (BOOK_LANGUAGE=zh_CN: in Chinese as well)
+book: $(SAMPLE_STAMP) ## execute the chapters and build _build/html/index.html: a quarter of an hour, later seconds (BOOK_LANGUAGE=zh_CN: in Chinese as well)
 	@$(BIN)/python book/build.py $(if $(BOOK_LANGUAGE),--language $(BOOK_LANGUAGE))
 
 translate: book ## take what the pages say into the Chinese catalogues, and list what is to be translated
@@ -69,10 +69,10 @@ smoke: $(SAMPLE_STAMP) ## the least that works on any machine, two minutes: doct
 	@$(BIN)/python book/build.py --only $(SMOKE_CHAPTERS)
 	@$(BIN)/python -m pytest -q -m "not slow" $(SMOKE_TESTS)
 
-test: $(SAMPLE_STAMP) ## what to run before a commit: style, code, book, labs, pages: 8 minutes after `make book`
+test: $(SAMPLE_STAMP) ## what to run before a commit: style, code, book, labs, pages: a quarter of an hour after `make book`
 	@$(BIN)/python tests/run.py
 
-test-all: $(SAMPLE_STAMP) $(TORCH_STAMP) ## every test there is, with PyTorch installed for it: 20 minutes more
+test-all: $(SAMPLE_STAMP) $(TORCH_STAMP) ## every test there is, with PyTorch installed for it: half an hour more
 	@$(BIN)/python tests/run.py --all
 
 references: book ## take what the built book shows as what tests/notebooks expects; read the difference
