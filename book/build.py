@@ -71,7 +71,7 @@ def build(language: str | None, only: list[str]) -> int:
     """Execute what has changed, then write the pages; the process's exit status."""
     chapters = [chapter for chapter in execution.chapters() if not only or execution.name_of(chapter) in only]
     if todo := [chapter for chapter in chapters if execution.is_stale(chapter)]:
-        print(f"make book: executing {len(todo)} of {len(chapters)} chapters; all take about 10 minutes on two free cores")
+        print(f"make book: executing {len(todo)} of {len(chapters)} chapters; all take 10 minutes on two free cores")
         if failed := execution.execute(todo):
             print(f"make book: FAILED: {', '.join(failed)}; the tracebacks above say where", file=sys.stderr)
             return 1
