@@ -19,7 +19,7 @@ from labkit.system import environment, versions
 
 
 def requirements(file):
-    return {need.name: need for need in map(Requirement, re.findall(r"^[^#\s].*$", file.read_text(), flags=re.M))}
+    return {need.name: need for need in map(Requirement, re.findall(r"^[^#\s][^#\n]*", file.read_text(), flags=re.M))}
 
 
 def test_all_files_name_the_same_versions(repo_root):
