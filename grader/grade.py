@@ -136,14 +136,14 @@ def references(lab: Lab, seed: int, sandboxed: bool = True) -> dict:
 
 
 def nothing(lab: Lab, student: str, problem: str) -> dict:
-    """Result of a submission of which nothing could be graded: 0 points, and why."""
+    """Result of a submission that could not be graded: 0 points, and why."""
     tasks = score(lab, {}, {"cells": {}, "values": {}, "stopped": ""}, {})
     return _result(lab, student, tasks | _run_entry(lab, [], True), problem=problem)
 
 
 def grade_one(lab: Lab, student: str, answers: dict[str, str], runs: list[Path], references: dict, seed: int,
               sandboxed: bool = True) -> dict:  # fmt: skip
-    """Result of one submission: its answers executed and compared, and its Run, of which there is one, examined."""
+    """Result of one submission: its answers executed and compared, and its Run, if the lab asks for one, examined."""
     execution = executions.execute(lab, answers, seed, sandboxed)
     tasks = score(lab, answers, execution, references) | _run_entry(lab, runs, sandboxed)
     errors = _errors(lab, answers, execution)

@@ -62,10 +62,10 @@ def watched(command: list[str], stdin: bytes, limits: Limits, **options) -> Ende
             raise SandboxError(f"{command[0]}: {error.strerror}") from None
         # Where this process is killed, its end of the pipe is closed.
         script = f"read line || kill -9 $(cat /proc/{process.pid}/task/{process.pid}/children) {process.pid}"
-        guard = subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-                                 stderr=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
-        stopped, deadline, ended = "", time.monotonic() + limits.seconds, False
+        stopped, deadline, ended, guard = "", time.monotonic() + limits.seconds, False, None
         try:
+            guard = subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                                     stderr=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
             while not (ended or stopped):
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(WATCH)
@@ -78,7 +78,8 @@ def watched(command: list[str], stdin: bytes, limits: Limits, **options) -> Ende
                     stopped = "time" if time.monotonic() > deadline else exceeded(process.pid, limits)
         finally:
             _end(process)
-            guard.communicate(b"ended\n")
+            if guard:
+                guard.communicate(b"ended\n")
         output.seek(0)
         errors.seek(0)
         message = errors.read().decode(errors="replace").strip().rpartition("\n")[2]

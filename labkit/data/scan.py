@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from PIL import Image
@@ -75,8 +76,9 @@ def scan(folder: Path, parts: dict[str, list], decode: bool = False) -> dict[str
     place = os.path.realpath(folder)
     is_large = sum(map(len, parts.values())) >= LARGE
     known = _findings.get(place, {})
-    if is_large and not known and _cache(place).exists():
-        known = json.loads(_cache(place).read_text(encoding="utf-8"))
+    if is_large and not known:
+        with suppress(OSError, ValueError):  # a damaged one is made again
+            known = json.loads(_cache(place).read_text(encoding="utf-8"))
     keys = {name: digest_of(rows) for name, rows in parts.items()}
     found = _findings[place] = {
         name: part for name, part in known.items() if part["key"] == keys.get(name) and part["decoded"] >= decode

@@ -8,6 +8,7 @@ import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 from urllib.parse import urlencode
 
 import requests
@@ -143,11 +144,11 @@ class Client:
     def flavors(self, kind: str = "") -> list[dict]:
         """The machines to choose from (flavor_id, ...). kind: CPU, GPU or Ascend."""
         query = f"?{urlencode({'flavor_type': kind})}" if kind else ""
-        return self._ask("GET", f"training-job-flavors{query}", None, lambda answer: answer["flavors"])
+        return self._ask("GET", f"training-job-flavors{query}", None, _sorted("flavors", "flavor_id"))
 
     def engines(self) -> list[dict]:
         """The preset images to choose from (engine_name, engine_version, ...)."""
-        return self._ask("GET", "training-job-engines", None, lambda answer: answer["items"])
+        return self._ask("GET", "training-job-engines", None, _sorted("items", "engine_name", "engine_version"))
 
     def _ask(self, method, path, body, take):
         """What may be asked more than once, until the deadline."""
@@ -201,6 +202,10 @@ class Client:
         kind = Busy if status == 429 else Unanswered if status == 408 or status >= 500 else CloudError
         message = access.cleaned(f"{place}: {details.get('error_msg') or answer.reason or 'refused'}", self._keys)
         return kind(message, status, str(details.get("error_code") or ""), answer.headers.get("X-Request-Id"))
+
+
+def _sorted(key, *names):  # by what each entry must have
+    return lambda answer: sorted(answer[key], key=itemgetter(*names))
 
 
 def _cause(error):

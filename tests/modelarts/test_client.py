@@ -147,6 +147,12 @@ def test_ids_stay_ids(stub, hostile):
     assert stub.asked == []
 
 
+def test_an_answer_without_what_is_asked_for(stub, monkeypatch):
+    monkeypatch.setattr(stubs, "FLAVORS", [{"flavor_type": "CPU"}])
+    with pytest.raises(CloudError, match="training-job-flavors: not the answer expected"):
+        connect(stub, deadline=0.0).flavors()
+
+
 # -- Who asks, and whom -------------------------------------------------------------------------------
 
 
