@@ -93,7 +93,8 @@ def _data(kind, folder, is_sample):
     from labkit.data.formats import FORMATS
 
     data = FORMATS[kind](folder)
-    return data.check(make_sample=is_sample).sha256, list(map(int, data.test_labels()))
+    info = data.check(make_sample=is_sample)
+    return info.sha256, list(map(int, info.images["test"][1]))
 
 
 def not_one(asked, runs: list[Path]) -> dict:

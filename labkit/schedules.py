@@ -55,23 +55,3 @@ def polynomial(epochs, steps_per_epoch, lr_init=0.045, lr_max=0.045, lr_end=0.0,
 
 
 SCHEDULES = {"quadratic": quadratic, "cosine": cosine, "linear": linear, "polynomial": polynomial}
-
-
-def damping(epochs, steps_per_epoch, first=0.03, decay=0.87):
-    """THOR's lambda: first * decay^(e / 10), e = (step + 1) / steps_per_epoch (the model zoo); a float64 per step."""
-    e = (np.arange(int(epochs * steps_per_epoch)) + 1) / steps_per_epoch
-    return first * decay ** (e / 10)
-
-
-def update_mask(steps, interval, final_interval=None):
-    """Which steps compute THOR's factors: a mask that sets the first one and every `interval`-th after it.
-
-    With final_interval the interval grows geometrically, from the first step to the last. Raises ValueError.
-    """
-    if interval < 1 or (final_interval is not None and final_interval < interval):
-        raise ValueError(f"interval must be at least 1, final_interval no less, not {interval} and {final_interval}")
-    mask, step, growth = np.zeros(steps, bool), 0, (final_interval or interval) / interval
-    while step < steps:
-        mask[step] = True
-        step += round(interval * growth ** (step / steps))
-    return mask

@@ -1,6 +1,7 @@
 """labkit.figures: what stands where on the axes."""
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ def make_run(tmp_path, repo_root):
     def make_run(name, steps):
         run = runs.create(tmp_path / name, recipe)
         dataset = {"name": "digits", "sha256": "0" * 64, "train_images": 5 * recipe.data.batch_size + 1}
-        runs.keep_provenance(run, dataset)
+        runs.begin(run, SimpleNamespace(dataset=dataset))
         run.history_file.touch()
         for step in range(1, steps + 1):
             epoch = -(-step // 5)

@@ -40,7 +40,7 @@ def measure(net, loss, images, labels):
     layers = convert(net, block_size=2**31)  # larger than any factor: whole matrices
     wanted = []
     for layer in layers.values():
-        layer.statistics = True
+        layer.taps_on = True
         wanted += [layer.factor_a, layer.factor_g, layer.layer.weight]
 
     def mean_loss(x, y):

@@ -5,7 +5,7 @@ import time
 import numpy as np
 from mindspore import Tensor
 
-from labkit import schedules, thor
+from labkit import thor
 from labkit.system import device
 from labkit.training import build, recipes
 
@@ -13,9 +13,9 @@ SMALL = (
     "network.name=resnet8",
     "data.image_size=16",
     "optimizer.damping=0.03",
-    "optimizer.update_interval=5",
+    "optimizer.factor_interval=5",
     "optimizer.factor_ema=0",
-    "optimizer.statistics_share=1",
+    "optimizer.factor_share=1",
     "schedule.lr_max=0.1",
     "schedule.warmup_epochs=0.5",
 )
@@ -51,8 +51,8 @@ class Trials:
         """Losses of a training from the first weights; fewer if a factor has no inverse."""
         for parameter in self.step.get_parameters():
             parameter.set_data(Tensor(self.start[parameter.name]))
-        self.step.thor.damping = np.full(steps, damping)
-        self.step.thor.update_mask = schedules.update_mask(steps, interval)
+        self.step.preconditioner.damping = np.full(steps, damping)
+        self.step.preconditioner.factor_steps = thor.factor_steps(steps, interval)
         losses = []
         try:
             for number in range(steps):
@@ -65,7 +65,7 @@ class Trials:
 
 def factors(step, batch):
     """[A, G] of each layer on a batch, in blocks."""
-    return [[factor.asnumpy() for factor in pair] for pair in step.statistics(*batch)[2]]
+    return [[factor.asnumpy() for factor in pair] for pair in step.gradients_and_factors(*batch)[2]]
 
 
 def relative_error(found, exact):

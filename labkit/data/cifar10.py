@@ -4,7 +4,7 @@ import mindspore as ms
 import mindspore.dataset as ds
 from mindspore.dataset import transforms, vision
 
-from labkit.data import cifar10_files, rank_seed
+from labkit.data import rank_seed
 from labkit.data.cifar10_files import MEAN, STD
 from labkit.system.environment import workers
 
@@ -29,29 +29,28 @@ def train_transforms(image_size=32, crop_padding=4, flip=0.5):
     return augment + normalize_transforms(image_size)
 
 
-def create_dataset(folder, split, batch_size, *, image_transforms, seed=0, rank=0, ranks=1, num_workers=1):
-    """Batches of `split` ("train" or "test") of a folder in CIFAR-10's binary layout.
+def create_dataset(images, batch_size, image_transforms, *, seed=None, shard=(0, 1), num_workers=1):
+    """Batches of (images (N, 32, 32, 3) uint8, labels (N,)), as `cifar10_files.read` returns them.
 
-    Training batches are shuffled, and a short last batch is dropped. Test batches keep the order and every image.
-    With several ranks, each reads its own shard; all shards are equally long, so up to ranks - 1 images repeat.
-    The stream depends only on seed, rank and ranks: a pipeline with the same three repeats it bit for bit, whatever the
+    With a seed, to train on: shuffled, and a short last batch is dropped. Without, to test on: in order, every image.
+    shard: (rank, ranks): each rank reads its own images; all shards are equally long, so up to ranks - 1 images repeat.
+    The stream depends only on seed and shard: a pipeline with the same values repeats it bit for bit, whatever the
     number of workers, as long as every random step is one of MindData's own operations (their names begin with Random).
     MindData's seed is global: read one training pipeline before you make the next with another seed.
     """
-    training = split == "train"
-    if training:  # a test set must not change the seed of a training set that has not begun to read
+    training, (rank, ranks), parallel = seed is not None, shard, workers(num_workers)
+    if training:  # for the sampler, which shuffles alike on all ranks; a test set must not change the seed
         ds.config.set_seed(seed)
-    parallel = workers(num_workers)
     # `ds.Cifar10Dataset` would read the files itself, but only in batches of exactly 10,000; the sample's are smaller.
     data = ds.NumpySlicesDataset(
-        cifar10_files.read(folder, split),
+        images,
         ["image", "label"],
         shuffle=training,
         num_shards=ranks if ranks > 1 else None,
         shard_id=rank if ranks > 1 else None,
         num_parallel_workers=1,
     )
-    if training:  # the sampler has the seed, the same on all ranks; operations read theirs when iteration begins
+    if training:  # for the random operations, which read it when iteration begins, each rank its own
         ds.config.set_seed(rank_seed(seed, rank))
     # Each worker has its own random numbers, so a single one runs the random steps; they are the quick part.
     is_random = [type(step).__name__.startswith("Random") for step in image_transforms]

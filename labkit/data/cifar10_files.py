@@ -39,12 +39,11 @@ def check(folder: str | Path) -> Info:
     """
     folder = Path(folder)
     files.require_folder(folder, GET_DATA)
-    digest, counts = hashlib.sha256(), {}
-    for name in (*TRAIN_FILES, TEST_FILE):
-        records = _records(folder / name)
+    digest, batches = hashlib.sha256(), {name: _records(folder / name) for name in (*TRAIN_FILES, TEST_FILE)}
+    for name, records in batches.items():
         digest.update(name.encode())
         digest.update(records)
-        counts[name] = len(records)
+    counts = {name: len(records) for name, records in batches.items()}
     classes, note = _class_names(folder / META_FILE)
     # A batch that lost whole records still has a valid layout; only the count shows the loss.
     short = [f"{folder / name} ({count:,})" for name, count in counts.items() if count != 10_000]
@@ -59,6 +58,7 @@ def check(folder: str | Path) -> Info:
         sha256=digest.hexdigest(),
         files=tuple(counts.items()),
         note=note,
+        images={split: _images([batches[name] for name in names]) for split, names in FILES_OF.items()},
     )
 
 
@@ -67,9 +67,7 @@ def read(folder: str | Path, split: str) -> tuple[np.ndarray, np.ndarray]:
 
     Raises DataError as `check` does, for the files that it reads.
     """
-    records = np.concatenate([_records(Path(folder) / name) for name in FILES_OF[split]])
-    planes = records[:, 1:].reshape(-1, 3, 32, 32)
-    return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), records[:, 0].copy()
+    return _images([_records(Path(folder) / name) for name in FILES_OF[split]])
 
 
 def write_sample(folder: str | Path, force: bool = False) -> Info:
@@ -93,6 +91,13 @@ def write_sample(folder: str | Path, force: bool = False) -> Info:
         files.write_source(staged, SAMPLE_SOURCE)
         files.publish(staged, folder, check, force)
     return check(folder)
+
+
+def _images(batches: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """What `read` returns, from the records of some batches."""
+    records = np.concatenate(batches)
+    planes = records[:, 1:].reshape(-1, 3, 32, 32)
+    return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), records[:, 0].copy()
 
 
 def _records(path: Path) -> np.ndarray:

@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from labkit.system.errors import LabkitError
@@ -36,6 +36,7 @@ class Info:
     note: str | None = None  # something the user should know that is not an error
     skipped: tuple[tuple[str, str], ...] = ()  # (file, what is wrong with it) of images left out
     contents: str | None = None  # SHA-256 over all bytes of the images, if `sha256` does not cover them
+    images: dict | None = field(default=None, repr=False, compare=False)  # (pixels or paths, labels) of train and test
 
     @property
     def dataset(self) -> dict:

@@ -12,7 +12,7 @@ from labkit.system import environment
 class Format:
     """A data folder, and the keys of a recipe's `data`; without these keys, it can only be checked."""
 
-    _files = None  # the module that checks and writes such folders
+    _files = None  # the module that checks, lists and writes such folders
     options = {}
 
     def __init__(self, folder: str | Path, data=None):
@@ -27,6 +27,10 @@ class Format:
             self._files.write_sample(self.folder)
         return self._files.check(self.folder, **self.options)
 
+    def images(self, split: str, info: Info | None = None) -> tuple:
+        """(images, labels) of "train" or "test", from what `check` returned if given, or read now. Raises DataError."""
+        return info.images[split] if info else self._files.read(self.folder, split, **self.options)
+
     def random_workers(self) -> int | None:
         """Number of workers, if the training batches depend on it; None if they are the same for any number."""
         return None
@@ -37,20 +41,14 @@ class Cifar10(Format):
 
     _files = cifar10_files
 
-    def test_labels(self):
-        """Labels (N,) in the order of the test batches. Raises DataError."""
-        return cifar10_files.read(self.folder, "test")[1]
-
-    def create_dataset(self, split: str, batch_size: int, **stream):
-        """Batches of "train" or "test", as `cifar10.create_dataset` makes them; stream: seed, rank, ranks."""
+    def create_dataset(self, images: tuple, batch_size: int, seed=None, shard=(0, 1)):
+        """Batches of `images`, as `cifar10.create_dataset` makes them: with a seed to train on, without to test on."""
         from labkit.data import cifar10
 
-        data = self.data
-        steps = cifar10.normalize_transforms(data.image_size)
-        if split == "train":
+        data, steps = self.data, cifar10.normalize_transforms(self.data.image_size)
+        if seed is not None:
             steps = cifar10.train_transforms(data.image_size, data.crop_padding, data.flip)
-        stream |= {"image_transforms": steps, "num_workers": data.workers}
-        return cifar10.create_dataset(self.folder, split, batch_size, **stream)
+        return cifar10.create_dataset(images, batch_size, steps, seed=seed, shard=shard, num_workers=data.workers)
 
 
 class ImageFolder(Format):
@@ -67,20 +65,14 @@ class ImageFolder(Format):
         if self.folder.exists():
             imagenet_files.require_splits(self.folder)
 
-    def test_labels(self):
-        """Labels (N,) in the order of the test batches. Raises DataError."""
-        return imagenet_files.listing(self.folder, "test", **self.options)[1]
-
-    def create_dataset(self, split: str, batch_size: int, **stream):
-        """Batches of "train" or "test", as `imagenet.create_dataset` makes them; stream: seed, rank, ranks."""
+    def create_dataset(self, images: tuple, batch_size: int, seed=None, shard=(0, 1)):
+        """Batches of `images`, as `imagenet.create_dataset` makes them: with a seed to train on, without to test on."""
         from labkit.data import imagenet
 
-        data = self.data
-        steps = imagenet.evaluation_transforms(data.image_size, data.resize, data.route)
-        if split == "train":
+        data, steps = self.data, imagenet.evaluation_transforms(self.data.image_size, self.data.resize, self.data.route)
+        if seed is not None:
             steps = imagenet.train_transforms(data.image_size, data.route, data.crop_scale, data.flip)
-        stream |= {"image_transforms": steps, "num_workers": data.workers, **self.options}
-        return imagenet.create_dataset(self.folder, split, batch_size, **stream)
+        return imagenet.create_dataset(images, batch_size, steps, seed=seed, shard=shard, num_workers=data.workers)
 
     def random_workers(self):
         """Workers of the fast route have their own random numbers; on the exact route each image has its own."""

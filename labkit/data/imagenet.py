@@ -13,7 +13,7 @@ import numpy as np
 from mindspore.dataset import transforms, vision
 from PIL import Image
 
-from labkit.data import imagenet_files, rank_seed
+from labkit.data import rank_seed
 from labkit.system.environment import workers
 
 # Per channel (R, G, B) over ImageNet, in units of 0..1 (the original documents', and torchvision's).
@@ -133,24 +133,20 @@ class EpochOrder(ds.Sampler):
         return iter(np.resize(order, self.num_samples * self.ranks)[self.rank :: self.ranks].tolist())
 
 
-def create_dataset(
-    folder, split, batch_size, *, image_transforms, seed=0, rank=0, ranks=1, num_workers=1, bad_images="error"
-):
-    """Batches of `split` ("train" or "test") of an image folder.
+def create_dataset(images, batch_size, image_transforms, *, seed=None, shard=(0, 1), num_workers=1):
+    """Batches of (paths, labels (N,)), as `imagenet_files.read` returns them.
 
-    Training batches are complete and shuffled anew each epoch, and over all ranks together an epoch has every image
-    once; shards are equally long, so up to ranks - 1 images repeat. Test batches keep the order and every image.
-    The stream depends only on seed, rank, ranks and, on the fast route, the number of workers started, which is at most
-    the number of cores: a pipeline with the same values repeats it bit for bit.
+    With a seed, to train on: complete batches, shuffled anew each epoch; without, to test on: in order, every image.
+    shard: (rank, ranks): over all ranks together an epoch has every image once; shards are equally long, so up to
+    ranks - 1 images repeat. The stream depends only on seed, shard and, on the fast route, the number of workers
+    started, which is at most the number of cores: a pipeline with the same values repeats it bit for bit.
     MindData's seed is global: read one training pipeline before you make the next with another seed.
-    Raises DataError for bad images unless bad_images is "skip".
     """
-    training, parallel = split == "train", workers(num_workers)
+    training, parallel = seed is not None, workers(num_workers)
     if training:  # for the random operations; they must not do the same on every rank
-        ds.config.set_seed(rank_seed(seed, rank))
-    paths, labels = imagenet_files.listing(folder, split, bad_images)
-    sampler = EpochOrder(len(paths), seed, rank, ranks) if training else ds.SequentialSampler()
-    images = list(zip(paths, labels))
+        ds.config.set_seed(rank_seed(seed, shard[0]))
+    images = list(zip(*images))
+    sampler = EpochOrder(len(images), seed, *shard) if training else ds.SequentialSampler()
     data = ds.GeneratorDataset(images, ["image", "label"], sampler=sampler, num_parallel_workers=1)
     # Files are read here, several at once: GeneratorDataset's own threads halve the speed of the whole pipeline.
     data = data.map(read, "image", num_parallel_workers=parallel)

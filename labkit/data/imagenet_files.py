@@ -47,16 +47,19 @@ def check(folder: str | Path, bad_images: str = "error", decode: bool = False) -
         files=tuple((SPLITS[split], count) for split, count in counts.items()),
         note=f"{len(bad):,} of {len(bad) + sum(counts.values()):,} images are bad and skipped" if bad else None,
         skipped=tuple(bad.items()),
+        images={
+            split: ([os.path.join(folder, path) for path, *_ in rows], np.array([row[1] for row in rows], np.int32))
+            for split, rows in images.items()
+        },
     )
 
 
-def listing(folder: str | Path, split: str, bad_images: str = "error") -> tuple[list[str], np.ndarray]:
+def read(folder: str | Path, split: str, bad_images: str = "error") -> tuple[list[str], np.ndarray]:
     """Paths and labels (N,) int32 of the images of split "train" or "test", by class and then by name.
 
     Raises DataError as `check` does.
     """
-    rows = _scan(Path(folder), bad_images)[1][split]
-    return [os.path.join(folder, path) for path, *_ in rows], np.array([label for _, label, _ in rows], np.int32)
+    return check(folder, bad_images).images[split]
 
 
 def photographs() -> tuple[Path, Path]:

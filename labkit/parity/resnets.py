@@ -82,7 +82,7 @@ def torch_batches(setting, count) -> list:
         vision.ToTensor(),
         vision.Normalize(imagenet.MEAN, imagenet.STD),
     ])  # fmt: skip
-    paths, labels = imagenet_files.listing(setting.folder, "train")
+    paths, labels = imagenet_files.read(setting.folder, "train")
     order = list(imagenet.EpochOrder(len(paths), setting.seed, rank=0, ranks=1))
 
     def load(number):
@@ -95,10 +95,9 @@ def torch_batches(setting, count) -> list:
 
 def mindspore_batches(setting, count) -> list:
     """The same batches as labkit's pipeline makes them."""
-    dataset = imagenet.create_dataset(
-        setting.folder, "train", setting.batch_size, seed=setting.seed,
-        image_transforms=imagenet.evaluation_transforms(setting.image_size, _resize(setting), "exact"),
-    )  # fmt: skip
+    images = imagenet_files.read(setting.folder, "train")
+    steps = imagenet.evaluation_transforms(setting.image_size, _resize(setting), "exact")
+    dataset = imagenet.create_dataset(images, setting.batch_size, steps, seed=setting.seed)
     iterator = dataset.create_tuple_iterator(num_epochs=1, output_numpy=True)
     return [batch for _, batch in zip(range(count), iterator)]
 

@@ -1,13 +1,17 @@
 """THOR's factors: what a layer sees and what comes back to it, summed into A and G inside the backward pass.
 
-A convolution is a matrix product: each row of `patches(x)` is what one output position sees, a_t, and the output is
+A convolution is a matrix product: each column of `patches(x)` is what one output position sees, a_t, and the output is
 s_t = W a_t. For one image, the loss's gradient for W is sum_t g_t a_t^T, where g_t is its gradient for s_t. THOR's
 Fisher block of a layer is (KFC: Grosse and Martens 2016, arXiv 1602.01407, section 3; T positions, N images)
 
-    F = T A (x) G,    A = 1/(N T) sum a_t a_t^T,    G = 1/(N T) sum g_t g_t^T
+    F = T G (x) A,    A = 1/(N T) sum a_t a_t^T,    G = 1/(N T) sum g_t g_t^T
 
-T is only a scale, so labkit keeps `factor_a` = sqrt(T) A and `factor_g` = sqrt(T) G: F = factor_a (x) factor_g.
-A dense layer is the case T = 1.
+for a vec that takes W row by row, as numpy's ravel does. T is only a scale, so labkit keeps `factor_a` = sqrt(T) A and
+`factor_g` = sqrt(T) G: F = factor_g (x) factor_a. A dense layer is the case T = 1.
+
+This is the empirical Fisher, as in THOR's code: g_t belongs to the labels of the data, not to labels drawn from the
+network's own predictions. With batch norm an image's gradient depends on the other images of its batch as well; like
+other K-FAC implementations, this one sums as if it did not.
 """
 
 from math import ceil
@@ -86,9 +90,9 @@ class Tap(nn.Cell):
     is a sample like any other (Martens and Grosse 2015, arXiv 1503.05671, section 8, use an eighth).
     """
 
-    def __init__(self, shape, columns, share):
+    def __init__(self, shape, columns, share, loss_scale=1.0):
         super().__init__()
-        self.shape, self.columns, self.share = shape, columns, share
+        self.shape, self.columns, self.share, self.loss_scale = shape, columns, share, loss_scale
 
     def first(self, x):
         """The images that the factor is computed from, at least one."""
@@ -118,10 +122,6 @@ class TapG(Tap):
     What arrives is the gradient of the mean loss over N images, times the loss scale. It is multiplied by
     N / loss_scale before it is squared: in float16, small squares would vanish and large ones overflow.
     """
-
-    def __init__(self, shape, columns, share, loss_scale):
-        super().__init__(shape, columns, share)
-        self.loss_scale = loss_scale
 
     def bprop(self, x, factor, out, dout):
         return dout, self.factor(self.first(dout).astype(ms.float32) * (dout.shape[0] / self.loss_scale))

@@ -34,29 +34,42 @@ def precondition(gradient, inverse_a, inverse_g):
 
 
 def invert(factors, damping, parallel=False):
-    """Damped inverses of factors [(blocks (blocks, b, b), rows of the matrix)]; None for those without.
+    """Damped inverses of factors [(blocks (n, b, b), rows)]; None for one too close to singular for float32.
 
     Blocks of equal size are inverted in one call; with `parallel` every process inverts a part of them.
     """
     inverses, damping = [None] * len(factors), Tensor(damping, ms.float32)
-    for b in sorted({factor.shape[-1] for factor, _ in factors}):
-        chosen = [n for n, (factor, _) in enumerate(factors) if factor.shape[-1] == b]
-        own = [factors[n] for n in chosen]
-        padded = [np.arange(factor.shape[0] * b) >= rows for factor, rows in own]  # padding: 1 on its diagonal
-        ones = Tensor(np.concatenate(padded).reshape(-1, b, 1), ms.float32)
-        blocks = ops.concat([factor.value() for factor, _ in own]) + ones * ops.eye(b)
+    for b in sorted({blocks.shape[-1] for blocks, _ in factors}):
+        numbers = [n for n, (blocks, _) in enumerate(factors) if blocks.shape[-1] == b]
+        blocks = ops.concat([pad_diagonal(*factors[n]) for n in numbers])
         results = _share_out(blocks, damping) if parallel else damped_inverse(blocks, damping)
-        # trace(M M^-1) = b marks a true inverse: of a singular matrix the CPU's MatrixInverse gives finite numbers too.
-        # One direction without an inverse changes it by about 1, whatever the size.
-        traces = ((blocks + damping**0.5 * ops.eye(b)) * results).sum((1, 2))
-        traces = (ops.Broadcast(0)((traces,))[0] if parallel else traces).asnumpy()  # all processes decide alike
-        start = 0
-        for n in chosen:
-            place = slice(start, start + factors[n][0].shape[0])
-            if (np.abs(traces[place] - b) < min(0.004 * b, 0.5)).all():
-                inverses[n] = results[place]
-            start = place.stop
+        valid, start = are_inverses(blocks, results, damping, parallel), 0
+        for n in numbers:
+            end = start + len(factors[n][0])
+            if valid[start:end].all():
+                inverses[n] = results[start:end]
+            start = end
     return inverses
+
+
+def pad_diagonal(blocks, rows):
+    """Blocks (n, b, b) of a matrix of so many rows, with ones on the diagonal of the rows after those."""
+    n, b, _ = blocks.shape
+    padding = (np.arange(n * b) >= rows).reshape(n, b, 1)
+    return blocks + Tensor(padding, ms.float32) * ops.eye(b)
+
+
+def are_inverses(blocks, inverses, damping, parallel=False):
+    """Which inverses (B, b, b) of damped blocks are true ones: a mask (B,), the same in all processes.
+
+    trace(M M^-1) = b marks a true one: for a singular M the CPU's MatrixInverse gives finite numbers too. A direction
+    without an inverse changes the trace by about 1, whatever the size; so does rounding, where the condition of M is
+    above about 1e7.
+    """
+    b = blocks.shape[-1]
+    traces = ((blocks + damping**0.5 * ops.eye(b)) * inverses).sum((1, 2))
+    traces = (ops.Broadcast(0)((traces,))[0] if parallel else traces).asnumpy()
+    return np.abs(traces - b) < min(0.004 * b, 0.5)
 
 
 def _share_out(blocks, damping):
@@ -64,6 +77,6 @@ def _share_out(blocks, damping):
     rank, ranks = device.ranks()
     count, b, _ = blocks.shape
     each = -(-count // ranks)
-    own = slice(rank * each, (rank + 1) * each)
+    share = slice(rank * each, (rank + 1) * each)
     filler = ops.eye(b).expand_dims(0).tile((each * ranks - count + 1, 1, 1))  # one extra: never empty
-    return ops.AllGather()(damped_inverse(ops.concat((blocks, filler))[own], damping))[:count]
+    return ops.AllGather()(damped_inverse(ops.concat((blocks, filler))[share], damping))[:count]

@@ -16,14 +16,14 @@ from labkit.networks import (
     zero_residual_branches,
 )
 from labkit.optimizers import momentum
-from labkit.schedules import SCHEDULES, damping, update_mask
+from labkit.schedules import SCHEDULES
 from labkit.training.recipes import Recipe, RecipeError, require_fit
 
 
 def check_data(recipe: Recipe, ranks=1) -> Info:
     """Check the data that a recipe needs; a missing sample is made. Raises DataError, RecipeError."""
     info = format_of(recipe).check(make_sample=recipe.data.folder.startswith("sample/"))
-    learning_rates(recipe, require_fit(recipe, info, ranks))
+    require_fit(recipe, info, ranks)
     return info
 
 
@@ -43,23 +43,25 @@ def create_network(recipe: Recipe):
     return mixed_precision(net, recipe.amp_level)
 
 
-def train_dataset(recipe: Recipe, rank=0, ranks=1):
-    """Batches to train on, shuffled and augmented: those of process `rank` of `ranks`."""
-    return format_of(recipe).create_dataset("train", recipe.data.batch_size, seed=recipe.seed, rank=rank, ranks=ranks)
+def train_dataset(recipe: Recipe, info: Info | None = None, shard=(0, 1)):
+    """Batches to train on, shuffled and augmented; info: of `check_data`, which has read the data already.
+
+    shard: (rank, ranks) of a process that trains on its share.
+    """
+    data = format_of(recipe)
+    return data.create_dataset(data.images("train", info), recipe.data.batch_size, recipe.seed, shard)
 
 
-def test_dataset(recipe: Recipe):
-    """Every test image once, in the order of the file."""
-    return format_of(recipe).create_dataset("test", recipe.data.eval_batch_size)
+def test_dataset(recipe: Recipe, info: Info | None = None):
+    """Every test image once, in the order of the file; info: of `check_data`, which has read the data already."""
+    data = format_of(recipe)
+    return data.create_dataset(data.images("test", info), recipe.data.eval_batch_size)
 
 
 def learning_rates(recipe: Recipe, steps_per_epoch: int) -> np.ndarray:
-    """The recipe's schedule: a value per step. Raises RecipeError."""
+    """The recipe's schedule: a value per step."""
     schedule = recipe.schedule.model_dump(exclude_none=True)
-    try:
-        return SCHEDULES[schedule.pop("name")](recipe.epochs, steps_per_epoch, **schedule)
-    except ValueError as error:
-        raise RecipeError(f"schedule: {error}") from None
+    return SCHEDULES[schedule.pop("name")](recipe.epochs, steps_per_epoch, **schedule)
 
 
 def create_model(recipe: Recipe, lr: np.ndarray, net=None) -> Model:
@@ -78,19 +80,19 @@ def create_model(recipe: Recipe, lr: np.ndarray, net=None) -> Model:
 
 
 def create_thor(recipe: Recipe, net, steps_per_epoch: int):
-    """`labkit.thor.Thor` with the recipe's settings, for a training of its epochs; changes the network."""
-    from labkit.thor import TRACE_RULES, Thor
+    """`labkit.thor.Preconditioner` with the recipe's settings, for a training of its epochs; changes the network."""
+    from labkit.thor import TRACE_RULES, Preconditioner, damping, factor_steps
 
     thor = recipe.optimizer
     upper, lower = TRACE_RULES[thor.trace_rule]
-    return Thor(
+    return Preconditioner(
         net,
         damping(recipe.epochs, steps_per_epoch, thor.damping, thor.damping_decay),
-        update_mask(recipe.epochs * steps_per_epoch, thor.update_interval, thor.final_interval),
+        factor_steps(recipe.epochs * steps_per_epoch, thor.factor_interval, thor.final_interval),
         block_size=thor.block_size,
         thresholds=(thor.trace_threshold or upper, lower),
         factor_ema=thor.factor_ema,
-        statistics_share=thor.statistics_share,
+        factor_share=thor.factor_share,
         clip_fisher_norm=thor.clip_fisher_norm,
         loss_scale=recipe.loss_scale,
     )

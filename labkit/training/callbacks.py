@@ -1,4 +1,8 @@
-"""Callbacks: what happens after a step and after an epoch. MindSpore calls them in the order of the list."""
+"""Callbacks: what happens after a step and after an epoch. MindSpore calls them in the order of the list.
+
+A training has five at most, each with one duty, and `in_order` puts them in the order that they need: record a step,
+show it, save it, evaluate, stop.
+"""
 
 import json
 import math
@@ -28,15 +32,15 @@ def loss_of(run_context) -> float:
     return float(loss.asnumpy().mean())
 
 
-def update_of(run_context) -> dict | None:
-    """What `Thor.update_inverses` returned in the step just done; None in a step without, or of another optimizer."""
-    return getattr(run_context.original_args().get("train_network"), "last_update", None)
+def factor_step_of(run_context) -> dict | None:
+    """What `Preconditioner.refresh` returned in the step just done; None in a step without factors."""
+    return getattr(run_context.original_args().get("train_network"), "refreshed", None)
 
 
 class StepTimer(Callback):
     """Times steps: calls `measured` with the steps (in sink mode an epoch's, else 1) and seconds since the last call.
 
-    Time in other callbacks at the end of an epoch (evaluation, checkpoint), or passed to `skip`, is not counted.
+    Time between an epoch's end and the next one's begin is not counted, nor what passes before a call of `resume`.
     `self.compiled` is true for the first step with a graph, which compiles it.
     """
 
@@ -46,21 +50,21 @@ class StepTimer(Callback):
         self.last_step, self.graphs = run_context.original_args().cur_step_num, set()
 
     def on_train_epoch_begin(self, run_context):
-        self.last_time = time.perf_counter()
+        self.resume()
 
     def on_train_step_end(self, run_context):
         loss_of(run_context)
         now, step = time.perf_counter(), run_context.original_args().cur_step_num
         steps, seconds = step - self.last_step, now - self.last_time
-        graph = bool(update_of(run_context))  # a step with THOR's factors has a graph of its own
+        graph = bool(factor_step_of(run_context))  # such a step has a graph of its own
         self.compiled = graph not in self.graphs
         self.graphs.add(graph)
         self.last_step, self.last_time = step, now
         self.measured(run_context, steps, seconds)
 
-    def skip(self, seconds):
-        """Leave out seconds within an epoch that were not spent on training."""
-        self.last_time += seconds
+    def resume(self):
+        """Count time from now on: what other callbacks did since the step's end is not training."""
+        self.last_time = time.perf_counter()
 
     def measured(self, run_context, steps, seconds):
         """What a timer does with `steps` steps that took `seconds` together."""
@@ -101,43 +105,25 @@ class PerformanceCallback(StepTimer):
         )
 
 
-class StartAt(Callback):
-    """Makes MindSpore count steps from `step`: without it, a resumed training counts from 0."""
-
-    def __init__(self, step):
-        super().__init__()
-        self.step = step
-
-    def on_train_begin(self, run_context):
-        run_context.original_args().cur_step_num = self.step
-
-
-class StopAt(Callback):
-    """Ends the training after step `step`, in sink mode after its epoch; callbacks for an epoch's end still run."""
-
-    def __init__(self, step):
-        super().__init__()
-        self.step = step
-
-    def on_train_step_end(self, run_context):
-        if run_context.original_args().cur_step_num >= self.step:
-            run_context.request_stop()
-
-
 class HistoryCallback(StepTimer):
     """Appends a JSON line per step (step, epoch, loss, lr, seconds); in sink mode per epoch, with seconds per step.
 
-    A step that compiled a graph also has `"compiled": true`, and one that computed THOR's factors a second line: update
-    (the step), trace and inverted, by layer. lr: a value per step. With several processes, each needs this callback for
-    the `mean` of the losses; only one has the file. Raises DivergedError for a loss that is not finite.
+    A step that compiled a graph also has `"compiled": true`, and one of THOR's factor steps a second line: factor_step,
+    trace and inverted, by layer. lr: a value per step. start: the step of the checkpoint that a training resumes from;
+    MindSpore would count from 0. With several processes, each needs this callback for the `mean` of the losses; only
+    one has the file. Raises DivergedError for a loss that is not finite.
     """
 
-    def __init__(self, file, lr, mean=float):
+    def __init__(self, file, lr, mean=float, start=0):
         super().__init__()
-        self.file, self.lr, self.mean = file, lr, mean
+        self.file, self.lr, self.mean, self.start = file, lr, mean, start
+
+    def on_train_begin(self, run_context):
+        run_context.original_args().cur_step_num = self.start
+        super().on_train_begin(run_context)
 
     def measured(self, run_context, steps, seconds):
-        state, update = run_context.original_args(), update_of(run_context)
+        state, refreshed = run_context.original_args(), factor_step_of(run_context)
         loss, lr = self.mean(loss_of(run_context)), float(f"{self.lr[state.cur_step_num - 1]:.7g}")
         if not math.isfinite(loss):
             raise DivergedError(
@@ -148,11 +134,12 @@ class HistoryCallback(StepTimer):
         if self.file:
             compiled = {"compiled": True} if self.compiled else {}
             append_line(self.file, {**record, "seconds": round(seconds / steps, 6), **compiled})
-        if self.file and update:
-            names = state.train_network.thor.names
-            traces = [float(f"{value:.6g}") if math.isfinite(value) else None for value in update["trace"]]
-            inverted = [name for name, done in zip(names, update["inverted"]) if done]
-            append_line(self.file, {"update": record["step"], "trace": dict(zip(names, traces)), "inverted": inverted})
+        if self.file and refreshed:
+            names = state.train_network.preconditioner.names
+            traces = [float(f"{value:.6g}") if math.isfinite(value) else None for value in refreshed["trace"]]
+            inverted = [name for name, done in zip(names, refreshed["inverted"]) if done]
+            line = {"factor_step": record["step"], "trace": dict(zip(names, traces)), "inverted": inverted}
+            append_line(self.file, line)
 
 
 def append_line(file: Path, record: dict) -> None:
@@ -189,36 +176,22 @@ class CheckpointCallback(Callback):
         save_checkpoint(self.run, state.train_network, state.cur_step_num)
 
 
-class StopWhenAsked(Callback):
-    """Obeys Ctrl-C and SIGTERM at the end of a step; after the last step of an epoch, when the epoch is saved."""
-
-    def on_train_step_end(self, run_context):
-        if not ends_epoch(run_context):
-            interrupts.raise_if_stopped()
-
-    def on_train_epoch_end(self, run_context):
-        interrupts.raise_if_stopped()
-
-
 class EvaluateCallback(Callback):
     """Evaluates a network after every epoch and appends a JSON line (epoch, accuracies) to the history.
 
-    every_steps: also after every so many steps, with a fraction as epoch; `timers` (StepTimer) leave that time out.
+    every_steps: also after every so many steps, with a fraction as epoch.
     """
 
-    def __init__(self, network, dataset, file, report=print, every_steps=None, timers=()):
+    def __init__(self, network, dataset, file, report=print, every_steps=None):
         super().__init__()
         self.network, self.dataset, self.file, self.report = network, dataset, file, report
-        self.every_steps, self.timers = every_steps, timers
+        self.every_steps = every_steps
         self.accuracy = None  # the latest, top 1
 
     def on_train_step_end(self, run_context):
         state = run_context.original_args()
         if is_due(run_context, self.every_steps):
-            begin = time.perf_counter()
             self.evaluate(round(state.cur_step_num / state.batch_num, 4))
-            for timer in self.timers:
-                timer.skip(time.perf_counter() - begin)
 
     def on_train_epoch_end(self, run_context):
         self.evaluate(run_context.original_args().cur_epoch_num)
@@ -226,38 +199,69 @@ class EvaluateCallback(Callback):
     def evaluate(self, epoch: float):
         """Evaluate the weights after an epoch. Ctrl-C and SIGTERM take effect before it and after each of its steps."""
         interrupts.raise_if_stopped()
-        found = accuracies(*predict(self.network, self.dataset))
+        result = accuracies(*predict(self.network, self.dataset))
         self.network.set_train()
-        self.accuracy = found["accuracy"]
-        append_line(self.file, {"epoch": epoch, **found})
-        self.report(f"epoch {epoch:g} " + ", ".join(f"{name} = {value:.4f}" for name, value in found.items()))
+        self.accuracy = result["accuracy"]
+        append_line(self.file, {"epoch": epoch, **result})
+        self.report(f"epoch {epoch:g} " + ", ".join(f"{name} = {value:.4f}" for name, value in result.items()))
 
 
-class ProgressCallback(Callback):
-    """A tqdm bar over all steps, with epoch, loss and, once there is one, `evaluation.accuracy`."""
+class ProgressCallback(PerformanceCallback):
+    """Adds a tqdm bar over all steps, with epoch, loss and the latest `evaluation.accuracy`; `bar=False` hides it."""
 
-    def __init__(self, total_steps, epochs, evaluation=None):
-        super().__init__()
-        self.total_steps, self.epochs, self.evaluation = total_steps, epochs, evaluation
+    def __init__(self, batch_size, device_num, total_steps, evaluation, bar=True):
+        super().__init__(batch_size, device_num, tqdm.write if bar else print)
+        self.total_steps, self.evaluation, self.shown = total_steps, evaluation, bar
 
     def on_train_begin(self, run_context):
-        done = run_context.original_args().cur_step_num
+        super().on_train_begin(run_context)
         # A log file needs a line now and then, a terminal a bar that moves.
         terminal = sys.stderr.isatty() or environment.TERMINAL in os.environ  # `labkit launch` shows one process's log
-        interval = 0.2 if terminal else 10
         self.bar = tqdm(
-            desc="compiling the first step", total=self.total_steps, initial=done, unit="step", mininterval=interval,
-            dynamic_ncols=True,
+            desc="compiling the first step", total=self.total_steps, initial=self.last_step, unit="step",
+            mininterval=0.2 if terminal else 10, dynamic_ncols=True, disable=not self.shown,
         )  # fmt: skip
 
-    def on_train_step_end(self, run_context):
-        state = run_context.original_args()
-        self.bar.set_description(f"epoch {state.cur_epoch_num}/{self.epochs}", refresh=False)
-        shown = {"loss": f"{loss_of(run_context):.3f}"}
-        if self.evaluation and self.evaluation.accuracy is not None:
-            shown["accuracy"] = f"{self.evaluation.accuracy:.3f}"
-        self.bar.set_postfix(shown, refresh=False)
-        self.bar.update(state.cur_step_num - self.bar.n)
+    def measured(self, run_context, steps, seconds):
+        super().measured(run_context, steps, seconds)
+        state, accuracy = run_context.original_args(), self.evaluation.accuracy
+        self.bar.set_description(f"epoch {state.cur_epoch_num}/{state.epoch_num}", refresh=False)
+        accuracy = {} if accuracy is None else {"accuracy": f"{accuracy:.3f}"}
+        self.bar.set_postfix({"loss": f"{loss_of(run_context):.3f}", **accuracy}, refresh=False)
+        self.bar.update(steps)
 
     def on_train_end(self, run_context):
         self.bar.close()
+
+
+class StopCallback(Callback):
+    """Ends the training after step `step`, in sink mode after its epoch, or when Ctrl-C or SIGTERM ask for it.
+
+    It comes last: the other callbacks have recorded and saved the step, and `timers` (StepTimer) leave out the time of
+    that. Asked in the last step of an epoch, it waits until the epoch is saved.
+    """
+
+    def __init__(self, step, timers=()):
+        super().__init__()
+        self.step, self.timers = step, timers
+
+    def on_train_step_begin(self, run_context):
+        if run_context.original_args().cur_step_num >= self.step:
+            run_context.request_stop()  # MindSpore looks at it when the step has ended, `ends_epoch` in the callbacks
+
+    def on_train_step_end(self, run_context):
+        if not ends_epoch(run_context):
+            interrupts.raise_if_stopped()
+        for timer in self.timers:
+            timer.resume()
+
+    def on_train_epoch_end(self, run_context):
+        interrupts.raise_if_stopped()
+
+
+ORDER = (HistoryCallback, ProgressCallback, CheckpointCallback, EvaluateCallback, StopCallback)
+
+
+def in_order(*callbacks) -> list[Callback]:
+    """A training's callbacks, in the order that they need, however they are given."""
+    return sorted(callbacks, key=lambda callback: ORDER.index(type(callback)))

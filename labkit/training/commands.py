@@ -24,14 +24,14 @@ def train(lab, profile, settings, out, resume):
     from labkit.system import device, interrupts
 
     device.require_one_process()
-    run = _open_or_create(lab, profile, settings, out, resume)
+    run, info = _open_or_create(lab, profile, settings, out, resume)
     if run is None:
         return
     from labkit.training import loop
 
     try:
         with interrupts.stopped_once():  # MindData turns Ctrl-C into SIGTERM, which a job's end sends as well
-            loop.train(run)
+            loop.train(run, info=info)
     except KeyboardInterrupt:
         click.echo(f"\nstopped; resume with: labkit train {lab} --resume --out {run.path}", err=True)
         sys.exit(130)
@@ -39,10 +39,10 @@ def train(lab, profile, settings, out, resume):
 
 
 def _open_or_create(lab, profile, settings, out, resume, processes=1):
-    """The Run to train: a new one, or the one to resume; None if that is complete."""
+    """The Run to train, a new one or the one to resume, None if that is complete; and its data, if it was checked."""
     from labkit.training import recipes, runs
 
-    file = recipes.find(lab)
+    file, info = recipes.find(lab), None
     if resume:
         if not out:
             raise LabkitError("--resume: name the Run to resume with --out")
@@ -53,7 +53,7 @@ def _open_or_create(lab, profile, settings, out, resume, processes=1):
         recipes.require_same(recipe, asked, place, ("lab", "profile", *keys))
         if run.complete:
             click.echo(f"{place} is complete: nothing to resume")
-            return None
+            return None, None
         if (place / "provenance.json").exists():
             runs.require_same_processes(run, processes)  # before any is started
     else:
@@ -62,13 +62,13 @@ def _open_or_create(lab, profile, settings, out, resume, processes=1):
         runs.require_free(place)
         from labkit.training import build
 
-        build.check_data(recipe, processes)  # before the Run's directory is made
+        info = build.check_data(recipe, processes)  # before the Run's directory is made
         run = runs.create(place, recipe)
     click.echo(
         f"{'resuming' if resume else 'training'} {recipe.network.name} by {file}, profile {recipe.profile}, "
         f"epochs: {recipe.epochs}, " + (f"processes: {processes}, " if processes > 1 else "") + f"into {place}"
     )
-    return run
+    return run, info
 
 
 def _print_result(run):
@@ -111,7 +111,7 @@ def launch(count, device_target, log_dir, rank_table, command):
     run, again = None, ""
     if command[0] == "train":
         asked = train.make_context("labkit launch train", list(command[1:])).params
-        run = _open_or_create(**asked, processes=count)
+        run, _ = _open_or_create(**asked, processes=count)
         if run is None:
             return
         command = ["-m", "labkit.training", str(run.path)]

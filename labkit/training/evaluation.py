@@ -27,11 +27,11 @@ def predict(net, dataset) -> tuple[np.ndarray, np.ndarray]:
 
 def accuracies(logits, labels) -> dict:
     """{accuracy, top_5_accuracy (more than five classes)} of logits (N, K) for labels (N,), from 0 to 1."""
-    found = {"accuracy": float((logits.argmax(axis=1) == labels).mean())}
+    shares = {"accuracy": float((logits.argmax(axis=1) == labels).mean())}
     if logits.shape[1] > 5:
         top_5 = np.argsort(-logits, axis=1)[:, :5]
-        found["top_5_accuracy"] = float((top_5 == labels[:, None]).any(axis=1).mean())
-    return found
+        shares["top_5_accuracy"] = float((top_5 == labels[:, None]).any(axis=1).mean())
+    return shares
 
 
 def test_logits(run: Run) -> tuple[np.ndarray, np.ndarray]:
@@ -53,15 +53,15 @@ def _test(run):
     recipe = run.recipe
     info = build.check_data(recipe)
     runs.require_same_data(run, info)
-    return checkpoint_logits(recipe, run.checkpoint), info.classes
+    return checkpoint_logits(recipe, run.checkpoint, info), info.classes
 
 
-def checkpoint_logits(recipe: Recipe, file: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Logits and labels as from `test_logits`, under any checkpoint of the recipe's network; data is not checked."""
+def checkpoint_logits(recipe: Recipe, file: Path, info) -> tuple[np.ndarray, np.ndarray]:
+    """Logits and labels of checked data (`Info`), as from `test_logits`, under any checkpoint of a recipe's network."""
     device.setup(recipe.seed)
     net = build.create_network(recipe)
     checkpoint.load_weights(file, net)
-    return predict(net, build.test_dataset(recipe))
+    return predict(net, build.test_dataset(recipe, info))
 
 
 def score(logits, labels, names) -> dict:

@@ -24,11 +24,11 @@ def train(recipe: recipes.Recipe, out: Path, here: start_files.JobContext) -> No
     device.use_device(here.device)
     from labkit.training import loop
 
-    run = loop.start(out, recipe, ("lab", "profile", "epochs"), here.leads_host)
+    run, info = loop.start(out, recipe, ("lab", "profile", "epochs"), here.leads_host)
     if run.complete:
         print(f"{run.path} is complete: nothing to train")
         return
-    loop.train(run, progress=False)
+    loop.train(run, info=info, progress=False)
 
 
 def checkpoint(path, recipe_file, arguments) -> tuple[recipes.Recipe, Path]:
@@ -66,9 +66,9 @@ def evaluate(recipe_file, description) -> None:
     device.use_device(arguments.device_target)
     from labkit.training import build, evaluation
 
-    names = build.check_data(recipe).classes
-    found = evaluation.score(*evaluation.checkpoint_logits(recipe, file), names)
-    result = {"top_5_accuracy": found.get("top_5_accuracy"), "top_1_accuracy": found["accuracy"]}
+    info = build.check_data(recipe)
+    score = evaluation.score(*evaluation.checkpoint_logits(recipe, file, info), info.classes)
+    result = {"top_5_accuracy": score.get("top_5_accuracy"), "top_1_accuracy": score["accuracy"]}
     print(f"result: {result} ckpt= {file}")
 
 

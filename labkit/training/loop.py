@@ -1,9 +1,10 @@
-"""The training loop: the same MindSpore calls that the chapters show, in sequence.
+"""The training loop: the MindSpore calls of labs/cifar10/plain.py, for any recipe, with a Run that can be resumed.
 
 `train` prepares (data, network, optimizer, checkpoint), fits (Model.train with callbacks), and finishes (the summary).
 """
 
 import gc
+import math
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from mindspore import nn
 from mindspore.train import Model
 from tqdm import tqdm
 
+from labkit.data.files import Info
 from labkit.data.formats import format_of
 from labkit.system import device, interrupts
 from labkit.training import build, callbacks, checkpoint, runs
@@ -34,24 +36,17 @@ class Prepared:
     step: int  # of the checkpoint, 0 without one
     total_steps: int
 
-    def evaluation_due(self, every_steps: int | None) -> float | None:
-        """The epoch of the evaluation that follows the checkpoint's step; None if none does."""
-        if self.step > 0 and (self.step % self.steps_per_epoch == 0 or self.step >= self.total_steps):
-            return -(-self.step // self.steps_per_epoch)
-        if self.step > 0 and every_steps and self.step % every_steps == 0:
-            return round(self.step / self.steps_per_epoch, 4)
-        return None
 
-
-def start(out: Path, recipe: Recipe, keys: tuple[str, ...], leads_host=False) -> Run:
+def start(out: Path, recipe: Recipe, keys: tuple[str, ...], leads_host=False) -> tuple[Run, Info | None]:
     """The Run of a job at `out`: a new one, or the existing one, whose recipe must agree in `keys`; each rank calls it.
 
-    leads_host: this process makes the Run for those on its machine, if machines share no folder.
+    leads_host: this process makes the Run for those on its machine, if machines share no folder. Also returns what is
+    known of the data, if it was checked.
     """
     device.setup(recipe.seed, recipe.all_reduce_fusion)
-    rank, ranks = device.ranks()
+    (rank, ranks), info = device.ranks(), None
     if rank == 0 and not (out / "recipe.yaml").exists():
-        build.check_data(recipe, ranks)
+        info = build.check_data(recipe, ranks)
         runs.create(out, recipe)
     device.wait_for_all()
     if leads_host and not (out / "recipe.yaml").exists():
@@ -59,39 +54,34 @@ def start(out: Path, recipe: Recipe, keys: tuple[str, ...], leads_host=False) ->
     device.wait_for_all()
     run = runs.open_run(out)
     require_same(run.recipe, recipe, out, keys)
-    return run
+    return run, info
 
 
-def train(run: Run, *, progress=True) -> None:
+def train(run: Run, *, info: Info | None = None, progress=True) -> None:
     """Train a Run's recipe, evaluating after every epoch; resumes at the Run's checkpoint if there is one.
 
     Each of several processes trains on its share of the images with averaged gradients; only rank 0 evaluates, prints
-    and writes. Raises RecipeError, DataError, DivergedError; RunError also for a complete Run, which is never changed.
+    and writes. info: what `build.check_data` returned, if it was called before. Raises RecipeError, DataError,
+    DivergedError; RunError also for a complete Run, which is never changed.
     """
     recipe = run.recipe
     device.setup(recipe.seed, recipe.all_reduce_fusion)
-    with runs.alone(run) if device.ranks()[0] == 0 else nullcontext():
-        _on_rank_0(check, run, recipe)
-        prepared = prepare(run, recipe)
-        fit(run, recipe, prepared, progress)
-        _on_rank_0(runs.write_summary, run)
+    rank, ranks = device.ranks()
+    with runs.alone(run) if rank == 0 else nullcontext():
+        if rank == 0:
+            info = info or build.check_data(recipe, ranks)
+            runs.begin(run, info, ranks, format_of(recipe).random_workers())
+        device.wait_for_all()
+        fit(run, recipe, prepare(run, recipe, info), info, progress)
+        if rank == 0:
+            runs.write_summary(run)
+        device.wait_for_all()
 
 
-def check(run: Run, recipe: Recipe) -> None:
-    """Check that data and processes are those the Run began with; record them at its first start. Raises RunError."""
-    ranks = device.ranks()[1]
-    info = build.check_data(recipe, ranks)
-    workers = format_of(recipe).random_workers()
-    runs.keep_provenance(run, info.dataset, ranks, workers)
-    runs.require_same_data(run, info)
-    runs.require_same_processes(run, ranks, workers)
-    (run.path / "evaluation.json").unlink(missing_ok=True)  # of a checkpoint that will be overwritten
-
-
-def prepare(run: Run, recipe: Recipe) -> Prepared:
+def prepare(run: Run, recipe: Recipe, info: Info | None = None) -> Prepared:
     """Build the recipe's parts and restore the state of the Run's checkpoint. Raises RunError."""
     gc.collect()  # were an earlier training's network freed only in a later step, MindSpore would compile again there
-    dataset = build.train_dataset(recipe, *device.ranks())
+    dataset = build.train_dataset(recipe, info, device.ranks())
     steps_per_epoch = dataset.get_dataset_size()
     lr = build.learning_rates(recipe, steps_per_epoch)
     network = build.create_network(recipe)
@@ -105,30 +95,26 @@ def prepare(run: Run, recipe: Recipe) -> Prepared:
     return Prepared(dataset, network, model, lr, steps_per_epoch, step, total_steps)
 
 
-def fit(run: Run, recipe: Recipe, prepared: Prepared, progress=True) -> None:
+def fit(run: Run, recipe: Recipe, prepared: Prepared, info: Info | None = None, progress=True) -> None:
     """Train the remaining steps with `Model.train`; before that, make up for an evaluation that is missing."""
     rank, ranks = device.ranks()
-    history = run.history_file if rank == 0 else None
-    timer = callbacks.HistoryCallback(history, prepared.lr, device.mean_over_ranks)
-    todo = [callbacks.StartAt(prepared.step), timer, callbacks.StopAt(prepared.total_steps)]
-    evaluation = None
+    file, evaluation = run.history_file if rank == 0 else None, None
+    history = callbacks.HistoryCallback(file, prepared.lr, device.mean_over_ranks, prepared.step)
+    todo, timers = [history], [history]
     if rank == 0:
-        report = tqdm.write if progress else print
         # One rank evaluates: each has its own batch norm statistics, and the checkpoint has rank 0's.
-        performance = callbacks.PerformanceCallback(recipe.data.batch_size, ranks, report)
         evaluation = callbacks.EvaluateCallback(
-            prepared.network, build.test_dataset(recipe), history, report, recipe.evaluation_steps, (timer, performance)
-        )
-        checkpoints = callbacks.CheckpointCallback(run, recipe.checkpoint_steps)
-        todo += [performance, checkpoints, evaluation]  # in this order: the evaluation may be stopped
-        if progress:
-            todo.append(callbacks.ProgressCallback(prepared.total_steps, recipe.epochs, evaluation))
-    todo.append(callbacks.StopWhenAsked())  # once the others have recorded the step
+            prepared.network, build.test_dataset(recipe, info), file, tqdm.write if progress else print,
+            recipe.evaluation_steps,
+        )  # fmt: skip
+        show = callbacks.ProgressCallback(recipe.data.batch_size, ranks, prepared.total_steps, evaluation, progress)
+        timers.append(show)
+        todo += [show, callbacks.CheckpointCallback(run, recipe.checkpoint_steps), evaluation]
+    todo = callbacks.in_order(*todo, callbacks.StopCallback(prepared.total_steps, timers))
 
     with interrupts.stopped_at_steps():
-        due = prepared.evaluation_due(recipe.evaluation_steps)
-        if evaluation and due is not None and due not in [record["epoch"] for record in run.evaluations()]:
-            evaluation.evaluate(due)
+        if evaluation and (epoch := missing_evaluation(run, recipe, prepared)):
+            evaluation.evaluate(epoch)
         if prepared.step < prepared.total_steps:
             prepared.model.train(
                 recipe.epochs, prepared.dataset, todo, dataset_sink_mode=recipe.dataset_sink_mode,
@@ -136,8 +122,10 @@ def fit(run: Run, recipe: Recipe, prepared: Prepared, progress=True) -> None:
             )  # fmt: skip
 
 
-def _on_rank_0(do, *arguments):
-    """Call a function in one process only; the others wait until it is done."""
-    if device.ranks()[0] == 0:
-        do(*arguments)
-    device.wait_for_all()
+def missing_evaluation(run: Run, recipe: Recipe, prepared: Prepared) -> float | None:
+    """The epoch of the evaluation at the checkpoint's step, if one is due there and the history has none."""
+    step, epoch = prepared.step, prepared.step / prepared.steps_per_epoch
+    ends = epoch == int(epoch) or step >= prepared.total_steps
+    due = math.ceil(epoch) if ends else round(epoch, 4)
+    wanted = step > 0 and (ends or (recipe.evaluation_steps and step % recipe.evaluation_steps == 0))
+    return due if wanted and due not in [record["epoch"] for record in run.evaluations()] else None

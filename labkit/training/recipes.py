@@ -97,8 +97,8 @@ def require_same(run_recipe: Recipe, asked: Recipe, path: Path, keys: tuple[str,
             raise RecipeError(f"{path}: a resumed Run keeps its recipe: {key} is {value!r}, not {other!r}")
 
 
-def require_fit(recipe: Recipe, info, ranks: int = 1) -> int:
-    """Steps per epoch on checked data (`labkit.data.files.Info`); RecipeError for other classes or too few images."""
+def require_fit(recipe: Recipe, info, ranks: int = 1) -> None:
+    """RecipeError for checked data (`labkit.data.files.Info`) of other classes, or with too few images."""
     classes, batch_size = recipe.network.num_classes, recipe.data.batch_size
     if len(info.classes) != classes:
         raise RecipeError(f"network.num_classes: {classes}, but {info.folder} has {len(info.classes)}")
@@ -106,7 +106,9 @@ def require_fit(recipe: Recipe, info, ranks: int = 1) -> int:
     if batch_size > shard:
         each = f", {shard} for each of {ranks} processes" if ranks > 1 else ""
         raise RecipeError(f"data.batch_size: {batch_size}, but {info.folder} has {info.train_images} images{each}")
-    return shard // batch_size
+    steps, warmup = shard // batch_size, recipe.schedule.warmup_epochs
+    if round(warmup * steps) >= recipe.epochs * steps:
+        raise RecipeError(f"schedule.warmup_epochs: {warmup:g} of {steps} steps leave none to train; ask for fewer")
 
 
 def flatten(tree, prefix=""):

@@ -1,7 +1,7 @@
 """Run: a directory that holds the results of a training: recipe, history, checkpoint, summary.
 
 - recipe.yaml: the resolved Recipe
-- history.jsonl: a line per step, evaluation and, with THOR, update of its statistics
+- history.jsonl: a line per step, evaluation and, with THOR, factor step
 - provenance.json: commit, versions, machine and data of the first start
 - checkpoints/latest.ckpt: weights, optimizer state and the place in the data stream
 - summary.json: results and provenance; written last, so a Run that has one is complete
@@ -87,7 +87,7 @@ class Run:
             raise RunError(f"{self.path / name}: missing: {missing}") from None
 
     def history(self) -> list[dict]:
-        """All lines, of steps, evaluations and updates, in the order of training; raises RunError."""
+        """All lines, of steps, evaluations and factor steps, in the order of training; raises RunError."""
         lines, records = self._read("history.jsonl", "it was never trained").splitlines(), []
         for number, line in enumerate(lines, start=1):
             try:
@@ -102,9 +102,9 @@ class Run:
         """History of steps: step, epoch, loss, lr, seconds (of the step), compiled (true if it compiled a graph)."""
         return [record for record in self.history() if "step" in record]
 
-    def updates(self) -> list[dict]:
-        """History of THOR's statistics: update (the step), trace by layer, inverted (names of layers)."""
-        return [record for record in self.history() if "update" in record]
+    def factor_steps(self) -> list[dict]:
+        """History of THOR's factor steps: factor_step, trace by layer, inverted (names of layers)."""
+        return [record for record in self.history() if "factor_step" in record]
 
     def evaluations(self) -> list[dict]:
         """History of evaluations: epoch (1.25 within the second), accuracy (0 to 1), top_5_accuracy if there is one."""
@@ -112,7 +112,7 @@ class Run:
 
 
 def is_evaluation(record: dict) -> bool:
-    """Whether a line of a history records an evaluation; otherwise it records a step or an update."""
+    """Whether a line of a history records an evaluation; otherwise it records a step or a factor step."""
     return "accuracy" in record
 
 
@@ -164,12 +164,18 @@ def alone(run: Run):
         yield
 
 
-def keep_provenance(run: Run, dataset: dict, processes: int = 1, workers: int | None = None) -> None:
-    """Record a Run's provenance at its first start; workers: number of data workers that its batches depend on."""
+def begin(run: Run, info, processes: int = 1, workers: int | None = None) -> None:
+    """Record a Run's provenance at its first start; at a later one, raise RunError unless data and processes are equal.
+
+    info: a labkit.data.files.Info. workers: number of data workers that the batches depend on.
+    """
     file = run.path / "provenance.json"
     if not file.exists():
-        kept = provenance.collect(dataset, processes) | ({"workers": workers} if workers else {})
+        kept = provenance.collect(info.dataset, processes) | ({"workers": workers} if workers else {})
         atomic_write(file, json.dumps(kept, indent=1) + "\n")
+    require_same_data(run, info)
+    require_same_processes(run, processes, workers)
+    (run.path / "evaluation.json").unlink(missing_ok=True)  # of a checkpoint that will be overwritten
 
 
 def require_same_processes(run: Run, processes: int, workers: int | None = None) -> None:

@@ -106,13 +106,13 @@ class Thor(Momentum):
     name: Literal["thor"]
     damping: Positive = 0.03  # lambda at the start
     damping_decay: Share = 0.87  # multiplies it every ten epochs
-    update_interval: Count = 100  # steps between two computations of the factors; the original tutorial's `frequency`
+    factor_interval: Count = 100  # steps between two computations of the factors; the original tutorial's `frequency`
     final_interval: Count | None = None  # the interval at the end; it grows to this
     trace_rule: Literal["thor", "thor_stop", "thor_nt"] = "thor"
     trace_threshold: Annotated[Number, Field(ge=0.001)] | None = None  # w1 of the rule instead of the paper's 0.01
     block_size: Count = 128  # rows of the blocks that factors are cut into
     factor_ema: Annotated[Number, Field(ge=0, lt=1)] = 0.0  # share of the old factor in the new one; 0 in the paper
-    statistics_share: Share = 1.0  # how much of a batch factors are computed from; 1 in the paper
+    factor_share: Share = 1.0  # how much of a batch factors are computed from; 1 in the paper
     clip_fisher_norm: Positive | None = None  # largest Fisher norm of the preconditioned gradient; none in the paper
 
 
@@ -188,7 +188,7 @@ def _contradiction(recipe):
         if schedule.name == "polynomial" and not given and key != "halve_epochs":
             return f"schedule.{key}", "missing: the polynomial schedule needs it"
     if isinstance(optimizer, Thor):
-        first, final = optimizer.update_interval, optimizer.final_interval
+        first, final = optimizer.factor_interval, optimizer.final_interval
         if final is not None and final < first:
             return "optimizer.final_interval", f"must be at least {first}, the first, not {final}"
         if optimizer.trace_threshold is not None and optimizer.trace_rule == "thor_nt":

@@ -57,7 +57,7 @@ def _mindspore_steps(network, kind, rate, images, labels, fast=False):
 
     from labkit.losses import CrossEntropySmooth
     from labkit.networks import create_resnet, use_fast_gradients
-    from labkit.thor import TRACE_RULES, Thor, ThorStep
+    from labkit.thor import TRACE_RULES, Preconditioner, ThorStep
 
     ms.set_seed(1)
     ms.set_context(mode=ms.GRAPH_MODE)
@@ -69,9 +69,9 @@ def _mindspore_steps(network, kind, rate, images, labels, fast=False):
     if kind == "momentum":
         cell = nn.TrainOneStepCell(nn.WithLossCell(net, loss), optimizer)
     else:
-        update_mask = np.arange(10_000) == 0 if kind == "plain" else np.ones(10_000, bool)
+        factor_steps = np.arange(10_000) == 0 if kind == "plain" else np.ones(10_000, bool)
         share = 0.125 if kind == "eighth" else 1.0
-        thor = Thor(net, [0.03], update_mask, thresholds=TRACE_RULES["thor_nt"], statistics_share=share)
+        thor = Preconditioner(net, [0.03], factor_steps, thresholds=TRACE_RULES["thor_nt"], factor_share=share)
         cell = ThorStep(net, loss, optimizer, thor)
     cell.set_train()
     images, labels = ms.Tensor(images), ms.Tensor(labels, ms.int32)
@@ -83,11 +83,11 @@ def inverses(block_size):
     import mindspore as ms
 
     from labkit.networks import create_resnet
-    from labkit.thor import Thor
+    from labkit.thor import Preconditioner
     from labkit.thor.inverses import invert
 
     size = None if block_size == "none" else int(block_size)
-    thor = Thor(create_resnet("resnet50", 1000, "imagenet"), [0.03], [True], block_size=size)
+    thor = Preconditioner(create_resnet("resnet50", 1000, "imagenet"), [0.03], [True], block_size=size)
     factors = [factor for layer in thor.layers.values() for factor in layer.factors()]
     random = np.random.default_rng(0)
     for factor, _ in factors:
@@ -156,10 +156,11 @@ def cifar_folder():
 
 
 def labkit_data(workers):
-    from labkit.data import cifar10
+    from labkit.data import cifar10, cifar10_files
 
     folder, transforms = cifar_folder(), cifar10.train_transforms()
-    data = cifar10.create_dataset(folder.name, "train", 128, image_transforms=transforms, num_workers=int(workers))
+    images = cifar10_files.read(folder.name, "train")
+    data = cifar10.create_dataset(images, 128, transforms, seed=0, num_workers=int(workers))
     return _mindspore_batches(data, folder)
 
 
@@ -228,13 +229,12 @@ IMAGES = {"queued": 24, "measured": 24}  # batches of 32; MindData's queues hold
 
 
 def labkit_images(split, route, workers):
-    from labkit.data import imagenet
+    from labkit.data import imagenet, imagenet_files
 
-    folder = image_folder()
+    folder, seed = image_folder(), 0 if split == "train" else None
     transforms = {"train": imagenet.train_transforms, "test": imagenet.evaluation_transforms}[split](route=route)
-    data = imagenet.create_dataset(
-        folder.name, split, 32, image_transforms=transforms, num_workers=int(workers), bad_images="skip"
-    )
+    images = imagenet_files.read(folder.name, split, "skip")
+    data = imagenet.create_dataset(images, 32, transforms, seed=seed, num_workers=int(workers))
     return _mindspore_batches(data, folder, **IMAGES)
 
 

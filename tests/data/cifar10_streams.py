@@ -31,14 +31,13 @@ def normalized(planes):
     return (planes / 255 - MEAN[:, None, None]) / STD[:, None, None]
 
 
-def training(folder, batch_size=20, *, padding=0, flip=0.0, **options):
-    return create_dataset(
-        folder, "train", batch_size, image_transforms=train_transforms(32, padding, flip), **options
-    )  # fmt: skip
+def training(folder, batch_size=20, *, padding=0, flip=0.0, seed=0, **options):
+    images = cifar10_files.read(folder, "train")
+    return create_dataset(images, batch_size, train_transforms(32, padding, flip), seed=seed, **options)
 
 
 def evaluation(folder, batch_size=10, **options):
-    return create_dataset(folder, "test", batch_size, image_transforms=normalize_transforms(32), **options)
+    return create_dataset(cifar10_files.read(folder, "test"), batch_size, normalize_transforms(32), **options)
 
 
 def raw(images):

@@ -70,7 +70,7 @@ def test_no_two_ranks_augment_alike(data, tmp_path):
     for name in (*cifar10_files.TRAIN_FILES, cifar10_files.TEST_FILE):
         (tmp_path / name).write_bytes(records["train"][:1].astype(np.uint8).tobytes() * 12)
     options = {"padding": 4, "seed": 3, "num_workers": 2}
-    drawn = [stream(training(tmp_path, 30, rank=rank, ranks=2, **options)) for rank in (0, 1)]
+    drawn = [stream(training(tmp_path, 30, shard=(rank, 2), **options)) for rank in (0, 1)]
     first, second = ([image.tobytes() for image in images_of(epoch)] for (epoch,) in drawn)
     # Each of the two workers has every second image.
     assert not any(first[mine::2] == second[theirs::2] for mine in (0, 1) for theirs in (0, 1))

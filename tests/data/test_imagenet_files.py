@@ -40,28 +40,28 @@ def test_check_says_what_is_there(data):
 
 
 def test_listing_is_by_class_and_name(data):
-    paths, labels = files.listing(data, "train")
+    paths, labels = files.read(data, "train")
     assert [str(Path(path).relative_to(data)) for path in paths] == [
         "train/a/10.jpg", "train/a/9.jpg", "train/a/x.jpg", "train/b/1.png", "train/b/2.JPEG"
     ]  # fmt: skip
     assert labels.dtype == np.int32 and labels.tolist() == [0, 0, 0, 1, 1]
-    assert files.listing(data, "test")[1].tolist() == [0, 1]
+    assert files.read(data, "test")[1].tolist() == [0, 1]
 
 
 def test_listing_is_image_folders(data, sample, torchvision):
     for folder in (data, sample):
         for split, name in files.SPLITS.items():
             theirs = torchvision.datasets.ImageFolder(folder / name)
-            paths, labels = files.listing(folder, split)
+            paths, labels = files.read(folder, split)
             assert list(zip(paths, labels.tolist())) == theirs.samples
             assert len(theirs.classes) == len(files.check(folder).classes)
 
 
 def test_class_without_validation_images_keeps_the_numbers(data):
     (data / "val/a/v.JPEG").unlink()
-    assert files.listing(data, "test")[1].tolist() == [1]
+    assert files.read(data, "test")[1].tolist() == [1]
     (data / "val/a").rmdir()
-    assert files.listing(data, "test")[1].tolist() == [1]
+    assert files.read(data, "test")[1].tolist() == [1]
 
 
 def test_checksums(data):
@@ -120,7 +120,7 @@ def test_class_without_images(data, bad_images):
 def test_bad_image_is_named_or_skipped(data, content, words):
     before = files.check(data)
     write(data, {"train/b/3.JPEG": content})
-    for call in (lambda: files.check(data), lambda: files.listing(data, "test")):
+    for call in (lambda: files.check(data), lambda: files.read(data, "test")):
         with pytest.raises(DataError, match=rf"train/b/3\.JPEG: .*{words}.*data.bad_images=skip") as caught:
             call()
         assert "\n" not in str(caught.value)
@@ -129,7 +129,7 @@ def test_bad_image_is_named_or_skipped(data, content, words):
     assert info.note == "1 of 8 images are bad and skipped"
     ((path, what),) = info.skipped
     assert path == "train/b/3.JPEG" and words in what
-    assert "train/b/3.JPEG" not in "".join(files.listing(data, "train", "skip")[0])
+    assert "train/b/3.JPEG" not in "".join(files.read(data, "train", "skip")[0])
     assert scan.examine(data / path) == what
 
 
@@ -146,7 +146,7 @@ def test_sample_is_the_digits(sample):
     assert info.classes[0] == "zero" and info.classes[9] == "nine"
     numbers = []
     for split, least in (("train", 38), ("test", 9)):
-        paths, labels = files.listing(sample, split)
+        paths, labels = files.read(sample, split)
         assert np.bincount(labels).min() >= least
         for path, label in zip(paths, labels):
             number = int(Path(path).stem)

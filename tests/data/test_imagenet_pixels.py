@@ -162,6 +162,6 @@ def test_ranks_and_epochs_augment_differently(tmp_path, route):
         for number in range(40):
             Image.fromarray(image).save(tmp_path / split / "a" / f"{number}.png")
     for options in ({}, {"num_workers": 2}):
-        ranks = [stream(training(tmp_path, route=route, rank=rank, ranks=2, **options), 2) for rank in (0, 1)]
+        ranks = [stream(training(tmp_path, route=route, shard=(rank, 2), **options), 2) for rank in (0, 1)]
         every = {image.tobytes() for epochs in ranks for epoch in epochs for image in images_of(epoch)}
         assert len(every) == 80

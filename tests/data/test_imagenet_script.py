@@ -45,7 +45,7 @@ def test_arrange(archives, tmp_path):
     # By WordNet ID, as torchvision numbers them, not by the development kit's own numbers.
     assert info.classes == ("tench, Tinca tinca", "English setter", "kit fox, Vulpes macrotis")
     assert (info.train_images, info.test_images) == (9, 5)
-    assert files.listing(info.folder, "test")[1].tolist() == [0, 0, 1, 2, 2]
+    assert files.read(info.folder, "test")[1].tolist() == [0, 0, 1, 2, 2]
     assert "ready" in result.stdout and "100%" in result.stderr
     assert "already there" in arrange(archives, out).stdout
 
@@ -61,7 +61,7 @@ def test_arrange_is_what_torchvision_makes_of_the_archives(archives, tmp_path, m
     monkeypatch.setattr(imagenet, "ARCHIVE_META", theirs)
     for split, name in files.SPLITS.items():
         made = imagenet.ImageNet(str(archives), split=name)
-        paths, labels = files.listing(info.folder, split)
+        paths, labels = files.read(info.folder, split)
         assert [(Path(path).name, label) for path, label in made.samples] == [
             (Path(path).name, label) for path, label in zip(paths, labels)
         ]

@@ -103,7 +103,7 @@ def test_init_step_gives_exactly_the_rest_of_the_stream(data, step, num_workers)
 @pytest.mark.parametrize("ranks, batch_size", [(2, 30), (7, 9)])
 def test_shards_cover_every_image(data, ranks, batch_size):
     """In every epoch, each shard equally long, at most ranks - 1 images twice; 7 x 9 is 63 of 60."""
-    shards = [stream(data.training(batch_size, seed=4, rank=rank, ranks=ranks), 3) for rank in range(ranks)]
+    shards = [stream(data.training(batch_size, seed=4, shard=(rank, ranks)), 3) for rank in range(ranks)]
     for epoch in range(3):
         seen = [data.which(shard[epoch]) for shard in shards]
         assert [len(part) for part in seen] == [batch_size] * ranks

@@ -61,7 +61,7 @@ def test_a_folder_is_read_once(checked, looked_at, in_another_process, monkeypat
     if in_another_process:
         monkeypatch.setattr(scan, "_findings", {})
     assert files.check(checked, "skip").skipped == (("val/a/w.JPEG", "empty"),)
-    assert len(files.listing(checked, "test", "skip")[0]) == 2
+    assert len(files.read(checked, "test", "skip")[0]) == 2
     with pytest.raises(DataError, match="w.JPEG: empty"):
         files.check(checked)
     assert looked_at == []

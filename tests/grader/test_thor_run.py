@@ -36,8 +36,8 @@ def check(lab, tmp_path):
 
 
 @pytest.mark.parametrize("settings, allowed", [
-    ((), True), (("optimizer.update_interval=1", "schedule.name=cosine"), True), (("data.folder=elsewhere",), True),
-    (("epochs=3",), False), (("optimizer.statistics_share=0.0625",), False), (("max_steps=3",), False),
+    ((), True), (("optimizer.factor_interval=1", "schedule.name=cosine"), True), (("data.folder=elsewhere",), True),
+    (("epochs=3",), False), (("optimizer.factor_share=0.0625",), False), (("max_steps=3",), False),
 ])  # fmt: skip
 def test_the_check_allows_what_the_grader_allows(lab, check, settings, allowed):
     asked, file = lab.manifest.run, lab.folder / "recipe.yaml"

@@ -7,7 +7,7 @@ import mindspore.dataset as ds
 import pytest
 from mindspore.dataset import vision
 
-from labkit.data import imagenet
+from labkit.data import imagenet, imagenet_files
 from labkit.data.imagenet_files import photographs
 from labkit.parity.pipeline import compare_pipeline
 from labkit.parity.pytorch import NoTorchError
@@ -16,9 +16,8 @@ SEED = 1
 
 
 def own(folder, rank, ranks, route="fast"):
-    return imagenet.create_dataset(
-        folder, "train", 4, image_transforms=imagenet.train_transforms(32, route), rank=rank, ranks=ranks
-    )
+    images, steps = imagenet_files.read(folder, "train"), imagenet.train_transforms(32, route)
+    return imagenet.create_dataset(images, 4, steps, seed=0, shard=(rank, ranks))
 
 
 def seeds(folder, rank, ranks, flip=0.5, shuffle=True, shard=True, buffer=None):

@@ -16,11 +16,11 @@ from small import cross_entropy, small_network, step_of, tensor
 from labkit.system import device
 from labkit.training import build, callbacks, loop, runs
 
-UPDATE_MASK = [True, False, True, True, False, True]
+FACTOR_STEPS = [True, False, True, True, False, True]
 # Blocks of at most 8: one of 4 rows, two of 5, four of 7, eight of 8, so that the ranks have some to fill up.
 OPTIONS = {
     "lr": 0.05, "momentum": 0.9, "weight_decay": 0.01, "block_size": 8, "loss_scale": 16.0, "factor_ema": 0.5,
-    "damping": [0.1, 0.08], "update_mask": UPDATE_MASK, "thresholds": (0.02, 0.0), "statistics_share": 0.5,
+    "damping": [0.1, 0.08], "factor_steps": FACTOR_STEPS, "thresholds": (0.02, 0.0), "factor_share": 0.5,
     "clip_fisher_norm": 2.95,
 }  # fmt: skip
 
@@ -33,12 +33,12 @@ def train(rank, ranks, **changed):
     )
     step = step_of(net, cross_entropy(), **{**OPTIONS, **changed})
     rng, found = np.random.default_rng(0), {"loss": [], "trace": [], "inverted": []}
-    for _ in UPDATE_MASK:
+    for _ in FACTOR_STEPS:
         images, labels = rng.normal(size=(8, 3, 8, 8)), np.arange(8)
         found["loss"].append(float(step(tensor(images[rank::ranks]), tensor(labels[rank::ranks])).asnumpy()))
-        if step.last_update:
-            found["trace"].append(step.last_update["trace"])
-            found["inverted"].append(step.last_update["inverted"])
+        if step.refreshed:
+            found["trace"].append(step.refreshed["trace"])
+            found["inverted"].append(step.refreshed["inverted"])
     return {**found, **{p.name: p.asnumpy() for p in step.get_parameters()}}
 
 
@@ -57,10 +57,11 @@ if __name__ == "__main__":
     np.savez(folder / f"{count}-{here}.npz", **train(here, count))
     build.create_network = small_network
     loop.train(runs.open_run(folder / "run"), progress=False)
-    asked, callbacks.StopWhenAsked = callbacks.StopWhenAsked, Interrupt
+    interrupt, raise_if_stopped = Interrupt(), callbacks.StopCallback.on_train_step_end
+    callbacks.StopCallback.on_train_step_end = lambda self, run_context: interrupt.on_train_step_end(run_context)
     try:
         loop.train(runs.open_run(folder / "stopped"), progress=False)
         sys.exit("was not interrupted")
     except KeyboardInterrupt:
-        callbacks.StopWhenAsked = asked
+        callbacks.StopCallback.on_train_step_end = raise_if_stopped
         loop.train(runs.open_run(folder / "stopped"), progress=False)

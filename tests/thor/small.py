@@ -13,7 +13,7 @@ from mindspore import Tensor, nn
 from scipy.linalg import block_diag
 
 from labkit.networks import mixed_precision
-from labkit.thor import Thor, ThorStep
+from labkit.thor import Preconditioner, ThorStep
 
 
 class KnownGradient(nn.Cell):
@@ -32,10 +32,10 @@ def tensor(array):
     return Tensor(np.asarray(array), kind)
 
 
-def step_of(net, loss, *, lr=0.0, damping=(0.1,), update_mask=(True,), block_size=None, loss_scale=1.0, momentum=0.0,
+def step_of(net, loss, *, lr=0.0, damping=(0.1,), factor_steps=(True,), block_size=None, loss_scale=1.0, momentum=0.0,
             weight_decay=0.0, **options):  # fmt: skip
     """A ThorStep with stock momentum; without a learning rate it only measures."""
-    thor = Thor(net, damping, update_mask, block_size=block_size, loss_scale=loss_scale, **options)
+    thor = Preconditioner(net, damping, factor_steps, block_size=block_size, loss_scale=loss_scale, **options)
     optimizer = nn.Momentum(thor.weights, lr, momentum, weight_decay)
     return ThorStep(net, loss, optimizer, thor)
 
@@ -44,7 +44,7 @@ def measured(net, images, labels, loss=None, **options):
     """The Thor of a network after one step, which leaves the weights as they are."""
     step = step_of(net, loss or KnownGradient(), **options)
     step(tensor(images), tensor(labels))
-    return step.thor
+    return step.preconditioner
 
 
 def factors(thor, name):

@@ -98,7 +98,7 @@ def test_output_and_names_stay(name, rng):
         outputs.append([])
         for train, statistics in ((False, False), (True, False), (True, True)):
             for layer in layers.values():
-                layer.statistics = statistics
+                layer.taps_on = statistics
             outputs[-1].append(net.set_train(train)(x).asnumpy())
         outputs[-1] += [value for name, value in values(net).items() if not name.startswith("thor.")]
     for plain, ours in zip(*outputs, strict=True):
@@ -111,12 +111,12 @@ def test_a_converted_network_trains(name, rng):
     create, _ = NETWORKS[name]
     net, x = create(), images(rng)
     labels = rng.normal(size=net(x).shape)
-    step = step_of(net.set_train(), KnownGradient(), lr=0.1, update_mask=[True, False])
+    step = step_of(net.set_train(), KnownGradient(), lr=0.1, factor_steps=[True, False])
     before = values(net)
     losses = [float(step(x, tensor(labels)).asnumpy()) for _ in range(2)]
     assert np.isfinite(losses).all()
     after = values(net)
-    assert [p.name for p in step.thor.weights if np.array_equal(before[p.name], after[p.name])] == []
+    assert [p.name for p in step.preconditioner.weights if np.array_equal(before[p.name], after[p.name])] == []
 
 
 def test_output_stays_in_graph_mode(rng):
@@ -201,16 +201,16 @@ def test_what_does_not_fit_is_left(name, rng):
         step = step_of(net, KnownGradient())
     told = {str(w.message).split(":")[0] for w in seen}
     assert told == {f"THOR leaves {n} to the first-order optimizer" for n in left}
-    assert len(seen) == len(left) and list(step.thor.layers) == converted
+    assert len(seen) == len(left) and list(step.preconditioner.layers) == converted
     assert sum(isinstance(cell, ThorLayer) for _, cell in net.cells_and_names()) == len(converted)
     np.testing.assert_array_equal(net(x).asnumpy(), plain)
     step(x, tensor(np.ones(plain.shape)))
-    gradients = [tensor(rng.normal(size=p.shape)) for p in step.thor.weights]
+    gradients = [tensor(rng.normal(size=p.shape)) for p in step.preconditioner.weights]
     same = {
-        p.name for p, given, ours in zip(step.thor.weights, gradients, step.thor(tuple(gradients)))
+        p.name for p, given, ours in zip(step.preconditioner.weights, gradients, step.preconditioner(tuple(gradients)))
         if np.array_equal(given.asnumpy(), ours.asnumpy())
     }  # fmt: skip
-    assert same == {p.name for p in step.thor.weights} - {f"{n}.weight" for n in converted}
+    assert same == {p.name for p in step.preconditioner.weights} - {f"{n}.weight" for n in converted}
 
 
 def test_other_layers_with_a_matrix():

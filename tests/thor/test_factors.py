@@ -133,19 +133,19 @@ def test_a_share_of_the_batch(share, count, mode, rng):
     """Factors are exactly those of the first images, whatever the batch's size; gradients are of all of them."""
     images, labels = rng.normal(size=(7, 2, 4, 4)), rng.normal(size=(7, 3))
     net = nn.SequentialCell(nn.Conv2d(2, 2, 3, pad_mode="valid"), nn.Flatten(), nn.Dense(8, 3))
-    step = step_of(net, KnownGradient(), statistics_share=share, loss_scale=8.0)
+    step = step_of(net, KnownGradient(), factor_share=share, loss_scale=8.0)
     before = net(tensor(images)).asnumpy()
-    loss, gradients, *_ = step.statistics(tensor(images), tensor(labels))
+    loss, gradients, *_ = step.gradients_and_factors(tensor(images), tensor(labels))
     assert loss.asnumpy() == pytest.approx((before * labels).sum() / 7, rel=1e-4)
-    hidden = step.thor.layers["0"].layer(tensor(images)).asnumpy().reshape(7, -1)
+    hidden = step.preconditioner.layers["0"].layer(tensor(images)).asnumpy().reshape(7, -1)
     np.testing.assert_allclose(gradients[-2].asnumpy() / 8, labels.T @ hidden / 7, rtol=1e-4, atol=1e-5)
     step(tensor(images), tensor(labels))
-    factor_a, factor_g = factors(step.thor, "2")
+    factor_a, factor_g = factors(step.preconditioner, "2")
     np.testing.assert_allclose(factor_a, gram(hidden[:count, None]), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(factor_g, gram(labels[:count, None]), rtol=1e-5, atol=1e-6)
     seen = patches(images, (3, 3), pad_mode="valid")
-    back = (labels @ step.thor.layers["2"].layer.weight.asnumpy()).reshape(7, 2, 4).transpose(0, 2, 1)
-    factor_a, factor_g = factors(step.thor, "0")
+    back = (labels @ step.preconditioner.layers["2"].layer.weight.asnumpy()).reshape(7, 2, 4).transpose(0, 2, 1)
+    factor_a, factor_g = factors(step.preconditioner, "0")
     np.testing.assert_allclose(factor_a, gram(seen[:count]), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(factor_g, gram(back[:count]), rtol=1e-5, atol=1e-6)
 
@@ -157,7 +157,7 @@ def test_shares_together_are_the_whole(rng):
 
     def factors_of(share, first):
         order = np.roll(np.arange(8), -first)
-        thor = measured(nn.SequentialCell(nn.Dense(6, 3, weight)), images[order], labels[order], statistics_share=share)
+        thor = measured(nn.SequentialCell(nn.Dense(6, 3, weight)), images[order], labels[order], factor_share=share)
         return list(factors(thor, "0"))
 
     quarters = [factors_of(0.25, first) for first in (0, 2, 4, 6)]
@@ -217,7 +217,7 @@ def test_average_over_time(share, rng):
         step(tensor(x), tensor(y))
         now = [gram(x[:, None]), gram(y[:, None])]
         expected = now if expected is None else [share * old + (1 - share) * new for old, new in zip(expected, now)]
-        for ours, theirs in zip(factors(step.thor, "0"), expected):
+        for ours, theirs in zip(factors(step.preconditioner, "0"), expected):
             np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
@@ -229,7 +229,7 @@ def test_average_begins_with_the_first_finite_factors(rng):
         step(tensor(np.full((4, 5), np.inf)), tensor(labels[0]))
     step.optimizer.global_step.set_data(ms.Tensor([0], ms.int32))
     step(tensor(images[1]), tensor(labels[1]))
-    a, g = factors(step.thor, "0")
+    a, g = factors(step.preconditioner, "0")
     np.testing.assert_allclose(a, gram(images[1][:, None]), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(g, gram(labels[1][:, None]), rtol=1e-5, atol=1e-6)
 

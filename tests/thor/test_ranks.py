@@ -18,8 +18,8 @@ from labkit.training import build, evaluation, recipes, runs
 pytestmark = pytest.mark.slow  # two processes
 
 SETTINGS = (
-    "data.batch_size=20", "data.flip=0.5", "epochs=2", "max_steps=4", "optimizer.update_interval=3",
-    "optimizer.damping=0.01", "optimizer.factor_ema=0.5", "optimizer.statistics_share=0.5",
+    "data.batch_size=20", "data.flip=0.5", "epochs=2", "max_steps=4", "optimizer.factor_interval=3",
+    "optimizer.damping=0.01", "optimizer.factor_ema=0.5", "optimizer.factor_share=0.5",
     "optimizer.clip_fisher_norm=0.8",
 )  # fmt: skip
 EPOCH_STEPS = 5  # 200 images, 2 x 20 at a time
@@ -82,9 +82,9 @@ def test_a_run_of_two_processes(launched, monkeypatch):
     """Steps, updates and evaluation are in it; each process inverts a part, and both have all inverses."""
     run = runs.open_run(launched / "run")
     assert run.processes == 2 and [record["step"] for record in run.steps()] == [1, 2, 3, 4]
-    assert [record["update"] for record in run.updates()] == [1, 4]
+    assert [record["factor_step"] for record in run.factor_steps()] == [1, 4]
     kept = state(run)
-    refreshed = run.updates()[-1]["inverted"]
+    refreshed = run.factor_steps()[-1]["inverted"]
     assert refreshed == ["0", "4"]
     damping = run.recipe.optimizer.damping * run.recipe.optimizer.damping_decay ** (4 / EPOCH_STEPS / 10)
     for name in refreshed:

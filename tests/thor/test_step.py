@@ -11,10 +11,10 @@ from small import KnownGradient, cross_entropy, factors, fisher_norm, gram, prec
 from labkit.losses import CrossEntropySmooth
 from labkit.networks import create_resnet, mixed_precision
 from labkit.system.device import in_mode
-from labkit.thor import Thor, ThorError, ThorStep
+from labkit.thor import Preconditioner, ThorError, ThorStep
 from labkit.training import callbacks, checkpoint
 
-UPDATE_MASK = [True, False, True, False, False, True]
+FACTOR_STEPS = [True, False, True, False, False, True]
 DAMPING = [0.5, 0.4, 0.3, 0.2, 0.1, 0.05]
 
 
@@ -31,8 +31,8 @@ def batches(rng, count=6):
 
 def training_step(net, **options):
     chosen = {
-        "lr": 0.05, "momentum": 0.9, "weight_decay": 0.01, "update_mask": UPDATE_MASK, "damping": DAMPING,
-        "block_size": 16, "clip_fisher_norm": 0.4, "factor_ema": 0.5, "statistics_share": 0.5,
+        "lr": 0.05, "momentum": 0.9, "weight_decay": 0.01, "factor_steps": FACTOR_STEPS, "damping": DAMPING,
+        "block_size": 16, "clip_fisher_norm": 0.4, "factor_ema": 0.5, "factor_share": 0.5,
     }  # fmt: skip
     return step_of(net.set_train(), CrossEntropySmooth(4, 0.1), **{**chosen, **options})
 
@@ -59,7 +59,7 @@ def test_steps_are_those_of_numpy(loss_scale, block_size, clip, rng):
     images, labels = rng.normal(size=(6, 4, 5)), rng.normal(size=(6, 4, 3))
     net = nn.SequentialCell(nn.Dense(5, 3))
     step = step_of(
-        net, KnownGradient(), lr=lr, momentum=share, weight_decay=decay, update_mask=UPDATE_MASK, damping=DAMPING,
+        net, KnownGradient(), lr=lr, momentum=share, weight_decay=decay, factor_steps=FACTOR_STEPS, damping=DAMPING,
         block_size=block_size, loss_scale=loss_scale, clip_fisher_norm=clip,
     )  # fmt: skip
     weight, bias = (p.asnumpy().astype(np.float64) for p in net.get_parameters() if not p.name.startswith("thor."))
@@ -67,7 +67,7 @@ def test_steps_are_those_of_numpy(loss_scale, block_size, clip, rng):
     for number, (x, y) in enumerate(zip(images, labels)):
         loss = step(tensor(x), tensor(y)).asnumpy()
         np.testing.assert_allclose(loss, ((x @ weight.T + bias) * y).sum() / 4, rtol=1e-4, atol=1e-4)
-        if UPDATE_MASK[number]:
+        if FACTOR_STEPS[number]:
             in_use = gram(x[:, None]), gram(y[:, None]), DAMPING[number], block_size
         preconditioned_weight = preconditioned(y.T @ x / 4, *in_use)
         norms.append(fisher_norm(preconditioned_weight, *in_use))
@@ -87,14 +87,14 @@ def test_last_update(rng):
     step, found, taps_on = training_step(small_net()), [], []
 
     def taps(*_):
-        return {layer.statistics for layer in step.thor.layers.values()}
+        return {layer.taps_on for layer in step.preconditioner.layers.values()}
 
     step.gradients.net.register_forward_pre_hook(lambda *_: taps_on.append(taps()))
     for images, labels in batches(rng):
         step(images, labels)
-        found.append(step.last_update)
-        assert taps_on.pop() == {step.last_update is not None} and taps() == {False}
-    assert [update is not None for update in found] == UPDATE_MASK
+        found.append(step.refreshed)
+        assert taps_on.pop() == {step.refreshed is not None} and taps() == {False}
+    assert [update is not None for update in found] == FACTOR_STEPS
     assert found[0]["inverted"].all() and found[0]["trace"].shape == (2,) and (found[0]["trace"] > 0).all()
 
 
@@ -102,10 +102,10 @@ def test_inverses_that_are_kept(rng):
     """Under thresholds that nothing exceeds, all steps use the inverses of the first."""
     data = batches(rng)
     always_first, kept = (training_step(small_net(), **options) for options in (
-        {"update_mask": [True, False]}, {"thresholds": (1e9, 0.0)},
+        {"factor_steps": [True, False]}, {"thresholds": (1e9, 0.0)},
     ))  # fmt: skip
     assert run(kept, data) == run(always_first, data)
-    assert not kept.last_update["inverted"].any()
+    assert not kept.refreshed["inverted"].any()
 
 
 # -- Modes and precision --------------------------------------------------------------------------------
@@ -178,10 +178,11 @@ def test_mixed_precision(level, reference):
         step = training_step(mixed_precision(Small(), chosen), loss_scale=scale)
         before = values(step.optimizer)
         losses = run(step, [(images, labels)])
-        assert list(step.thor.layers) == ["conv", "dense"]
-        both = [factors(step.thor, name) for name in step.thor.names]
+        assert list(step.preconditioner.layers) == ["conv", "dense"]
+        both = [factors(step.preconditioner, name) for name in step.preconditioner.names]
         moments = values(step.optimizer)
-        steps = [moments[f"moments.{name}.weight"] - 0.01 * before[f"{name}.weight"] for name in step.thor.names]
+        names = [f"{name}.weight" for name in step.preconditioner.names]
+        steps = [moments[f"moments.{name}"] - 0.01 * before[name] for name in names]
         norms = [fisher_norm(taken, *pair, DAMPING[0], 16) for taken, pair in zip(steps, both)]
         np.testing.assert_allclose(np.linalg.norm(norms), 0.4, rtol=1e-3)  # the bound
         found.append([np.array(losses), *sum(both, ()), *steps])
@@ -199,9 +200,9 @@ def test_squares_beyond_half_precision(images_size, labels_size, loss_scale, sha
     """Squares that float16 takes for zero or for infinity: the factors are those of float32."""
     images, labels = images_size * rng.normal(size=(8, 6)), labels_size * rng.normal(size=(8, 4))
     net = mixed_precision(nn.SequentialCell(nn.Dense(6, 4)), "O3")
-    step = step_of(net, KnownGradient(), loss_scale=loss_scale, damping=[images_size**4], statistics_share=share)
+    step = step_of(net, KnownGradient(), loss_scale=loss_scale, damping=[images_size**4], factor_share=share)
     step(tensor(images), tensor(labels))
-    for factor, rows in zip(factors(step.thor, "0"), (images, labels), strict=True):
+    for factor, rows in zip(factors(step.preconditioner, "0"), (images, labels), strict=True):
         expected = gram(rows[:count, None])
         np.testing.assert_allclose(factor, expected, rtol=0.02, atol=0.01 * expected.max())
 
@@ -209,7 +210,7 @@ def test_squares_beyond_half_precision(images_size, labels_size, loss_scale, sha
 # -- Resuming, Model ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("k", range(1, len(UPDATE_MASK)))
+@pytest.mark.parametrize("k", range(1, len(FACTOR_STEPS)))
 def test_resumed_at_any_step(k, reference):
     """After an update, before one, between two: the same losses and the same state, bit by bit."""
     data, losses, state, folder = reference
@@ -247,7 +248,7 @@ def test_under_model(reference):
 def test_an_optimizer_over_other_parameters(params):
     """Gradients go to it by their place: another order would give a layer the gradient of another."""
     net = small_net()
-    thor = Thor(net, DAMPING, UPDATE_MASK)
+    thor = Preconditioner(net, DAMPING, FACTOR_STEPS)
     with pytest.raises(ThorError, match="^optimizer: must be over thor.weights, in their order"):
         ThorStep(net, cross_entropy(), nn.Momentum(params(thor), 0.1, 0.9), thor)
 
@@ -255,7 +256,7 @@ def test_an_optimizer_over_other_parameters(params):
 def test_an_optimizer_that_unscales_as_well():
     """Every step would be divided twice."""
     net = small_net()
-    thor = Thor(net, DAMPING, UPDATE_MASK, loss_scale=128.0)
+    thor = Preconditioner(net, DAMPING, FACTOR_STEPS, loss_scale=128.0)
     with pytest.raises(ThorError, match="^optimizer: its loss_scale must be 1, not 128.0"):
         ThorStep(net, cross_entropy(), nn.Momentum(thor.weights, 0.1, 0.9, loss_scale=128.0), thor)
 
@@ -265,11 +266,11 @@ def test_graph_mode_takes_as_many_layers_as_resnet_50_has():
     """Applying the gradients compiles, with every option: graph mode nests what follows a loop, to a depth of 1,000."""
     net = create_resnet("resnet50")
     step = step_of(net, cross_entropy(), lr=0.1, clip_fisher_norm=1.0, loss_scale=2.0, block_size=128)
-    gradients = [tensor(np.full(weight.shape, 2e-3)) for weight in step.thor.weights]
+    gradients = [tensor(np.full(weight.shape, 2e-3)) for weight in step.preconditioner.weights]
     with in_mode(ms.GRAPH_MODE):
         step.apply_gradients(tensor(1.0), *gradients)
     # The inverses are still the identity: the norm is that of the gradients of all layers.
-    scale = 1 / (1e-3 * sum(layer.layer.weight.size for layer in step.thor.layers.values()) ** 0.5)
+    scale = 1 / (1e-3 * sum(layer.layer.weight.size for layer in step.preconditioner.layers.values()) ** 0.5)
     assert scale < 1
     moments = {p.name: p.asnumpy() for p in step.optimizer.moments}
     np.testing.assert_allclose(moments["moments.layer4.2.conv3.weight"], 1e-3 * scale, rtol=1e-4)

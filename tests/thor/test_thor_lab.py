@@ -21,7 +21,7 @@ def lab(repo_root):
 @pytest.fixture(scope="module")
 def trained(lab, sample_data, tmp_path_factory):
     """A complete Run of ResNet-8: three steps with THOR, with factors in the first and the third."""
-    settings = ("network.name=resnet8", "max_steps=3", "optimizer.update_interval=2")
+    settings = ("network.name=resnet8", "max_steps=3", "optimizer.factor_interval=2")
     run = runs.create(tmp_path_factory.mktemp("lab") / "run", recipes.load(lab / "recipe.yaml", "sample", settings))
     with in_mode(ms.GRAPH_MODE):
         loop.train(run, progress=False)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from mindspore import nn
 
-from labkit.schedules import damping, polynomial, update_mask
+from labkit.schedules import polynomial
+from labkit.thor.steps import damping, factor_steps
 from labkit.training import build, recipes
 from labkit.training.recipes import RecipeError
 
@@ -69,18 +70,18 @@ def test_damping_is_the_seeds(_lr, _power, _end, first, decay, epochs):
 
 @pytest.mark.parametrize("interval", [1, 3, 10, 25])
 def test_updates_at_an_interval(interval):
-    np.testing.assert_array_equal(np.flatnonzero(update_mask(20, interval)), np.arange(0, 20, interval))
+    np.testing.assert_array_equal(np.flatnonzero(factor_steps(20, interval)), np.arange(0, 20, interval))
 
 
 def test_update_interval_of_the_seed():
     """834 steps divide an epoch of 5,004: six updates in each."""
-    assert update_mask(45 * 5004, 834).reshape(45, 5004).sum(axis=1).tolist() == [6] * 45
+    assert factor_steps(45 * 5004, 834).reshape(45, 5004).sum(axis=1).tolist() == [6] * 45
 
 
 @pytest.mark.parametrize("steps, first, final", [(500, 5, 50), (100, 1, 20), (30, 3, 3), (7, 2, 100)])
 def test_a_growing_interval(steps, first, final):
     """From the first to nearly the last, never shorter; equal ends are a fixed interval."""
-    gaps = np.diff(np.flatnonzero(update_mask(steps, first, final)))
+    gaps = np.diff(np.flatnonzero(factor_steps(steps, first, final)))
     assert gaps[0] == first and (np.diff(gaps) >= 0).all() and gaps[-1] <= final
     if steps == 500:
         assert gaps[-1] > 0.7 * final
@@ -91,7 +92,7 @@ def test_a_growing_interval(steps, first, final):
 @pytest.mark.parametrize("interval, final", [(0, None), (-1, None), (5, 4), (5, 0)])
 def test_wrong_intervals(interval, final):
     with pytest.raises(ValueError, match=f"interval must be at least 1, .*{interval} and {final}"):
-        update_mask(10, interval, final)
+        factor_steps(10, interval, final)
 
 
 # -- Keys ---------------------------------------------------------------------------------------------
@@ -105,9 +106,9 @@ def test_full_profiles_are_the_seeds_settings(load, profile, seed):
     assert (*lr, optimizer.damping, optimizer.damping_decay, full.epochs) == seed
     assert (schedule.name, schedule.lr_max, schedule.halve_epochs) == ("polynomial", schedule.lr_init, [39, 40])
     assert (optimizer.name, optimizer.momentum, optimizer.weight_decay) == ("thor", 0.9, 5e-4)
-    assert (optimizer.update_interval, optimizer.final_interval, optimizer.trace_rule) == (834, None, "thor_nt")
+    assert (optimizer.factor_interval, optimizer.final_interval, optimizer.trace_rule) == (834, None, "thor_nt")
     assert (optimizer.block_size, optimizer.factor_ema) == (128, 0.0)
-    assert (optimizer.statistics_share, optimizer.clip_fisher_norm) == (1.0, None)
+    assert (optimizer.factor_share, optimizer.clip_fisher_norm) == (1.0, None)
     assert (full.network.name, full.network.num_classes, full.data.batch_size) == ("resnet50", 1000, 32)
     assert (full.loss_scale, full.loss.smoothing, full.amp_level) == (128, 0.1, "O2")
 
@@ -124,10 +125,10 @@ def test_profiles_differ_from_their_baselines_by_optimizer_and_schedule_alone(lo
 
 def test_the_task_is_the_sample_but_for_its_epochs_and_factors(load):
     task, sample = load(profile="task"), load(profile="sample")
-    used = {"statistics_share": 0.03125, "factor_ema": 0.0}
+    used = {"factor_share": 0.03125, "factor_ema": 0.0}
     changed = {"profile": "task", "epochs": 2, "optimizer": sample.optimizer.model_copy(update=used)}
     assert task == sample.model_copy(update=changed)
-    assert task.optimizer.statistics_share * task.data.batch_size == 2
+    assert task.optimizer.factor_share * task.data.batch_size == 2
 
 
 @pytest.mark.parametrize("setting, named", [
@@ -158,10 +159,10 @@ def test_keys_of_thor_are_not_momentums(load):
     (("trace_rule=thor_stop", "trace_threshold=0.2"), (0.2, 0.001)),
 ])  # fmt: skip
 def test_what_thor_gets_from_a_recipe(load, settings, thresholds):
-    more = ("factor_ema=0.7", "statistics_share=0.5", "clip_fisher_norm=0.3", "block_size=100", *settings)
+    more = ("factor_ema=0.7", "factor_share=0.5", "clip_fisher_norm=0.3", "block_size=100", *settings)
     thor = build.create_thor(load(*(f"optimizer.{one}" for one in more)), nn.SequentialCell(nn.Dense(200, 3)), 22)
     assert (thor.thresholds, thor.factor_ema, thor.clip_fisher_norm) == (thresholds, 0.7, 0.3)
     layer = thor.layers["0"]
     assert (layer.tap_g.share, layer.shape_a) == (0.5, (2, 100))
-    np.testing.assert_array_equal(np.flatnonzero(thor.update_mask), np.arange(0, 66, 6))
+    np.testing.assert_array_equal(np.flatnonzero(thor.factor_steps), np.arange(0, 66, 6))
     assert thor.damping == pytest.approx(damping(3, 22, 0.05, 0.5))

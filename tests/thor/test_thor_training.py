@@ -26,7 +26,7 @@ from labkit.training.runs import open_run
 append = callbacks.append_line
 def append_then_die(file, record):
     append(file, record)
-    if record.get("update") == 7:
+    if record.get("factor_step") == 7:
         os.kill(os.getpid(), signal.SIGKILL)
 callbacks.append_line = append_then_die
 build.create_network = small_network
@@ -35,8 +35,8 @@ loop.train(open_run(Path(sys.argv[1])), progress=False)
 STEPS, EPOCHS = 10, 2  # 200 images in batches of 20
 SETTINGS = (
     "data.batch_size=20", "data.flip=0.5", f"epochs={EPOCHS}", "checkpoint_steps=4", "loss.smoothing=0.1",
-    "optimizer.update_interval=3", "optimizer.final_interval=4", "optimizer.trace_rule=thor_stop",
-    "optimizer.statistics_share=0.3", "optimizer.clip_fisher_norm=0.8",
+    "optimizer.factor_interval=3", "optimizer.final_interval=4", "optimizer.trace_rule=thor_stop",
+    "optimizer.factor_share=0.3", "optimizer.clip_fisher_norm=0.8",
     "optimizer.factor_ema=0.5",
     "schedule.lr_max=0.1", "schedule.warmup_epochs=0.5",
 )  # fmt: skip
@@ -88,11 +88,11 @@ def test_an_earlier_network_is_freed_before_the_first_step(create, monkeypatch):
 
 def test_history(reference):
     """Steps, evaluations and updates, each update behind its step; the first inverts all."""
-    history, updates = reference.history(), reference.updates()
+    history, updates = reference.history(), reference.factor_steps()
     assert [record["step"] for record in reference.steps()] == list(range(1, STEPS * EPOCHS + 1))
     assert [record["epoch"] for record in reference.evaluations()] == [1, 2]
     expected = [1, 4, 7, 10, 13, 17]  # after 3 steps each, towards the end after 4
-    assert [record["update"] for record in updates] == expected
+    assert [record["factor_step"] for record in updates] == expected
     assert [history[history.index(record) - 1]["step"] for record in updates] == expected
     for record in updates:
         assert set(record["trace"]) == {"0", "4"} and min(record["trace"].values()) > 0
@@ -125,17 +125,17 @@ def test_killed_interrupted_and_resumed(create, reference, repo_root, monkeypatc
     command = [sys.executable, "-c", DIE, str(run.path), str(Path(__file__).parent)]
     done = subprocess.run(command, cwd=repo_root, capture_output=True, text=True, timeout=300)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    assert run.history()[-1]["update"] == 7 and state(run)["step"] == 4
+    assert run.history()[-1]["factor_step"] == 7 and state(run)["step"] == 4
 
     def append_then_stop(file, record):
         append(file, record)
-        if record.get("update") == 17:
+        if record.get("factor_step") == 17:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(callbacks, "append_line", append_then_stop)
         loop.train(run, progress=False)
-    assert run.history()[-1]["update"] == 17 and state(run)["step"] == 16 and not run.complete
+    assert run.history()[-1]["factor_step"] == 17 and state(run)["step"] == 16 and not run.complete
     loop.train(run, progress=False)
     require_equal(run, reference)
 
@@ -150,7 +150,7 @@ def test_evaluation_changes_nothing(every, times, create, reference, monkeypatch
     loop.train(run, progress=False)
     assert len(run.evaluations()) == times
     assert timeless(run.steps()) == timeless(reference.steps())
-    assert run.updates() == reference.updates()
+    assert run.factor_steps() == reference.factor_steps()
     ours, theirs = state(run), state(reference)
     assert all(ours[name].tobytes() == value.tobytes() for name, value in theirs.items())
 
@@ -163,6 +163,6 @@ def test_ends_early_in_mixed_precision(create, reference):
     losses, expected = ([record["loss"] for record in r.steps()[:4]] for r in (run, reference))
     np.testing.assert_allclose(losses, expected, rtol=0.01)
     assert losses != expected and [len(run.steps()), len(run.evaluations())] == [4, 1]
-    assert [record["update"] for record in run.updates()] == [1, 4]
-    assert set(run.updates()[0]["trace"]) == {"0", "4"}
+    assert [record["factor_step"] for record in run.factor_steps()] == [1, 4]
+    assert set(run.factor_steps()[0]["trace"]) == {"0", "4"}
     assert evaluation.evaluate(run)["accuracy"] == run.summary["accuracy"]

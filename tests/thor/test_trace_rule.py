@@ -1,4 +1,4 @@
-"""The trace rule by itself, in a Thor, over a checkpoint; factors that are not finite; settings that are wrong."""
+"""The trace rule by itself, in a Preconditioner, over a checkpoint; factors that are not finite; wrong settings."""
 
 import warnings
 
@@ -8,7 +8,7 @@ import pytest
 from mindspore import nn
 from small import KnownGradient, step_of, tensor, values
 
-from labkit.thor import TRACE_RULES, Thor, ThorError, trace_rule
+from labkit.thor import TRACE_RULES, Preconditioner, ThorError, trace_rule
 
 # Thresholds (1/4, 1/16), which floats hold exactly: previous trace, trace now, stopped before; inverted, stopped after.
 BRANCHES = {
@@ -50,7 +50,7 @@ def test_rules_of_the_paper(rule, expected):
     assert found == expected
 
 
-# -- In a Thor ----------------------------------------------------------------------------------------
+# -- In a Preconditioner ----------------------------------------------------------------------------------------
 
 
 def two_layers():
@@ -65,7 +65,7 @@ def update(thor, step, first, second):
         for layer, scale in zip(thor.layers.values(), (first, second))
     ]
     traces = [[factor.asnumpy().trace(axis1=1, axis2=2).sum() for factor in pair] for pair in factors]
-    return thor.update_inverses(step, factors, tensor(traces))
+    return thor.refresh(step, factors, tensor(traces))
 
 
 def of_layers(thor, name):
@@ -74,7 +74,7 @@ def of_layers(thor, name):
 
 
 def thor_of(net, damping=(0.25,), thresholds=(0.25, 0.0625)):
-    return Thor(net, damping, [True], block_size=None, thresholds=thresholds)
+    return Preconditioner(net, damping, [True], block_size=None, thresholds=thresholds)
 
 
 def test_traces_include_the_damping():
@@ -164,12 +164,12 @@ def test_images_that_are_not_finite(rng):
     images, labels = rng.normal(size=(4, 2)), rng.normal(size=(4, 2))
     step = step_of(two_layers(), KnownGradient())
     step(tensor(images), tensor(labels))
-    before = values(step.thor)
+    before = values(step.preconditioner)
     images[1, 0] = np.inf
     with pytest.warns(UserWarning) as seen:
         step(tensor(images), tensor(labels))
     assert [str(warning.message).split(":")[0] for warning in seen] == ["THOR keeps the inverses of 0, 1"]
-    for name, value in values(step.thor).items():
+    for name, value in values(step.preconditioner).items():
         if name.startswith("thor."):
             np.testing.assert_array_equal(value, before[name], err_msg=name)
 
@@ -179,14 +179,14 @@ def test_images_that_are_not_finite(rng):
 
 @pytest.mark.parametrize("settings, message", [
     ({"damping": 0.1}, "damping: must have a value for each step"),
-    ({"damping": [0.1, np.nan]}, "damping: must be a number of at least 0 at every step, not nan"),
-    ({"damping": []}, "damping: must be a number of at least 0 at every step, not none at all"),
-    ({"update_mask": [False, True]}, "update_mask: factors must be computed at the first step"),
+    ({"damping": [0.1, np.nan]}, "damping: must be at least 0"),
+    ({"damping": []}, "damping: must have a value for each step"),
+    ({"factor_steps": [False, True]}, "factor_steps: must begin with the first step"),
     ({"block_size": 0}, "block_size: must be at least 1, not 0"),
     ({"thresholds": (0.001, 0.01)}, r"thresholds: must be .w1, w2. with w1 >= w2 >= 0, not \(0.001, 0.01\)"),
-    ({"thresholds": "thor"}, "thresholds: must be \\(w1, w2\\) with w1 >= w2 >= 0, not 'thor'"),
+    ({"thresholds": "thor"}, "thresholds: must be \\(w1, w2\\) with w1 >= w2 >= 0, not thor"),
     ({"factor_ema": 1.0}, "factor_ema: must be at least 0 and below 1, not 1.0"),
-    ({"statistics_share": 0.0}, "statistics_share: must be above 0 and at most 1, not 0.0"),
+    ({"factor_share": 0.0}, "factor_share: must be above 0 and at most 1, not 0.0"),
     ({"clip_fisher_norm": np.inf}, "clip_fisher_norm: must be above 0, or None, not inf"),
     ({"loss_scale": 0.0}, "loss_scale: must be a number above 0, not 0.0"),
 ])  # fmt: skip
@@ -194,7 +194,7 @@ def test_wrong_settings(settings, message):
     """One line that names the setting, and the network is as it was."""
     net = two_layers()
     with pytest.raises(ThorError, match=f"^{message}") as caught:
-        Thor(net, **{"damping": [0.1], "update_mask": [True], **settings})
+        Preconditioner(net, **{"damping": [0.1], "factor_steps": [True], **settings})
     assert len(str(caught.value).splitlines()) == 1
     assert [type(cell) for cell in net] == [nn.Dense, nn.Dense]
 
@@ -208,17 +208,17 @@ def test_no_layer_to_precondition(net):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with pytest.raises(ThorError, match="^no layer to precondition: "):
-            Thor(net(), [0.1], [True])
+            Preconditioner(net(), [0.1], [True])
 
 
 def test_a_network_belongs_to_one_thor():
     net = two_layers()
-    Thor(net, [0.1], [True])
+    Preconditioner(net, [0.1], [True])
     with pytest.raises(ThorError, match="^the network is converted already"):
-        Thor(net, [0.1], [True])
+        Preconditioner(net, [0.1], [True])
 
 
 def test_a_step_before_the_end_of_the_schedules_and_after():
     """Beyond their last value schedules stay at it."""
-    thor = Thor(two_layers(), [0.1], [True, False, True, False])
-    assert [thor.computes_factors(step) for step in range(6)] == [True, False, True, False, False, False]
+    thor = Preconditioner(two_layers(), [0.1], [True, False, True, False])
+    assert [thor.is_factor_step(step) for step in range(6)] == [True, False, True, False, False, False]

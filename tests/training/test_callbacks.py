@@ -3,6 +3,7 @@
 The callbacks read a clock that only the tests move, in powers of two, so that every number is exact.
 """
 
+import itertools
 import json
 import re
 import time
@@ -137,13 +138,13 @@ def test_epoch_of_one_step(clock):
     assert "compile" in first["note"] and second["note"] == ""
 
 
-@pytest.mark.parametrize("updates, compiling", [((1, 4, 7), (1, 2)), ((7,), (1, 7)), ((), (1,))])
-def test_two_graphs_are_compiled(clock, tmp_path, updates, compiling):
-    """THOR's: one with statistics, in the steps of `updates`, and one without; told apart wherever they come first."""
+@pytest.mark.parametrize("factor_steps, compiling", [((1, 4, 7), (1, 2)), ((7,), (1, 7)), ((), (1,))])
+def test_two_graphs_are_compiled(clock, tmp_path, factor_steps, compiling):
+    """THOR's: one with factors, in the factor steps, and one without; recognised wherever they come first."""
     lines, file = [], tmp_path / "history.jsonl"
     performance = PerformanceCallback(BATCH, report=lines.append)
     todo = [performance, HistoryCallback(file, np.full(2 * STEPS, 0.1))]
-    train_network = SimpleNamespace(last_update=None, thor=SimpleNamespace(names=["conv"]))
+    train_network = SimpleNamespace(refreshed=None, preconditioner=SimpleNamespace(names=["conv"]))
     state = _InternalCallbackParam()
     state.update(cur_step_num=0, batch_num=STEPS, train_network=train_network, net_outputs=ms.Tensor(1.0))
     context = RunContext(state)
@@ -151,7 +152,7 @@ def test_two_graphs_are_compiled(clock, tmp_path, updates, compiling):
         callback.on_train_begin(context)
     for step in range(1, 2 * STEPS + 1):
         state.update(cur_step_num=step, cur_epoch_num=-(-step // STEPS))
-        train_network.last_update = {"trace": [1.0], "inverted": [step == 4]} if step in updates else None
+        train_network.refreshed = {"trace": [1.0], "inverted": [step == 4]} if step in factor_steps else None
         if step % STEPS == 1:
             for callback in todo:
                 callback.on_train_epoch_begin(context)
@@ -162,8 +163,9 @@ def test_two_graphs_are_compiled(clock, tmp_path, updates, compiling):
             performance.on_train_epoch_end(context)
     history = [json.loads(line) for line in file.read_text().splitlines()]
     assert tuple(line["step"] for line in history if line.get("compiled")) == compiling
-    assert [line for line in history if "update" in line] == [
-        {"update": step, "trace": {"conv": 1.0}, "inverted": ["conv"] if step == 4 else []} for step in updates
+    assert [line for line in history if "factor_step" in line] == [
+        {"factor_step": step, "trace": {"conv": 1.0}, "inverted": ["conv"] if step == 4 else []}
+        for step in factor_steps
     ]
     for epoch, line in enumerate(map(fields, lines), start=1):
         count = sum(-(-step // STEPS) == epoch for step in compiling)
@@ -250,22 +252,43 @@ def test_evaluation_after_every_epoch(tmp_path):
     assert lines[1] == f"epoch 2 accuracy = {right:.4f}"
 
 
-def test_evaluation_within_an_epoch(tmp_path, monkeypatch):
-    """Its time is no step's."""
-    file, work = tmp_path / "history.jsonl", model()
-    timer, lines = HistoryCallback(tmp_path / "steps.jsonl", np.zeros(STEPS)), []
-    performance = PerformanceCallback(BATCH, report=lines.append)
-    evaluation = EvaluateCallback(
-        work.predict_network, images(), file, lines.append, every_steps=2, timers=(timer, performance)
-    )
-    evaluate = evaluation.evaluate
+def parts(tmp_path, work, seconds=0.0):
+    """The five callbacks of a training, in their order, the history without a file's lines; checkpoints take time."""
+    run = SimpleNamespace(history_file=tmp_path / "history.jsonl", checkpoint=tmp_path / "checkpoints" / "latest.ckpt")
+    run.checkpoint.parent.mkdir()
+    history = HistoryCallback(run.history_file, np.zeros(STEPS))
+    evaluation = EvaluateCallback(work.predict_network, images(), run.history_file, lambda line: None, every_steps=2)
+    progress = callbacks.ProgressCallback(BATCH, 1, STEPS, evaluation, bar=False)
+    checkpoint = callbacks.CheckpointCallback(run, every_steps=2)
+    return [history, progress, checkpoint, evaluation, callbacks.StopCallback(STEPS, (history, progress))]
+
+
+def test_callbacks_have_one_order(tmp_path):
+    """Whatever the order in which they are given; what is none of the five has no place among them."""
+    todo = parts(tmp_path, model())
+    for given in itertools.permutations(todo):
+        assert callbacks.in_order(*given) == todo
+    with pytest.raises(ValueError, match="not in tuple"):
+        callbacks.in_order(*todo, Waiting(None))
+
+
+def test_evaluations_and_checkpoints_within_an_epoch(tmp_path, monkeypatch, capsys):
+    """Their time is left out of the steps' and of the epoch's; after an epoch each happens once."""
+    work, saved = model(), []
+    history, progress, checkpoint, evaluation, stop = parts(tmp_path, work)
+    evaluate, save = evaluation.evaluate, callbacks.save_checkpoint
     monkeypatch.setattr(evaluation, "evaluate", lambda epoch: (time.sleep(1), evaluate(epoch)))
-    work.train(1, images(), [timer, performance, evaluation], dataset_sink_mode=False)
-    epochs = [json.loads(line)["epoch"] for line in file.read_text().splitlines()]
-    assert epochs == [*(round(step / STEPS, 4) for step in range(2, STEPS, 2)), 1]
-    steps = [json.loads(line)["seconds"] for line in (tmp_path / "steps.jsonl").read_text().splitlines()]
+    monkeypatch.setattr(
+        callbacks, "save_checkpoint", lambda run, net, step: (time.sleep(1), saved.append(step), save(run, net, step))
+    )
+    todo = callbacks.in_order(history, progress, checkpoint, evaluation, stop)
+    work.train(1, images(), todo, dataset_sink_mode=False)
+    lines = [json.loads(line) for line in history.file.read_text().splitlines()]
+    steps = [line["seconds"] for line in lines if "step" in line]
+    assert [line["epoch"] for line in lines if "accuracy" in line] == [2 / STEPS, 4 / STEPS, 1]
+    assert saved == [2, 4, STEPS]
     assert len(steps) == STEPS and max(steps[1:]) < 0.9
-    assert fields(lines[-2])["seconds"] == pytest.approx(sum(steps), abs=0.5)
+    assert fields(capsys.readouterr().out.splitlines()[-1])["seconds"] == pytest.approx(sum(steps), abs=0.5)
 
 
 # -- Divergence -----------------------------------------------------------------------------------

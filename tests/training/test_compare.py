@@ -1,6 +1,7 @@
 """Steps and seconds to a target, of Runs whose history is written here."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -24,7 +25,7 @@ def make(tmp_path, repo_root):
                 line = {"step": step, "epoch": epoch, "loss": 1.0, "lr": 0.1, "seconds": seconds + 10 * slow}
                 append_line(run.history_file, line | ({"compiled": True} if slow else {}))
             append_line(run.history_file, {"epoch": epoch, "accuracy": accuracy})
-        runs.keep_provenance(run, {"name": "none", "sha256": "0" * 64}, processes)
+        runs.begin(run, SimpleNamespace(dataset={"name": "none", "sha256": "0" * 64}), processes)
         runs.write_summary(run)
         return run
 

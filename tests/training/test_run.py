@@ -197,17 +197,15 @@ def test_provenance(repo_root):
 
 
 def test_provenance_is_that_of_the_first_start(run, monkeypatch):
-    digits = {"name": "digits", "sha256": "0" * 64, "contents": "2" * 64}
-    runs.keep_provenance(run, digits)
+    info = files.Info(run.path, "digits", (), 1, 1, "0" * 64, (), contents="2" * 64)
+    runs.begin(run, info)
     first = run.provenance
-    assert first["dataset"] == digits and first["machine"] == environment.machine()
+    assert first["dataset"] == info.dataset and first["machine"] == environment.machine()
     monkeypatch.setattr(environment, "machine", lambda: "another")
-    runs.keep_provenance(run, {"name": "the same by another name", "sha256": "0" * 64})
+    runs.begin(run, dataclasses.replace(info, name="the same by another name"))
     assert run.provenance == first
-    info = files.Info(run.path, "the same by another name", (), 1, 1, "0" * 64, (), contents="2" * 64)
-    runs.require_same_data(run, info)
     with pytest.raises(RunError, match=rf"{run.path}: .*other data, digits: .* letters"):
-        runs.require_same_data(run, dataclasses.replace(info, name="letters", sha256="1" * 64))
+        runs.begin(run, dataclasses.replace(info, name="letters", sha256="1" * 64))
 
 
 @pytest.mark.parametrize("told, expected", [

@@ -130,7 +130,7 @@ def direction_of(gradient, factor_a, factor_g, damping, block_size):
 """, "partly right", 3),
     Mutant("by labkit's schedule", "updates", """\
 def count_updates(epoch, steps_per_epoch, interval):
-    mask = schedules.update_mask((epoch + 1) * steps_per_epoch, interval)
+    mask = thor.factor_steps((epoch + 1) * steps_per_epoch, interval)
     return mask[epoch * steps_per_epoch :].sum()
 """, "right", 2),
     # Helpers with names that the master uses too.

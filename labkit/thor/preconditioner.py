@@ -1,4 +1,4 @@
-"""THOR's optimizer: chooses layers for new inverses by the trace rule, and multiplies gradients by those in use.
+"""THOR's preconditioner: it maps gradients to gradients, and chooses by the trace rule which layers it inverts anew.
 
 THOR: Chen et al. 2021, "THOR, Trace-based Hardware-driven Layer-Oriented Natural Gradient Descent Computation" (AAAI).
 """
@@ -7,10 +7,11 @@ import warnings
 
 import mindspore as ms
 import numpy as np
-from mindspore import nn, ops
+from mindspore import Tensor, nn, ops
 
+from labkit.thor.convert import convert
 from labkit.thor.inverses import invert
-from labkit.thor.layer import ThorError, convert, require
+from labkit.thor.layer import ThorError, require
 
 # (w1, w2) of the trace rule: recompute an inverse above w1, keep it down to w2, never recompute it below w2.
 TRACE_RULES = {"thor": (0.01, 0.0), "thor_stop": (0.01, 0.001), "thor_nt": (0.0, 0.0)}
@@ -20,6 +21,7 @@ def trace_rule(values, previous, stopped, thresholds):
     """Which layers get new inverses, and which have stopped for good by now: two masks (L,).
 
     values: trace(F + damping I) now (L,); previous: when the inverses in use were computed, 0 if there are none.
+    Both traces are damped: where damping I is most of them, the rule measures how the damping falls.
     """
     upper, lower = thresholds
     change = np.abs(values - previous) / np.where(previous > 0, previous, 1)
@@ -28,39 +30,36 @@ def trace_rule(values, previous, stopped, thresholds):
     return ~stopped & ~stops & (first | (change > upper)), stopped | stops
 
 
-class Thor(nn.Cell):
+class Preconditioner(nn.Cell):
     """Gradients of a network's trainable parameters in, preconditioned ones out; biases and batch norm pass through.
 
-    damping, update_mask: arrays with a value per step, the last for all later ones: lambda, and whether factors are
-    computed (labkit.schedules). thresholds: (w1, w2) of `trace_rule`.
-    block_size: rows of the diagonal blocks; None for whole factors. loss_scale: what gradients arrive multiplied by.
+    damping, factor_steps: arrays with a value per step, the last for all later ones: lambda, and whether factors are
+    computed (labkit.thor.steps). thresholds: (w1, w2) of `trace_rule`.
     factor_ema: share of the old factor that stays in the new one; 0 in THOR.
-    statistics_share: how much of a batch, from its first image on, factors are computed from; 1 in THOR.
-    clip_fisher_norm: largest Fisher norm of what THOR hands on (see `clip`); None for any, as in THOR.
-    layers: {name: ThorLayer}. Thor changes the network (see `convert`). Raises ThorError.
+    clip_fisher_norm: largest Fisher norm of the preconditioned gradient (see `clip`); None for any, as in THOR.
+    conversion: block_size, loss_scale and factor_share, as `convert` takes them, which changes the network.
+    layers: {name: ThorLayer}. Raises ThorError.
     """
 
-    def __init__(self, net, damping, update_mask, block_size=128, thresholds=TRACE_RULES["thor"], factor_ema=0.0,
-                 loss_scale=1.0, statistics_share=1.0, clip_fisher_norm=None):  # fmt: skip
+    def __init__(self, net, damping, factor_steps, thresholds=TRACE_RULES["thor"], factor_ema=0.0,
+                 clip_fisher_norm=None, **conversion):  # fmt: skip
         super().__init__(auto_prefix=False)
-        self.damping, self.update_mask = np.asarray(damping, np.float64), np.asarray(update_mask, bool)
-        for name, values in (("damping", self.damping), ("update_mask", self.update_mask)):
-            if values.ndim != 1:
-                raise ThorError(f"{name}: must have a value for each step, not one for all")
-        wrong = [f"{value:g}" for value in self.damping if not 0 <= value < np.inf]
-        given = "none at all" if not self.damping.size else wrong[0] if wrong else None
-        require(given is None, "damping: must be a number of at least 0 at every step", given)
-        require(self.update_mask[:1].any(), "update_mask: factors must be computed at the first step", "later")
+        self.damping, self.factor_steps = np.asarray(damping, np.float64), np.asarray(factor_steps, bool)
+        for name, values in (("damping", self.damping), ("factor_steps", self.factor_steps)):
+            if values.ndim != 1 or not values.size:
+                raise ThorError(f"{name}: must have a value for each step")
+        require((self.damping >= 0).all() and (self.damping < np.inf).all(), "damping: must be at least 0", damping)
+        require(self.factor_steps[0], "factor_steps: must begin with the first step", "later")
         pair = isinstance(thresholds, tuple) and len(thresholds) == 2 and thresholds[0] >= thresholds[1] >= 0
-        require(pair, "thresholds: must be (w1, w2) with w1 >= w2 >= 0", repr(thresholds))
+        require(pair, "thresholds: must be (w1, w2) with w1 >= w2 >= 0", thresholds)
         require(0 <= factor_ema < 1, "factor_ema: must be at least 0 and below 1", factor_ema)
         bound = clip_fisher_norm is None or 0 < clip_fisher_norm < np.inf
         require(bound, "clip_fisher_norm: must be above 0, or None", clip_fisher_norm)
-        self.clip_fisher_norm = clip_fisher_norm
-        self.thresholds, self.factor_ema, self.loss_scale = thresholds, factor_ema, loss_scale
+        self.thresholds, self.factor_ema, self.clip_fisher_norm = thresholds, factor_ema, clip_fisher_norm
+        self.loss_scale = conversion.get("loss_scale", 1.0)
         self.parallel = ms.get_auto_parallel_context("parallel_mode") == ms.ParallelMode.DATA_PARALLEL
         self.weights = net.trainable_params()
-        self.layers = convert(net, block_size, loss_scale, statistics_share)
+        self.layers = convert(net, **conversion)
         if not self.layers:
             raise ThorError("no layer to precondition: the network has no Conv2d and no Dense that fits")
         self.names, layers = list(self.layers), list(self.layers.values())
@@ -95,7 +94,7 @@ class Thor(nn.Cell):
         """Scale the layers' preconditioned gradients, all by one factor, to a Fisher norm of at most the bound.
 
         Ba et al. 2017, "Distributed Second-Order Optimization using Kronecker-factored Approximations", bound the norm
-        times the learning rate.
+        times the learning rate. The optimizer's own clip_norm, if there is one, comes after this one.
         """
         bound, clipped = self.clip_fisher_norm, ()
         scale = bound / ops.sqrt(ops.maximum(self.fisher_norm_squared(gradients, preconditioned), bound**2))
@@ -103,17 +102,17 @@ class Thor(nn.Cell):
             clipped += (p * scale if place >= 0 else p,)
         return clipped
 
-    def computes_factors(self, step):
-        """Whether step `step`, from 0, is in the update mask."""
-        return bool(self.update_mask[min(step, len(self.update_mask) - 1)])
+    def is_factor_step(self, step):
+        """Whether step `step`, from 0, computes factors."""
+        return bool(self.factor_steps[min(step, len(self.factor_steps) - 1)])
 
-    def update_inverses(self, step, factors, traces):
-        """Store a step's factors in the layers, and refresh the inverses of the layers that the trace rule chooses.
+    def refresh(self, step, factors, traces):
+        """Keep a step's factors in their layers, and invert those of the layers that the trace rule chooses.
 
         step: from 0. factors: (factor_a, factor_g) of each layer, both (blocks, b, b); traces: their traces (L, 2).
         Returns {trace: of F + damping I (L,), inverted: (L,) bool}, layers by `names`.
         A layer keeps its inverses, with a warning, if its factors are not finite, nothing went through its taps, or a
-        factor has no inverse. In the last case, it is a ThorError if the layer has no inverses yet.
+        factor is too close to singular. In the last case, it is a ThorError if the layer has no inverses yet.
         """
         if self.parallel:  # all must decide alike, or they would wait for each other forever
             traces = ops.Broadcast(0)((traces,))[0]
@@ -126,28 +125,29 @@ class Thor(nn.Cell):
         stopped = np.array([layer.stopped.asnumpy().item() > 0 for layer in layers])
         values = traces.prod(axis=1) + damping * np.array([layer.rows_a * layer.rows_g for layer in layers])
         chosen, stops = trace_rule(values, previous, stopped, self.thresholds)
-        valid = finite & used
-        chosen, stops = chosen & valid, stops & valid & ~stopped
-        for n in np.flatnonzero(valid & ~stopped):
-            layers[n].factor_a.set_data(factors[n][0])
-            layers[n].factor_g.set_data(factors[n][1])
+        valid = finite & used & ~stopped
+        chosen, stops = chosen & valid, stops & valid
+        for n in np.flatnonzero(valid):
+            layers[n].store(factor_a=factors[n][0], factor_g=factors[n][1])
         for n in np.flatnonzero(stops):
-            layers[n].stop()
-        failed = self._refresh(chosen, values, damping)
-        self._warn(failed, f"its factors have no inverse at damping {damping:g}")
+            layers[n].store(stopped=Tensor([1], ms.int32))
+        failed = self._invert(chosen, values, damping)
+        self._warn(failed, f"a factor is too close to singular for float32 at damping {damping:g}")
         return {"trace": values, "inverted": chosen & ~failed}
 
-    def _refresh(self, chosen, values, damping):
-        """Invert the factors of chosen layers (L,), all at once; returns a mask (L,) of those that have no inverse."""
+    def _invert(self, chosen, values, damping):
+        """Invert the factors of chosen layers (L,), all at once; returns a mask (L,) of those that cannot be."""
         layers, numbers, failed = list(self.layers.values()), np.flatnonzero(chosen), np.zeros_like(chosen)
-        inverses = invert([each for n in numbers for each in layers[n].factors()], damping, self.parallel)
+        factors = [(layer.factor_a, layer.rows_a, layer.factor_g, layer.rows_g) for layer in layers]
+        pairs = [pair for n in numbers for pair in (factors[n][:2], factors[n][2:])]
+        inverses = invert(pairs, damping, self.parallel)
         for n, inverse_a, inverse_g in zip(numbers, inverses[::2], inverses[1::2]):
             failed[n] = inverse_a is None or inverse_g is None
             if not failed[n]:
-                layers[n].refresh(inverse_a, inverse_g, values[n])
+                layers[n].store(inverse_a=inverse_a, inverse_g=inverse_g, trace=Tensor([values[n]], ms.float32))
             elif layers[n].trace.asnumpy().item() == 0:
                 name = f"{'factor_a' if inverse_a is None else 'factor_g'} of {self.names[n]}"
-                raise ThorError(f"{name} has no inverse at damping {damping:g}; a higher damping gives it one")
+                raise ThorError(f"{name} is too close to singular for float32 at damping {damping:g}; raise it")
         return failed
 
     def _warn(self, layers, reason):
