@@ -60,6 +60,10 @@ class ThorLayer(nn.Cell):
         """factor_g^-1 dW factor_a^-1 for the gradient of this layer's weight."""
         return inverses.precondition(gradient, self.inverse_a, self.inverse_g)
 
+    def factors(self):
+        """Each factor with its rows, for `invert`."""
+        return (self.factor_a, self.rows_a), (self.factor_g, self.rows_g)
+
     def store(self, **values):
         """Set parameters of this layer, by name: factor_a, factor_g, inverse_a, inverse_g, trace, stopped."""
         for name, value in values.items():

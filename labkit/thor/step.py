@@ -29,10 +29,10 @@ class GradientsAndFactors(Gradients):
     """Loss and gradients, and every layer's factors with their traces, in one backward pass."""
 
     def __init__(self, net, loss, preconditioner):
-        self.layers, self.factor_ema = preconditioner.cell_list, preconditioner.factor_ema
-        factors = [factor for layer in self.layers for factor in (layer.factor_a, layer.factor_g)]
-        super().__init__(net, loss, preconditioner, (*preconditioner.weights, *factors))
-        self.count = len(preconditioner.weights)
+        layers, weights = preconditioner.cell_list, preconditioner.weights
+        factors = [factor for layer in layers for factor in (layer.factor_a, layer.factor_g)]
+        super().__init__(net, loss, preconditioner, (*weights, *factors))
+        self.layers, self.count, self.factor_ema = layers, len(weights), preconditioner.factor_ema
 
     def __call__(self, images, labels):
         """(images, labels) -> loss, gradients, factors (A, G) of each layer, their traces (L, 2). The taps are on."""

@@ -249,7 +249,7 @@ def test_an_optimizer_over_other_parameters(params):
     """Gradients go to it by their place: another order would give a layer the gradient of another."""
     net = small_net()
     thor = Preconditioner(net, DAMPING, FACTOR_STEPS)
-    with pytest.raises(ThorError, match="^optimizer: must be over thor.weights, in their order"):
+    with pytest.raises(ThorError, match="^optimizer: must be over preconditioner.weights, in their order"):
         ThorStep(net, cross_entropy(), nn.Momentum(params(thor), 0.1, 0.9), thor)
 
 
