@@ -48,7 +48,7 @@ class Trials:
         self.start = {parameter.name: parameter.asnumpy().copy() for parameter in self.step.get_parameters()}
 
     def train(self, damping, interval, steps=33):
-        """Losses of a training from the first weights; fewer if a factor has no inverse."""
+        """Losses of a training from the first weights; fewer if a factor is too close to singular."""
         for parameter in self.step.get_parameters():
             parameter.set_data(Tensor(self.start[parameter.name]))
         self.step.preconditioner.damping = np.full(steps, damping)

@@ -47,7 +47,7 @@ def lessons(name):
     return {
         "lab": recipes.find("thor"),
         "records": [{"factor_step": 1, "trace": {"conv1": 1.0}, "inverted": ["conv1"]}],
-        "curvature": SimpleNamespace(layers={"fc": layer}),
+        "preconditioner": SimpleNamespace(layers={"fc": layer}),
         "gradient": np.ones((4, 6), np.float32),
     }
 

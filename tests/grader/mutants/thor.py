@@ -10,12 +10,12 @@ LAB = load("thor")
 slip = functools.partial(mutants.slip, LAB.solutions)
 
 SLIPS = [
-    slip("rounded down", "updates", "-(-stop // interval)", "stop // interval", "partly right", 1),
-    slip("one more", "updates", "(-start // interval)", "(-start // interval) + 1", "wrong", 0),
-    slip("all epochs so far", "updates", " + (-start // interval)", "", "wrong", 0),
-    slip("epochs from 1", "updates", "epoch * steps_per_epoch, (epoch + 1)", "(epoch - 1) * steps_per_epoch, epoch",
+    slip("rounded down", "factor_steps", "-(-stop // interval)", "stop // interval", "partly right", 1),
+    slip("one more", "factor_steps", "(-start // interval)", "(-start // interval) + 1", "wrong", 0),
+    slip("all epochs so far", "factor_steps", " + (-start // interval)", "", "wrong", 0),
+    slip("epochs from 1", "factor_steps", "epoch * steps_per_epoch, (epoch + 1)", "(epoch - 1) * steps_per_epoch, epoch",
          "partly right", 1),
-    slip("counted per epoch", "updates", "-(-stop // interval) + (-start // interval)",
+    slip("counted per epoch", "factor_steps", "-(-stop // interval) + (-start // interval)",
          "-(-steps_per_epoch // interval)", "partly right", 1),
     slip("A: not divided by N", "factor_a", " / len(x)", "", "partly right", 2),
     slip("A: no root of T", "factor_a", " / positions**0.5", " / positions", "partly right", 2),
@@ -81,7 +81,7 @@ SLIPS = [
     slip("forgotten after a keep", "rule",
          'trace if done[-1] == "new" else in_use', 'trace if done[-1] == "new" else 0',
          "partly right", 4),
-    slip("the last update's trace", "rule", 'trace if done[-1] == "new" else in_use', "trace", "partly right", 4),
+    slip("the trace seen last", "rule", 'trace if done[-1] == "new" else in_use', "trace", "partly right", 4),
     slip("stopped, and starts again", "rule", "stopped or change", "change", "partly right", 4),
     slip("what was spent", "saved", "return 1 - inverted / sum", "return inverted / sum", "wrong", 0),
     slip("a layer too few", "saved", "for record in records)\n    return", "for record in records[1:])\n    return",
@@ -128,8 +128,8 @@ def direction_of(gradient, factor_a, factor_g, damping, block_size):
     inverses = [thor.damped_inverse(factor, damping) for factor in factors]
     return thor.precondition(Tensor(gradient.astype(np.float32)), *inverses).asnumpy()
 """, "partly right", 3),
-    Mutant("by labkit's schedule", "updates", """\
-def count_updates(epoch, steps_per_epoch, interval):
+    Mutant("by labkit's schedule", "factor_steps", """\
+def count_factor_steps(epoch, steps_per_epoch, interval):
     mask = thor.factor_steps((epoch + 1) * steps_per_epoch, interval)
     return mask[epoch * steps_per_epoch :].sum()
 """, "right", 2),
@@ -166,21 +166,21 @@ def shared_inverse(factors, images, damping):
     inverses = [np.linalg.inv(factor + damping**0.5 * np.eye(len(factor))) for factor in factors]
     return np.average(inverses, axis=0, weights=images)
 """, "wrong", 0),
-    Mutant("the last update's names", "saved", """\
+    Mutant("the last record's names", "saved", """\
 def saved_share(records):
     return 1 - len(records[-1]["inverted"]) / len(records[-1]["trace"])
 """, "wrong", 0),
 ]  # fmt: skip
 
 CHEATS = [
-    Mutant("skip marker", "updates", "# NBVAL_SKIP\ncount_updates = lambda *given: None", "wrong", 0),
+    Mutant("skip marker", "factor_steps", "# NBVAL_SKIP\ncount_factor_steps = lambda *given: None", "wrong", 0),
     Mutant("announced error", "limit", "# NBVAL_RAISES_EXCEPTION\nraise NotImplementedError", "error", 0),
     Mutant("master read", "factor_g", """\
 text = (environment.REPO / "labs/thor/lab.md").read_text()
 exec(text[text.index("def my_factor_g") : text.index("# END SOLUTION", text.index("def my_factor_g"))])
 """, "error", 0),
     Mutant("points read", "direction", 'print((environment.REPO / "labs/thor/grading.yaml").read_text())', "error", 0),
-    Mutant("constants", "updates", "count_updates = lambda *given: 270", "wrong", 0),
+    Mutant("constants", "factor_steps", "count_factor_steps = lambda *given: 270", "wrong", 0),
     Mutant("the same mark for all", "rule", "marks = lambda traces, w1, w2: ['new'] * len(traces)", "wrong", 0),
     Mutant("numpy's comparison replaced", "defect", """\
 import ast
