@@ -12,8 +12,8 @@ class CrossEntropySmooth(nn.Cell):
 
     def __init__(self, num_classes, smoothing=0.0):
         super().__init__()
-        if not 0.0 <= smoothing < 1.0:
-            raise ValueError(f"smoothing must be at least 0 and below 1, not {smoothing}")
+        if num_classes < 2 or not 0.0 <= smoothing < 1.0:
+            raise ValueError(f"needs two classes and a smoothing from 0 to below 1, not {num_classes} and {smoothing}")
         self.num_classes = num_classes
         self.on_value = 1.0 - smoothing
         self.off_value = smoothing / (num_classes - 1)

@@ -1,14 +1,15 @@
 """Schedules: one value per training step, as an array that can be plotted and checked.
 
-Learning rates are float32. All warm up linearly from `lr_init`, reach `lr_max` after `warmup_epochs` and then fall
-towards `lr_end`.
+Learning rates are float32. All but `polynomial` warm up linearly from `lr_init`, reach `lr_max` after `warmup_epochs`
+and then fall towards `lr_end`.
 """
 
 import numpy as np
 
 
-def _warmup_then(decay, epochs, steps_per_epoch, lr_init, lr_max, lr_end, warmup_epochs):
+def _warmup_then(decay, epochs, steps_per_epoch, rates, warmup_epochs):
     """Linear warm-up, then lr_end + (lr_max - lr_end) * decay(t) with t from 0 (included) to 1 (excluded)."""
+    lr_init, lr_max, lr_end = rates
     total = int(epochs * steps_per_epoch)
     warmup = round(warmup_epochs * steps_per_epoch)
     if total < 1:
@@ -24,31 +25,27 @@ def _warmup_then(decay, epochs, steps_per_epoch, lr_init, lr_max, lr_end, warmup
 
 def quadratic(epochs, steps_per_epoch, lr_init=0.01, lr_max=0.1, lr_end=0.0, warmup_epochs=5):
     """Warm-up, then (1 - t)^2: `get_lr` of the original lab, at `global_step` 0."""
-    return _warmup_then(lambda t: (1 - t) ** 2, epochs, steps_per_epoch, lr_init, lr_max, lr_end, warmup_epochs)
+    return _warmup_then(lambda t: (1 - t) ** 2, epochs, steps_per_epoch, (lr_init, lr_max, lr_end), warmup_epochs)
 
 
 def cosine(epochs, steps_per_epoch, lr_init=0.01, lr_max=0.1, lr_end=0.0, warmup_epochs=5):
     """Warm-up, then (1 + cos(pi t)) / 2 (Loshchilov and Hutter 2017, equation 5, without restarts)."""
-    return _warmup_then(
-        lambda t: (1 + np.cos(np.pi * t)) / 2, epochs, steps_per_epoch, lr_init, lr_max, lr_end, warmup_epochs
-    )
+    rates = lr_init, lr_max, lr_end
+    return _warmup_then(lambda t: (1 + np.cos(np.pi * t)) / 2, epochs, steps_per_epoch, rates, warmup_epochs)
 
 
 def linear(epochs, steps_per_epoch, lr_init=0.01, lr_max=0.1, lr_end=0.0, warmup_epochs=5):
     """Warm-up, then 1 - t."""
-    return _warmup_then(lambda t: 1 - t, epochs, steps_per_epoch, lr_init, lr_max, lr_end, warmup_epochs)
+    return _warmup_then(lambda t: 1 - t, epochs, steps_per_epoch, (lr_init, lr_max, lr_end), warmup_epochs)
 
 
-def polynomial(epochs, steps_per_epoch, lr_init=0.045, lr_max=0.045, lr_end=0.0, warmup_epochs=0, power=6, end_epoch=70,
-               halve_epochs=()):  # fmt: skip
+def polynomial(epochs, steps_per_epoch, lr_max=0.045, power=6, end_epoch=70, halve_epochs=()):
     """lr_max (1 - e / end_epoch)^power with e = (step + 1) / steps_per_epoch, halved at each of `halve_epochs`.
 
-    `get_model_lr` of the original THOR tutorial, which has no warm-up. Past end_epoch the rate is lr_end.
+    `get_model_lr` of the original THOR tutorial, which has no warm-up. Past end_epoch the rate is 0.
     """
-    warmed = _warmup_then(np.ones_like, epochs, steps_per_epoch, lr_init, lr_max, lr_end, warmup_epochs)
-    e = (np.arange(len(warmed)) + 1) / steps_per_epoch
-    falling = lr_end + (warmed - lr_end) * np.clip(1 - e / end_epoch, 0, 1) ** power
-    rates = np.where(e <= warmup_epochs, warmed, falling)
+    e = (np.arange(int(epochs * steps_per_epoch)) + 1) / steps_per_epoch
+    rates = lr_max * np.clip(1 - e / end_epoch, 0, 1) ** power
     for epoch in halve_epochs:
         rates = np.where(e >= epoch, rates / 2, rates)
     return rates.astype(np.float32)

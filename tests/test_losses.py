@@ -83,7 +83,7 @@ def softplus(x):
     return float(np.log1p(np.exp(x)))
 
 
-@pytest.mark.parametrize("smoothing", [-0.1, 1.0, 1.5, float("nan"), float("inf")])
-def test_smoothing_out_of_range(smoothing):
-    with pytest.raises(ValueError, match="smoothing must be"):
-        CrossEntropySmooth(10, smoothing)
+@pytest.mark.parametrize("classes, smoothing", [(10, -0.1), (10, 1.0), (10, float("nan")), (1, 0.0), (1, 0.1)])
+def test_settings_that_cannot_be(classes, smoothing):
+    with pytest.raises(ValueError, match="needs two classes and a smoothing from 0 to below 1"):
+        CrossEntropySmooth(classes, smoothing)

@@ -11,6 +11,7 @@ from pathlib import Path
 from labkit.system.errors import LabkitError
 
 REPO = Path(__file__).resolve().parents[2]
+CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container (docker --cpus, Kubernetes, Binder): "QUOTA PERIOD"
 ONEDNN_CAP = "ONEDNN_MAX_CPU_ISA"
 TERMINAL = "LABKIT_TERMINAL"  # set by `labkit launch` if its output goes to a terminal
 
@@ -84,10 +85,13 @@ def prepare_mindspore() -> None:
 
 
 def cores() -> int:
-    """CPU cores that this process may use (a scheduler may grant fewer than the machine has)."""
-    if hasattr(os, "sched_getaffinity"):  # not on a Mac
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """CPU cores that this process may use: a scheduler or a container may grant fewer than the machine has."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()  # not on a Mac
+    try:
+        quota, period = CPU_QUOTA.read_text(encoding="ascii").split()
+        return max(1, min(allowed, int(quota) // int(period)))
+    except (OSError, ValueError):  # no control groups, or a quota of "max"
+        return allowed
 
 
 def workers(wanted: int) -> int:

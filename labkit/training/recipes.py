@@ -129,7 +129,7 @@ def _validate(model, tree, path, settings=()):
 def _refusal(error, path, settings):
     """RecipeError for the first of pydantic's errors: it names the setting that is wrong, or else the file."""
     place, kind, message = list(error["loc"]), error["type"], error["msg"]
-    if place[:1] in (["data"], ["optimizer"]):
+    if place[:1] in (["data"], ["optimizer"], ["schedule"]):
         del place[1:2]  # the format or name, which chose the keys
     if kind.startswith("union_tag"):
         place.append("format" if place == ["data"] else "name")

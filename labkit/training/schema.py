@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -37,6 +37,10 @@ class Part(BaseModel):
     """Strict: an unknown key, a missing one or a wrong type is an error, never a guess."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+    def model_copy(self, *, update=None, deep=False):
+        """A copy with other values, validated like any other."""
+        return type(self).model_validate(dict(self) | (update or {}))
 
 
 CIFAR_ONLY = ("resnet8", "resnet20", "resnet32", "resnet56")
@@ -97,7 +101,7 @@ class Momentum(Part):
     name: Literal["momentum"]
     momentum: Annotated[Number, Field(ge=0, lt=1)] = 0.9
     weight_decay: NotNegative = 1e-4
-    clip_norm: Positive | None = None  # largest norm of the gradient over all parameters
+    clip_norm: Positive | None = None  # largest norm of the gradient (THOR's: preconditioned) over all parameters
 
 
 class Thor(Momentum):
@@ -117,17 +121,24 @@ class Thor(Momentum):
 
 
 class Schedule(Part):
-    """Learning rates; see labkit.schedules."""
+    """Learning rates with a warm-up; see labkit.schedules."""
 
-    name: Literal[tuple(SCHEDULES)] = "quadratic"
+    name: Literal[tuple(name for name in SCHEDULES if name != "polynomial")]
     lr_init: NotNegative
     lr_max: Positive
     lr_end: NotNegative = 0.0
     warmup_epochs: NotNegative = 0.0
-    # polynomial only, which needs the first two
-    power: Positive | None = None
-    end_epoch: Positive | None = None  # where the rate would be lr_end
-    halve_epochs: list[NotNegative] | None = None  # halved at the start of each of these
+
+
+class Polynomial(Part):
+    """Learning rates of the original THOR tutorial; see labkit.schedules."""
+
+    name: Literal["polynomial"]
+    lr_max: Positive
+    power: Positive
+    end_epoch: Positive  # where the rate would be 0
+    halve_epochs: list[NotNegative] = []  # halved at the start of each of these
+    warmup_epochs: ClassVar[float] = 0.0  # it has none
 
 
 class Recipe(Part):
@@ -139,7 +150,7 @@ class Recipe(Part):
     data: Annotated[Cifar10 | ImageFolder, Field(discriminator="format")]
     loss: Loss = Loss()
     optimizer: Annotated[Momentum | Thor, Field(discriminator="name")] = Momentum(name="momentum")
-    schedule: Schedule
+    schedule: Annotated[Schedule | Polynomial, Field(discriminator="name")]
     epochs: Count
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
     amp_level: Literal["O0", "O1", "O2", "O3"] = "O0"  # mixed precision: O0 is none, O2 all but batch norm in float16
@@ -181,12 +192,9 @@ def _contradiction(recipe):
     if schedule.warmup_epochs >= recipe.epochs:
         given = f"{schedule.warmup_epochs:g} epochs of warm-up do not fit into {recipe.epochs} of training"
         return "schedule.warmup_epochs", f"{given}; ask for fewer"
-    for key in ("power", "end_epoch", "halve_epochs"):
-        given = getattr(schedule, key) is not None
-        if given and schedule.name != "polynomial":
-            return f"schedule.{key}", f"for the polynomial schedule, not {schedule.name}"
-        if schedule.name == "polynomial" and not given and key != "halve_epochs":
-            return f"schedule.{key}", "missing: the polynomial schedule needs it"
+    for key in ("checkpoint_steps", "evaluation_steps"):
+        if recipe.dataset_sink_mode and getattr(recipe, key):
+            return key, "not with dataset_sink_mode, which gives a whole epoch to the device"
     if isinstance(optimizer, Thor):
         first, final = optimizer.factor_interval, optimizer.final_interval
         if final is not None and final < first:

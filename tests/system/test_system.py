@@ -128,3 +128,15 @@ def test_an_error_at_a_step_is_reported_rather_than_the_stop(capfd):
     with pytest.raises(ZeroDivisionError), interrupts.stopped_once(), interrupts.stopped_at_steps():
         signal.raise_signal(signal.SIGINT)
         raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("quota, cores", [
+    ("200000 100000", 2), ("150000 100000", 1), ("50000 100000", 1), ("max 100000", 4), (None, 4), ("800000 100000", 4),
+])  # fmt: skip
+def test_cores_are_those_that_the_container_grants(tmp_path, monkeypatch, quota, cores):
+    """A quota of CPU time does not show in the number of CPUs that a process may run on."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
+    monkeypatch.setattr(environment, "CPU_QUOTA", tmp_path / "cpu.max")
+    if quota:
+        environment.CPU_QUOTA.write_text(f"{quota}\n")
+    assert environment.cores() == cores

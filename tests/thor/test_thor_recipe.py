@@ -37,26 +37,18 @@ def test_polynomial_is_the_seeds(lr_init, power, end_epoch, _first, _decay, epoc
         if e >= 40:
             rate *= 0.5
         expected.append(rate)
-    rates = polynomial(
-        epochs, steps_per_epoch, lr_init, lr_init, power=power, end_epoch=end_epoch, halve_epochs=(39, 40)
-    )
+    rates = polynomial(epochs, steps_per_epoch, lr_init, power, end_epoch, halve_epochs=(39, 40))
     assert rates.dtype == np.float32
     np.testing.assert_allclose(rates, expected, rtol=1e-5)
 
 
-def test_polynomial_warms_up_and_ends():
-    """Linear to lr_max in one epoch, then the curve as if it had been there from the start; lr_end past end_epoch."""
-    rates = polynomial(4, 10, 0.0, 0.2, 0.01, warmup_epochs=1, power=2, end_epoch=3)
-    np.testing.assert_allclose(rates[:10], 0.02 * np.arange(10), rtol=1e-6)
-    e = (np.arange(10, 30) + 1) / 10
-    np.testing.assert_allclose(rates[10:30], 0.01 + 0.19 * (1 - e / 3) ** 2, rtol=1e-5)
-    np.testing.assert_allclose(rates[30:], 0.01)
-
-
-@pytest.mark.parametrize("epochs, warmup_epochs", [(0, 0), (2, 2), (2, 3), (2, -1)])
-def test_polynomial_without_room(epochs, warmup_epochs):
-    with pytest.raises(ValueError, match="at least one step|warm-up"):
-        polynomial(epochs, 10, warmup_epochs=warmup_epochs)
+def test_polynomial_only_falls():
+    """From the first step on; a warm-up, which it lacks, cannot be asked for. Past end_epoch the rate is 0."""
+    rates = polynomial(4, 10, 0.2, power=2, end_epoch=3)
+    np.testing.assert_allclose(rates[:30], 0.2 * (1 - (np.arange(30) + 1) / 30) ** 2, rtol=1e-5, atol=1e-9)
+    assert not rates[30:].any()
+    with pytest.raises(TypeError, match="warmup_epochs"):
+        polynomial(4, 10, 0.2, warmup_epochs=1)
 
 
 @pytest.mark.parametrize("_lr, _power, _end, first, decay, epochs", SEEDS)
@@ -102,9 +94,9 @@ def test_wrong_intervals(interval, final):
 def test_full_profiles_are_the_seeds_settings(load, profile, seed):
     full = load(profile=profile)
     optimizer, schedule = full.optimizer, full.schedule
-    lr = (schedule.lr_init, schedule.power, schedule.end_epoch)
+    lr = (schedule.lr_max, schedule.power, schedule.end_epoch)
     assert (*lr, optimizer.damping, optimizer.damping_decay, full.epochs) == seed
-    assert (schedule.name, schedule.lr_max, schedule.halve_epochs) == ("polynomial", schedule.lr_init, [39, 40])
+    assert (schedule.name, schedule.halve_epochs) == ("polynomial", [39, 40])
     assert (optimizer.name, optimizer.momentum, optimizer.weight_decay) == ("thor", 0.9, 5e-4)
     assert (optimizer.factor_interval, optimizer.final_interval, optimizer.trace_rule) == (834, None, "thor_nt")
     assert (optimizer.block_size, optimizer.factor_ema) == (128, 0.0)
@@ -138,8 +130,8 @@ def test_the_task_is_the_sample_but_for_its_epochs_and_factors(load):
     ("optimizer.trace_rule=never", "optimizer.trace_rule: must be 'thor', 'thor_stop' or 'thor_nt', not 'never'"),
     ('optimizer={"trace_rule": "thor_nt", "trace_threshold": 0.1}', "optimizer.trace_threshold: for the rules thor"),
     ("dataset_sink_mode=true", "dataset_sink_mode: must be false"),
-    ("schedule.halve_epochs=[]", "schedule.halve_epochs: for the polynomial schedule, not linear"),
-    ('schedule={"name": "polynomial", "power": 6}', "schedule.end_epoch: missing: the polynomial schedule needs it"),
+    ("schedule.halve_epochs=[]", "schedule.halve_epochs: unknown key"),
+    ('schedule={"name": "polynomial", "power": 6}', "schedule.end_epoch: missing"),
 ])  # fmt: skip
 def test_wrong_keys(load, setting, named):
     """One line, with the key by the name that it has in the file."""

@@ -13,7 +13,7 @@ RECIPE = """
 lab: mine
 base:
   data: {format: image_folder, folder: nowhere, batch_size: 8, image_size: 64, resize: 72}
-  schedule: {lr_init: 0.01, lr_max: 0.1}
+  schedule: {name: quadratic, lr_init: 0.01, lr_max: 0.1}
   epochs: 1
 profiles: {sample: {}}
 """

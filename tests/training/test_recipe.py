@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from labkit.system.errors import LabkitError
 from labkit.training import recipes, schema
@@ -15,7 +16,7 @@ BASE = {
     "base": {
         "network": {"name": "resnet20"},
         "data": {"format": "cifar10", "folder": "somewhere", "batch_size": 8},
-        "schedule": {"lr_init": 0.01, "lr_max": 0.1},
+        "schedule": {"name": "quadratic", "lr_init": 0.01, "lr_max": 0.1},
         "epochs": 3,
     },
     "profiles": {"sample": {}, "long": {"epochs": 30, "schedule": {"lr_max": 0.2}}},
@@ -111,8 +112,8 @@ BAD_VALUES = [
     ("schedule.lr_max", math.nan, "finite"),
     ("schedule.lr_max", "1e999", "finite"),
     ("schedule.warmup_epochs", 3, "3 epochs of warm-up do not fit into 3"),
-    ("schedule.power", 2, "for the polynomial schedule"),
-    ("schedule.name", "polynomial", "missing: the polynomial schedule needs it"),
+    ("schedule.power", 2, "unknown key"),  # of another schedule
+    ("schedule.name", "polynomial", "power: missing"),
 ]
 
 
@@ -168,6 +169,23 @@ def test_missing_key(recipe_file, key):
 def test_an_unknown_key_that_is_nearly_a_known_one(recipe_file, setting, meant):
     with pytest.raises(RecipeError, match=rf"unknown key, did you mean {meant}\?$"):
         recipes.load(recipe_file(), "sample", (setting,))
+
+
+@pytest.mark.parametrize("settings, message", [
+    (("checkpoint_steps=5",), "checkpoint_steps: not with dataset_sink_mode"),
+    (("evaluation_steps=5",), "evaluation_steps: not with dataset_sink_mode"),
+])  # fmt: skip
+def test_what_sink_mode_cannot_do(recipe_file, settings, message):
+    assert message in refusal(recipe_file(dataset_sink_mode=True), settings=settings)
+
+
+def test_a_copy_is_validated_as_well(recipe_file):
+    recipe = recipes.load(recipe_file(), "sample")
+    assert recipe.model_copy(update={"seed": 7}).seed == 7
+    with pytest.raises(ValidationError, match="3 epochs of warm-up do not fit into 3"):
+        recipe.model_copy(update={"schedule": recipe.schedule.model_copy(update={"warmup_epochs": 3})})
+    with pytest.raises(ValidationError, match="schedul"):
+        recipe.model_copy(update={"schedul": recipe.schedule})
 
 
 # -- Bad files ------------------------------------------------------------------------------------
