@@ -48,6 +48,7 @@ USES = {  # by the beginning of a chapter's name
     "book/4-cloud/notebooks": ["grader", "book/_ext", "labs/cifar10/lab.md"],
     "book/appendix/": ["labs", RESULTS],
     "book/appendix/grading": ["grader", "book/4-cloud/terminal.py", "tests/grader/tiny"],
+    "book/appendix/original-thor": ["labkit/thor"],
     "book/appendix/writing-labs": ["tests/grader/tiny"],
     "labs/cifar10/": ["labs/cifar10"],
     "labs/imagenet/": ["labkit/parity", "labs/imagenet"],

@@ -46,7 +46,7 @@ def _images(split, title, work, routes):
 GROUPS = {
     "steps": [_steps("resnet20", "ResNet-20", 128), _steps("resnet50", "ResNet-50 (CIFAR stem)", 32)],
     "thor": [
-        _thor_steps("ResNet-50 step with THOR", "update"),
+        _thor_steps("ResNet-50 step with THOR", "factors"),
         Case(
             "Inverses of ResNet-50's 108 factors", "all of them, damped, float32", None, "whole factors",
             {"whole factors": ("inverses", "none"), "blocks of 128": ("inverses", "128")},

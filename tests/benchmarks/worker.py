@@ -43,9 +43,9 @@ def mindspore_step(network, batch, gradient):
 
 
 def thor_step(kind):
-    """ResNet-50. kind: momentum, plain (a THOR step that keeps its inverses), update (renews all) or eighth.
+    """ResNet-50. kind: momentum, plain (THOR, keeps its inverses), factors (a factor step, renews all) or eighth.
 
-    The last is an update whose factors come from an eighth of the images.
+    The last is a factor step with factors from an eighth of the images.
     """
     return _mindspore_steps(("resnet50", 1000, "imagenet"), kind, RATE / 100, *images_and_labels(32, 224, 1000))
 

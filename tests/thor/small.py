@@ -41,7 +41,7 @@ def step_of(net, loss, *, lr=0.0, damping=(0.1,), factor_steps=(True,), block_si
 
 
 def measured(net, images, labels, loss=None, **options):
-    """The Thor of a network after one step, which leaves the weights as they are."""
+    """The preconditioner of a network after one step, which leaves the weights as they are."""
     step = step_of(net, loss or KnownGradient(), **options)
     step(tensor(images), tensor(labels))
     return step.preconditioner

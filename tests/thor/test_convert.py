@@ -81,7 +81,7 @@ def images(rng):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_output_and_names_stay(name, rng):
-    """In both modes of the network, whether the taps are asked for statistics or not; batch norm's moments as well."""
+    """In both modes of the network, whether the taps are on or not; batch norm's moments as well."""
     create, expected = NETWORKS[name]
     x, outputs = images(rng), []
     for converted in (False, True):
@@ -96,9 +96,9 @@ def test_output_and_names_stay(name, rng):
             weights = {name: value for name, value in values(net).items() if not name.startswith("thor.")}
             assert list(weights) == list(before)
         outputs.append([])
-        for train, statistics in ((False, False), (True, False), (True, True)):
+        for train, taps_on in ((False, False), (True, False), (True, True)):
             for layer in layers.values():
-                layer.taps_on = statistics
+                layer.taps_on = taps_on
             outputs[-1].append(net.set_train(train)(x).asnumpy())
         outputs[-1] += [value for name, value in values(net).items() if not name.startswith("thor.")]
     for plain, ours in zip(*outputs, strict=True):
@@ -107,7 +107,7 @@ def test_output_and_names_stay(name, rng):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_converted_network_trains(name, rng):
-    """A step with statistics and one without, with gradients for every parameter."""
+    """A factor step and another one, with gradients for every parameter."""
     create, _ = NETWORKS[name]
     net, x = create(), images(rng)
     labels = rng.normal(size=net(x).shape)

@@ -65,7 +65,7 @@ class RowLoss(nn.Cell):
 
 @pytest.fixture(scope="module")
 def branches():
-    """Function: by mode, images, labels of each layer and the Thor that measured all layers in one step."""
+    """Function: by mode, images, labels of each layer and the preconditioner that measured all layers in one step."""
 
     @cache
     def measure(mode):

@@ -48,7 +48,7 @@ def results(launched):
 
 
 def test_two_with_batch_4_are_one_with_batch_8(results):
-    """Factors, inverses, traces, weights and momentum after six steps, four of them with statistics."""
+    """Factors, inverses, traces, weights and momentum after six steps, four of them factor steps."""
     one, first, second = results
     assert {"thor.0.factor_a", "thor.0.inverse_g", "thor.3.inverse_a", "0.weight", "moments.3.bias"} <= one.keys()
     np.testing.assert_allclose(np.mean([first["loss"], second["loss"]], axis=0), one["loss"], rtol=1e-4)
@@ -79,7 +79,7 @@ def test_the_trace_rule_had_something_to_decide(results):
 
 
 def test_a_run_of_two_processes(launched, monkeypatch):
-    """Steps, updates and evaluation are in it; each process inverts a part, and both have all inverses."""
+    """Steps, factor steps and evaluation are in it; each process inverts a part, and both have all inverses."""
     run = runs.open_run(launched / "run")
     assert run.processes == 2 and [record["step"] for record in run.steps()] == [1, 2, 3, 4]
     assert [record["factor_step"] for record in run.factor_steps()] == [1, 4]

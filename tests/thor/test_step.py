@@ -54,7 +54,7 @@ def require_equal(ours, theirs, **tolerance):
 @pytest.mark.parametrize("block_size", [None, 2])
 @pytest.mark.parametrize("loss_scale", [1.0, 256.0])
 def test_steps_are_those_of_numpy(loss_scale, block_size, clip, rng):
-    """The seed's order: unscale, precondition, weight decay, momentum; inverses of the last update, damping of then."""
+    """The seed's order: unscale, precondition, weight decay, momentum; inverses of the last factor step."""
     lr, share, decay = 0.05, 0.9, 0.1
     images, labels = rng.normal(size=(6, 4, 5)), rng.normal(size=(6, 4, 3))
     net = nn.SequentialCell(nn.Dense(5, 3))
@@ -82,8 +82,8 @@ def test_steps_are_those_of_numpy(loss_scale, block_size, clip, rng):
     assert min(norms) < 1.0 < max(norms)
 
 
-def test_last_update(rng):
-    """Steps with statistics, what was found in them, and no statistics in others."""
+def test_what_a_factor_step_refreshed(rng):
+    """Factor steps, what was refreshed in them, and nothing in other steps."""
     step, found, taps_on = training_step(small_net()), [], []
 
     def taps(*_):
@@ -94,7 +94,7 @@ def test_last_update(rng):
         step(images, labels)
         found.append(step.refreshed)
         assert taps_on.pop() == {step.refreshed is not None} and taps() == {False}
-    assert [update is not None for update in found] == FACTOR_STEPS
+    assert [refreshed is not None for refreshed in found] == FACTOR_STEPS
     assert found[0]["inverted"].all() and found[0]["trace"].shape == (2,) and (found[0]["trace"] > 0).all()
 
 
@@ -212,7 +212,7 @@ def test_squares_beyond_half_precision(images_size, labels_size, loss_scale, sha
 
 @pytest.mark.parametrize("k", range(1, len(FACTOR_STEPS)))
 def test_resumed_at_any_step(k, reference):
-    """After an update, before one, between two: the same losses and the same state, bit by bit."""
+    """After a factor step, before one, between two: the same losses and the same state, bit by bit."""
     data, losses, state, folder = reference
     resumed = training_step(small_net(seed=8))
     missing, unused = ms.load_param_into_net(resumed, ms.load_checkpoint(str(folder / f"{k}.ckpt")))

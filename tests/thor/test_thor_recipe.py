@@ -1,4 +1,4 @@
-"""Recipes with THOR: their keys, and the schedules of learning rate, damping and updates."""
+"""Recipes with THOR: their keys, and the schedules of learning rate, damping and factor steps."""
 
 import numpy as np
 import pytest
@@ -61,12 +61,12 @@ def test_damping_is_the_seeds(_lr, _power, _end, first, decay, epochs):
 
 
 @pytest.mark.parametrize("interval", [1, 3, 10, 25])
-def test_updates_at_an_interval(interval):
+def test_factor_steps_at_an_interval(interval):
     np.testing.assert_array_equal(np.flatnonzero(factor_steps(20, interval)), np.arange(0, 20, interval))
 
 
-def test_update_interval_of_the_seed():
-    """834 steps divide an epoch of 5,004: six updates in each."""
+def test_factor_interval_of_the_seed():
+    """834 steps divide an epoch of 5,004: six factor steps in each."""
     assert factor_steps(45 * 5004, 834).reshape(45, 5004).sum(axis=1).tolist() == [6] * 45
 
 

@@ -15,7 +15,7 @@ from small import require_equal, small_network, state, timeless
 from labkit.system.device import in_mode
 from labkit.training import build, callbacks, evaluation, loop, recipes, runs
 
-# Trains a Run, and dies right behind the line of an update that no checkpoint has seen.
+# Trains a Run, and dies right behind the line of a factor step that no checkpoint has seen.
 DIE = """
 import os, signal, sys
 from pathlib import Path
@@ -87,16 +87,16 @@ def test_an_earlier_network_is_freed_before_the_first_step(create, monkeypatch):
 
 
 def test_history(reference):
-    """Steps, evaluations and updates, each update behind its step; the first inverts all."""
-    history, updates = reference.history(), reference.factor_steps()
+    """Steps, evaluations and factor steps, each of these behind its step; the first inverts all."""
+    history, records = reference.history(), reference.factor_steps()
     assert [record["step"] for record in reference.steps()] == list(range(1, STEPS * EPOCHS + 1))
     assert [record["epoch"] for record in reference.evaluations()] == [1, 2]
     expected = [1, 4, 7, 10, 13, 17]  # after 3 steps each, towards the end after 4
-    assert [record["factor_step"] for record in updates] == expected
-    assert [history[history.index(record) - 1]["step"] for record in updates] == expected
-    for record in updates:
+    assert [record["factor_step"] for record in records] == expected
+    assert [history[history.index(record) - 1]["step"] for record in records] == expected
+    for record in records:
         assert set(record["trace"]) == {"0", "4"} and min(record["trace"].values()) > 0
-    assert updates[0]["inverted"] == ["0", "4"]
+    assert records[0]["inverted"] == ["0", "4"]
 
 
 def test_it_learns_and_keeps_its_state(reference):
@@ -116,7 +116,7 @@ def test_evaluation_of_the_plain_network(reference):
 
 @pytest.mark.slow
 def test_killed_interrupted_and_resumed(create, reference, repo_root, monkeypatch):
-    """Each time behind a step whose update no checkpoint has seen.
+    """Each time behind a factor step that no checkpoint has seen.
 
     By SIGKILL in a process of its own: what goes on has factors and inverses as of the checkpoint at step 4. Then in
     the second epoch.
@@ -142,7 +142,7 @@ def test_killed_interrupted_and_resumed(create, reference, repo_root, monkeypatc
 
 @pytest.mark.parametrize("every, times", [(None, 0), (4, 6)])  # and after each epoch
 def test_evaluation_changes_nothing(every, times, create, reference, monkeypatch):
-    """Without any until the end, or within the epochs: the same losses, updates and weights."""
+    """Without any until the end, or within the epochs: the same losses, factor steps and weights."""
     run = create(f"evaluated-{every}", f"evaluation_steps={every or 'null'}")
     if every is None:
         monkeypatch.setattr(callbacks.EvaluateCallback, "on_train_epoch_end", lambda self, run_context: None)

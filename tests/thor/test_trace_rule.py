@@ -58,7 +58,7 @@ def two_layers():
     return nn.SequentialCell(nn.Dense(2, 3), nn.Dense(3, 2))
 
 
-def update(thor, step, first, second):
+def refresh(thor, step, first, second):
     """Give the two layers factors that are multiples of the identity; their traces are 6 * the squares of these."""
     factors = [
         [tensor(np.where(np.eye(factor.shape[-1]), scale, 0)[None]) for factor in (layer.factor_a, layer.factor_g)]
@@ -80,12 +80,12 @@ def thor_of(net, damping=(0.25,), thresholds=(0.25, 0.0625)):
 def test_traces_include_the_damping():
     """trace(factor_a (x) factor_g) + damping * size, of each layer; of a new damping as well."""
     thor = thor_of(two_layers(), damping=(0.25, 0.5))
-    np.testing.assert_allclose(update(thor, 0, 1.0, 2.0)["trace"], [6 + 0.25 * 6, 24 + 0.25 * 6])
-    np.testing.assert_allclose(update(thor, 1, 1.0, 2.0)["trace"], [6 + 0.5 * 6, 24 + 0.5 * 6])
-    np.testing.assert_allclose(update(thor, 7, 1.0, 2.0)["trace"], [6 + 0.5 * 6, 24 + 0.5 * 6])  # the last one stays
+    np.testing.assert_allclose(refresh(thor, 0, 1.0, 2.0)["trace"], [6 + 0.25 * 6, 24 + 0.25 * 6])
+    np.testing.assert_allclose(refresh(thor, 1, 1.0, 2.0)["trace"], [6 + 0.5 * 6, 24 + 0.5 * 6])
+    np.testing.assert_allclose(refresh(thor, 7, 1.0, 2.0)["trace"], [6 + 0.5 * 6, 24 + 0.5 * 6])  # the last one stays
 
 
-def test_scripted_updates():
+def test_scripted_factor_steps():
     """Inverses are those of the factors at the last inversion; a stopped layer keeps its factors too."""
     thor = thor_of(two_layers(), damping=(0.0,))
     script = [  # scale of both factors of each layer; which are inverted, and which stopped
@@ -95,7 +95,7 @@ def test_scripted_updates():
         ((8.0, 16.0), [False, False], [1, 1]),
     ]
     for step, (scales, inverted, stopped) in enumerate(script):
-        found = update(thor, step, *scales)
+        found = refresh(thor, step, *scales)
         assert found["inverted"].tolist() == inverted and np.ravel(of_layers(thor, "stopped")).tolist() == stopped
     for kind in ("a", "g"):
         np.testing.assert_allclose([i[0, 0, 0] for i in of_layers(thor, f"inverse_{kind}")], [1 / 4.0, 1 / 8.0])
@@ -106,8 +106,8 @@ def test_scripted_updates():
 def test_stopping_survives_a_checkpoint(tmp_path):
     """And so does the trace that the next one is compared with."""
     thor = thor_of(two_layers())
-    update(thor, 0, 4.0, 4.0)
-    update(thor, 1, 4.0, 4.4)
+    refresh(thor, 0, 4.0, 4.0)
+    refresh(thor, 1, 4.0, 4.4)
     assert np.ravel(of_layers(thor, "stopped")).tolist() == [1, 0]
     ms.save_checkpoint(thor, str(tmp_path / "thor.ckpt"))
     fresh = thor_of(two_layers())
@@ -116,7 +116,7 @@ def test_stopping_survives_a_checkpoint(tmp_path):
     for ours, theirs in zip(values(fresh).items(), values(thor).items(), strict=True):
         np.testing.assert_array_equal(ours[1], theirs[1], err_msg=theirs[0])
     for each in (thor, fresh):
-        assert update(each, 2, 16.0, 4.5)["inverted"].tolist() == [False, True]
+        assert refresh(each, 2, 16.0, 4.5)["inverted"].tolist() == [False, True]
 
 
 # -- Factors that are not finite ------------------------------------------------------------------------
@@ -127,36 +127,36 @@ def test_stopping_survives_a_checkpoint(tmp_path):
 def test_a_factor_that_is_not_finite_changes_nothing(bad, rule):
     """Of its layer, which goes on when it is finite again; the other layer's inverse is refreshed."""
     thor = thor_of(two_layers(), thresholds=rule)
-    update(thor, 0, 4.0, 4.0)
+    refresh(thor, 0, 4.0, 4.0)
     before = values(thor)
     with pytest.warns(UserWarning, match="^THOR keeps the inverses of 1: its factors in step 2 are") as seen:
-        found = update(thor, 1, 8.0, bad)
+        found = refresh(thor, 1, 8.0, bad)
     assert len(seen) == 1 and found["inverted"].tolist() == [True, False]
     after = values(thor)
     changed = {name for name in before if not np.array_equal(before[name], after[name])}
     own = ("factor_a", "factor_g", "inverse_a", "inverse_g", "trace")
     assert changed == {f"thor.0.{name}" for name in own} and not any(of_layers(thor, "stopped"))
-    assert update(thor, 2, 16.0, 8.0)["inverted"].tolist() == [True, True]
+    assert refresh(thor, 2, 16.0, 8.0)["inverted"].tolist() == [True, True]
 
 
 def test_a_layer_without_activations_does_not_stop():
     """Its trace, now damping alone, hardly differs from before; it is refreshed when something comes through again."""
     thor = thor_of(two_layers(), damping=(1.0,), thresholds=(0.01, 0.001))
-    update(thor, 0, 0.02, 4.0)  # a trace of 6.0024
+    refresh(thor, 0, 0.02, 4.0)  # a trace of 6.0024
     with pytest.warns(UserWarning, match="^THOR keeps the inverses of 0: nothing but zeros went through"):
-        found = update(thor, 1, 0.0, 8.0)
+        found = refresh(thor, 1, 0.0, 8.0)
     assert found["inverted"].tolist() == [False, True] and not any(of_layers(thor, "stopped"))
-    assert update(thor, 2, 4.0, 8.0)["inverted"].tolist() == [True, False]
+    assert refresh(thor, 2, 4.0, 8.0)["inverted"].tolist() == [True, False]
 
 
 def test_factors_not_finite_at_first():
     """No inverse yet: the gradient passes, until there are factors."""
     thor = thor_of(two_layers())
     with pytest.warns(UserWarning, match="inverses of 0"):
-        found = update(thor, 0, np.nan, 4.0)
+        found = refresh(thor, 0, np.nan, 4.0)
     assert found["inverted"].tolist() == [False, True]
     np.testing.assert_array_equal(thor.layers["0"].inverse_a.asnumpy(), np.eye(2)[None])
-    assert update(thor, 1, 2.0, 4.0)["inverted"].tolist() == [True, False]
+    assert refresh(thor, 1, 2.0, 4.0)["inverted"].tolist() == [True, False]
 
 
 def test_images_that_are_not_finite(rng):
