@@ -33,7 +33,7 @@ def convert(net, block_size=128, loss_scale=1.0, factor_share=1.0):
     # Mixed precision puts the whole network into a `_backbone`, a name that its parameters' names lack.
     cells = [(name.removeprefix("_backbone."), cell) for name, cell in net.cells_and_names() if name]
     if any(isinstance(cell, ThorLayer) for _, cell in cells):
-        raise ThorError("the network is converted already: build a new one for another Thor")
+        raise ThorError("the network is converted already: build a new one for another Preconditioner")
     others = {id(weight): weight.name for weight in net.trainable_params() if weight.ndim > 1}
     places, layers = _places(net), {}
     for name, child in cells:
