@@ -15,14 +15,14 @@ from labkit.training.recipes import Recipe
 from labkit.training.runs import Run
 
 
-def train(run: Run, *, info: Info | None = None, progress=True) -> None:
+def train(run: Run, *, recipe: Recipe | None = None, info: Info | None = None, progress=True) -> None:
     """Train a Run's recipe, evaluating after every epoch; resumes at the Run's checkpoint if there is one.
 
     Each of several processes trains on its share of the images with averaged gradients; only rank 0 evaluates, prints
-    and writes. info: what `build.check_data` returned, if it was called before. Raises RecipeError, DataError,
-    DivergedError; RunError also for a complete Run, which is never changed.
+    and writes. recipe, info: the Run's recipe and what `build.check_data` returned, where they are known already.
+    Raises RecipeError, DataError, DivergedError; RunError also for a complete Run, which is never changed.
     """
-    recipe = run.recipe
+    recipe = recipe or run.recipe
     device.setup(recipe.seed, recipe.all_reduce_fusion)
     rank, ranks = device.ranks()
     with runs.alone(run) if rank == 0 else nullcontext():
