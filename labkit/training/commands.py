@@ -39,7 +39,7 @@ def train(lab, profile, settings, out, resume):
 
 
 def _open_or_create(lab, profile, settings, out, resume, processes=1):
-    """The Run to train, a new one or the one to resume, None if that is complete; and its recipe, its data if checked."""
+    """The Run to train, new or to be resumed, None if that is complete; and {recipe, info (if data was checked)}."""
     from labkit.training import recipes, runs
 
     file, info = recipes.find(lab), None
