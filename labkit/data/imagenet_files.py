@@ -105,8 +105,8 @@ def _scan(folder, bad_images, decode=False):
     if unknown := sorted({*_names(folder / "val")} - {*classes}):
         raise DataError(f"{folder / 'val' / unknown[0]}: {folder / 'train'} has no such class")
     parts = {f"{name}/{kind}": _files_of(folder, f"{name}/{kind}") for name in SPLITS.values() for kind in classes}
-    found = scan(folder, parts, decode)
-    bad = {path: what for part in found.values() for path, what in part["bad"].items()}
+    findings = scan(folder, parts, decode)
+    bad = {path: what for part in findings.values() for path, what in part["bad"].items()}
     if bad and bad_images == "error":
         path, what = next(iter(bad.items()))
         more = f" ({len(bad) - 1:,} more are bad)" if len(bad) > 1 else ""
@@ -118,7 +118,7 @@ def _scan(folder, bad_images, decode=False):
         if len(empty) == len(classes) or (empty and split == "train"):
             raise DataError(f"{folder / name / (empty or [''])[0]}: no image to read")
         images[split] = [(path, label, size) for label, rows in enumerate(of_class) for path, size, _ in rows]
-    return classes, images, bad, digest_of((name, part["sha256"]) for name, part in found.items())
+    return classes, images, bad, digest_of((name, part["sha256"]) for name, part in findings.items())
 
 
 def _names(place):

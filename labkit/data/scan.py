@@ -80,10 +80,10 @@ def scan(folder: Path, parts: dict[str, list], decode: bool = False) -> dict[str
         with suppress(OSError, ValueError):  # a damaged one is made again
             known = json.loads(_cache(place).read_text(encoding="utf-8"))
     keys = {name: digest_of(rows) for name, rows in parts.items()}
-    found = _findings[place] = {
+    findings = _findings[place] = {
         name: part for name, part in known.items() if part["key"] == keys.get(name) and part["decoded"] >= decode
     }
-    todo = {name: rows for name, rows in parts.items() if name not in found}
+    todo = {name: rows for name, rows in parts.items() if name not in findings}
     pool = ThreadPoolExecutor(THREADS)
     bar = tqdm(total=sum(map(len, todo.values())), desc=f"checking {folder}", unit=" files", delay=5, leave=False)
     try:
@@ -95,13 +95,13 @@ def scan(folder: Path, parts: dict[str, list], decode: bool = False) -> dict[str
                 else:
                     good.append((path, digest))
                 bar.update()
-            found[name] = {"key": keys[name], "decoded": decode, "bad": bad, "sha256": digest_of(good)}
+            findings[name] = {"key": keys[name], "decoded": decode, "bad": bad, "sha256": digest_of(good)}
     finally:  # Ctrl-C loses at most one part
         bar.close()
         pool.shutdown(cancel_futures=True)
         if is_large and todo:
-            _keep(place, found)
-    return {name: found[name] for name in parts}
+            _keep(place, findings)
+    return {name: findings[name] for name in parts}
 
 
 def _cache(place):
@@ -109,9 +109,9 @@ def _cache(place):
     return cache / f"scan-{hashlib.sha256(os.fsencode(place)).hexdigest()[:16]}.json"
 
 
-def _keep(place, found):
+def _keep(place, findings):
     try:
         _cache(place).parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(_cache(place), json.dumps(found, indent=1) + "\n")
+        atomic_write(_cache(place), json.dumps(findings, indent=1) + "\n")
     except OSError as error:
         print(f"{_cache(place)}: {error.strerror}, so every start reads all of {place} again", file=sys.stderr)

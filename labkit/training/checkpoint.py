@@ -33,8 +33,8 @@ def load_weights(file, network) -> dict:
         ms.load_param_into_net(network, params)
     except (ValueError, RuntimeError, KeyError) as error:
         raise RunError(f"{file}: damaged, or not of this recipe: {first_line(error)}") from None
-    own = {parameter.name for parameter in network.get_parameters()}
-    differ = sorted(own - set(params)) or sorted(name for name in params if is_weight(name) and name not in own)
+    names = {parameter.name for parameter in network.get_parameters()}
+    differ = sorted(names - set(params)) or sorted(name for name in params if is_weight(name) and name not in names)
     if differ:
         raise RunError(f"{file}: not of this recipe: only one of file and network has {differ[0]}")
     return place

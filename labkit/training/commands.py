@@ -24,14 +24,14 @@ def train(lab, profile, settings, out, resume):
     from labkit.system import device, interrupts
 
     device.require_one_process()
-    run, info = _open_or_create(lab, profile, settings, out, resume)
+    run, known = _open_or_create(lab, profile, settings, out, resume)
     if run is None:
         return
     from labkit.training import loop
 
     try:
         with interrupts.stopped_once():  # MindData turns Ctrl-C into SIGTERM, which a job's end sends as well
-            loop.train(run, info=info)
+            loop.train(run, **known)
     except KeyboardInterrupt:
         click.echo(f"\nstopped; resume with: labkit train {lab} --resume --out {run.path}", err=True)
         sys.exit(130)
@@ -39,7 +39,7 @@ def train(lab, profile, settings, out, resume):
 
 
 def _open_or_create(lab, profile, settings, out, resume, processes=1):
-    """The Run to train, a new one or the one to resume, None if that is complete; and its data, if it was checked."""
+    """The Run to train, new or to be resumed, None if that is complete; and {recipe, info (if data was checked)}."""
     from labkit.training import recipes, runs
 
     file, info = recipes.find(lab), None
@@ -53,7 +53,7 @@ def _open_or_create(lab, profile, settings, out, resume, processes=1):
         recipes.require_same(recipe, asked, place, ("lab", "profile", *keys))
         if run.complete:
             click.echo(f"{place} is complete: nothing to resume")
-            return None, None
+            return None, {}
         if (place / "provenance.json").exists():
             runs.require_same_processes(run, processes)  # before any is started
     else:
@@ -68,7 +68,7 @@ def _open_or_create(lab, profile, settings, out, resume, processes=1):
         f"{'resuming' if resume else 'training'} {recipe.network.name} by {file}, profile {recipe.profile}, "
         f"epochs: {recipe.epochs}, " + (f"processes: {processes}, " if processes > 1 else "") + f"into {place}"
     )
-    return run, info
+    return run, {"recipe": recipe, "info": info}
 
 
 def _print_result(run):

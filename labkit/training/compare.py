@@ -82,21 +82,21 @@ def settings(runs: list[Run]) -> dict[str, list[Curve]]:
 
 def default_target(curves: dict[str, list[Curve]]) -> float:
     """Final accuracy of the first setting, the baseline: the median of its Runs."""
-    return statistics.median(one.accuracies[-1] for one in next(iter(curves.values())))
+    return statistics.median(curve.accuracies[-1] for curve in next(iter(curves.values())))
 
 
 def summary(curves: dict[str, list[Curve]], target: float) -> list[dict]:
     """A row for each setting: runs, reached (how many), [median, lowest, highest] of each measurement, None if none."""
     rows = []
-    for name, ones in curves.items():
-        reached = [place for place in (one.reaches(target) for one in ones) if place]
+    for name, group in curves.items():
+        reached = [place for place in (curve.reaches(target) for curve in group) if place]
         rows.append({
-            "setting": name, "runs": len(ones), "reached": len(reached),
+            "setting": name, "runs": len(group), "reached": len(reached),
             "steps": _spread([steps for steps, _ in reached]),
             "seconds": _spread([seconds for _, seconds in reached]),
-            "accuracy": _spread([one.accuracies[-1] for one in ones]),
-            "step_ms": _spread([one.step_ms for one in ones]),
-            "compile_seconds": _spread([one.compile_seconds for one in ones]),
+            "accuracy": _spread([curve.accuracies[-1] for curve in group]),
+            "step_ms": _spread([curve.step_ms for curve in group]),
+            "compile_seconds": _spread([curve.compile_seconds for curve in group]),
         })  # fmt: skip
     return rows
 

@@ -14,7 +14,7 @@ def train(recipe: recipes.Recipe, out: Path, here: start_files.JobContext) -> No
 
     The Run may come from another machine, where the same data is in another folder.
     """
-    format_of(recipe).require_folder()  # in every process: `loop.start` checks in one, while the others wait for it
+    format_of(recipe).require_folder()  # in every process: `start` checks in one, while the others wait for it
     run = runs.Run(out)
     if here.leads_host and not run.complete and (out / "recipe.yaml").exists():
         runs.relocate(run, recipe.data.folder)
@@ -24,11 +24,32 @@ def train(recipe: recipes.Recipe, out: Path, here: start_files.JobContext) -> No
     device.use_device(here.device)
     from labkit.training import loop
 
-    run, info = loop.start(out, recipe, ("lab", "profile", "epochs"), here.leads_host)
+    run, info = start(recipe, out, here.leads_host)
     if run.complete:
         print(f"{run.path} is complete: nothing to train")
         return
     loop.train(run, info=info, progress=False)
+
+
+def start(recipe: recipes.Recipe, out: Path, leads_host: bool):
+    """The Run of a job at `out`, a new one or the existing one of this recipe, and its data, if it was checked.
+
+    Each rank calls it. leads_host: this process makes the Run for those on its machine, if machines share no folder.
+    """
+    from labkit.training import build
+
+    device.setup(recipe.seed, recipe.all_reduce_fusion)
+    (rank, ranks), info = device.ranks(), None
+    if rank == 0 and not (out / "recipe.yaml").exists():
+        info = build.check_data(recipe, ranks)
+        runs.create(out, recipe)
+    device.wait_for_all()
+    if leads_host and not (out / "recipe.yaml").exists():
+        runs.create(out, recipe)
+    device.wait_for_all()
+    run = runs.open_run(out)
+    recipes.require_same(run.recipe, recipe, out, ("lab", "profile", "epochs"))
+    return run, info
 
 
 def checkpoint(path, recipe_file, arguments) -> tuple[recipes.Recipe, Path]:

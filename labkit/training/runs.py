@@ -120,8 +120,8 @@ def open_run(path: Path) -> Run:
     """Open an existing Run; raises RunError."""
     path = Path(path)
     if not (path / "recipe.yaml").is_file():
-        there = ", ".join(sorted(file.parent.name for file in path.parent.glob("*/recipe.yaml")))
-        missing = "there is no such folder" + (f"; in {path.parent} there are {there}" if there else "")
+        others = ", ".join(sorted(file.parent.name for file in path.parent.glob("*/recipe.yaml")))
+        missing = "there is no such folder" + (f"; in {path.parent} there are {others}" if others else "")
         raise RunError(f"{path}: not a Run ({'it has no recipe.yaml' if path.exists() else missing})")
     return Run(path)
 

@@ -1,5 +1,7 @@
 """Start file of a training job: the CIFAR-10 lab with the arguments that a job passes.
 
+To see what a training is made of, read plain.py next to it: a whole one on one page, in MindSpore's own calls.
+
 Example:  python train.py --data_url data/cifar-10-batches-bin --train_url out --num_epochs 90
           python train.py --data_url obs://my-bucket/cifar-10-batches-bin --train_url obs://my-bucket/out
 """

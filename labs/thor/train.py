@@ -1,5 +1,7 @@
 """Start file of a training job: ResNet-50 on ImageNet with THOR, by the arguments that a job passes.
 
+To see what a training is made of, read labs/cifar10/plain.py: a whole one on one page, in MindSpore's own calls.
+
 Example:  python train.py --data_url data/imagenet --train_url out --device_target Ascend
           python train.py --data_url obs://my-bucket/imagenet --train_url obs://my-bucket/out
 """

@@ -158,6 +158,6 @@ def test_bad_images_stop_or_are_skipped(tmp_path):
     for make in makers:
         with pytest.raises(DataError, match=r"train/a/000.png: not a JPEG or PNG image \(2 more are bad\)"):
             make(folder, 4)
-    (train,), (test,) = (stream(make(folder, batch, bad_images="skip")) for make, batch in makers.items())
+    (train,), (test,) = (stream(make(folder, batch, bad="skip")) for make, batch in makers.items())
     assert sorted(imagenet_streams.which(train)) == list(range(1, 12))
     assert imagenet_streams.which(test) == list(range(5))

@@ -30,7 +30,7 @@ def trained(lab, sample_data, tmp_path_factory):
 
 def test_train_takes_the_seeds_arguments(start, sample_data, tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr(loop, "train", lambda run, progress: seen.append(run))
+    monkeypatch.setattr(loop, "train", lambda run, info, progress: seen.append(run))
     folder = sample_data / "cifar-10-batches-bin"
     done = start(
         "train.py", "--dataset_path", folder, "--train_url", "out", "--run_distribute", "False", "--device_num", 1,

@@ -79,8 +79,8 @@ def test_an_earlier_network_is_freed_before_the_first_step(create, monkeypatch):
     try:
         loop.train(create("earlier", "max_steps=1"), progress=False)
         assert networks[0]() is not None  # a cycle holds it
-        later = create("later")
-        loop.prepare(later, later.recipe)
+        later = create("later", "max_steps=1")
+        loop.train(later, progress=False)
         assert networks[0]() is None
     finally:
         gc.enable()

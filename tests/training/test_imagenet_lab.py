@@ -180,7 +180,7 @@ def test_guide_clipping_and_mixed_precision_at_once(recipe, lab, folder, tmp_pat
 def test_train_takes_the_seeds_arguments(start, folder, tmp_path, monkeypatch):
     """--dataset_path for --data_url; what is the job's own is ignored."""
     seen = []
-    monkeypatch.setattr(loop, "train", lambda run, progress: seen.append((run, progress)))
+    monkeypatch.setattr(loop, "train", lambda run, info, progress: seen.append((run, progress)))
     done = start(
         "train.py", "--dataset_path", folder, "--train_url", "out", "--num_epochs", 7, "--profile", "sample",
         "--run_distribute", "False", "--device_target", "CPU", "--device_num=1", "--init_method", "tcp://127.0.0.1:1",
