@@ -141,7 +141,7 @@ def test_a_device_is_not_replaced(store, tmp_path, kind):
     os.mkfifo(target) if kind == "FIFO" else target.symlink_to("/dev/null")
     put(store, "name")
     for place in ("obs://course/name", make(tmp_path / "source", {"name": b"1"}) / "name"):
-        with pytest.raises(CloudError, match="target: neither a file nor a folder, and not replaced"):
+        with pytest.raises(CloudError, match="target: neither a file nor a folder, so it is not replaced"):
             copy(place, target)
     assert not target.is_file()
 
