@@ -14,7 +14,7 @@ from pathlib import Path
 from labkit.launch.start_files import JobContext, is_url
 from labkit.modelarts.node_lock import copy_once_per_node
 from labkit.obs import copying
-from labkit.obs.local_files import own_folder, short
+from labkit.obs.local_files import short, user_folder
 from labkit.obs.place import CloudError
 from labkit.system.files import locked
 from labkit.training import jobs, recipes, runs
@@ -77,7 +77,7 @@ def run_folder(url, leads_host: bool, leads: bool):
 
 def _cache(kind, url):
     """A folder for what is copied, the same in all processes of this machine; nobody else's."""
-    top = own_folder(FAST_DISK if os.access(FAST_DISK, os.W_OK) else tempfile.gettempdir())
+    top = user_folder(FAST_DISK if os.access(FAST_DISK, os.W_OK) else tempfile.gettempdir())
     return top / kind / short(str(url).rstrip("/"))
 
 

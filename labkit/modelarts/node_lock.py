@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from labkit.obs.copying import Report, copy
-from labkit.obs.local_files import held, own_folder, read_json, short, write_json
+from labkit.obs.local_files import locked_file, read_json, short, user_folder, write_json
 from labkit.obs.place import CloudError
 
 
@@ -25,7 +25,7 @@ def copy_once_per_node(src, dst, *, timeout=math.inf, **options) -> Report:
     """
     file = lock_file(src, dst)
     before = read_json(file)
-    with held(file, timeout) as handle:
+    with locked_file(file, timeout) as handle:
         outcome = read_json(file)
         if outcome and outcome != before:
             if "error" in outcome:
@@ -45,4 +45,4 @@ def copy_once_per_node(src, dst, *, timeout=math.inf, **options) -> Report:
 def lock_file(src, dst) -> Path:
     """The file that a process locks while it copies src to dst."""
     target = str(dst) if "://" in str(dst) else str(Path(dst).absolute())
-    return own_folder(tempfile.gettempdir()) / f"{short(str(src), target)}.lock"
+    return user_folder(tempfile.gettempdir()) / f"{short(str(src), target)}.lock"
