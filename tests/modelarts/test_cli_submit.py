@@ -100,9 +100,9 @@ def test_mistakes_cost_nothing(account, stub, arguments, says):
 
 
 @pytest.mark.parametrize("arguments, says", [
-    (("--engine", "one"), "write NAME:VERSION"), (("--cards", "2"), "--cards: only for --target local"),
+    (("--engine", "one"), "must be NAME:VERSION"), (("--cards", "2"), "--cards: only for --target local"),
     (("--target", "local", "--nodes", "2"), "--nodes: only for --target modelarts"),
-    (("--bucket", "file://b"), "a bucket on this machine is for --target local"),
+    (("--bucket", "file://b"), "a bucket on this machine needs --target local"),
 ])  # fmt: skip
 def test_wrong_usage(nobody, arguments, says):
     done = submit(*arguments)

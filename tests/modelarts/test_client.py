@@ -114,7 +114,7 @@ def test_reads_are_repeated(stub, monkeypatch):
     asked.create(SPEC)
     stub.faults[SHOW] = ["drop", (503, "<html>"), "html", (429, {}), "empty", "stall"]
     assert asked.show("job-1").id == "job-1" and stub.faults[SHOW] == []
-    assert len(notices) == 1 and notices[0].endswith("; asking again, 20 s at most")
+    assert len(notices) == 1 and notices[0].endswith("; trying again, 20 s at most")
 
 
 def test_reads_end_at_the_deadline(stub):
@@ -142,14 +142,14 @@ def test_stop(stub):
 def test_ids_stay_ids(stub, hostile):
     asked = connect(stub)
     for ask in (asked.show, asked.stop, asked.log, lambda task: asked.log("job-1", task)):
-        with pytest.raises(CloudError, match="no id of a job"):
+        with pytest.raises(CloudError, match="not the id of a job"):
             ask(hostile)
     assert stub.asked == []
 
 
 def test_an_answer_without_what_is_asked_for(stub, monkeypatch):
     monkeypatch.setattr(stubs, "FLAVORS", [{"flavor_type": "CPU"}])
-    with pytest.raises(CloudError, match="training-job-flavors: not the answer expected"):
+    with pytest.raises(CloudError, match="training-job-flavors: unexpected answer"):
         connect(stub, deadline=0.0).flavors()
 
 

@@ -57,7 +57,7 @@ def test_bad_keys(read, key, value, says):
     assert len(str(caught.value).splitlines()) == 1 and "hush" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text, says", [("a: [", "not valid YAML"), ("- a", "holds keys")])
+@pytest.mark.parametrize("text, says", [("a: [", "not valid YAML"), ("- a", "must contain keys")])
 def test_no_job(read, tmp_path, text, says):
     with pytest.raises(CloudError, match=says) as caught:
         read(text)
