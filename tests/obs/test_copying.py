@@ -67,7 +67,7 @@ def test_copy_parallel(tmp_path):
     copy_parallel(str(source), "obs://course/x", ["a", "[c]"])
     copy_parallel("s3://course/x/", str(tmp_path / "back"))
     assert contents(tmp_path / "back") == {"a": b"1", "[c]": b"3"}
-    with pytest.raises(CloudError, match="no d"):
+    with pytest.raises(CloudError, match="d is missing"):
         copy_parallel(str(source), "obs://course/x", ["a", "d"])
 
 
