@@ -54,7 +54,7 @@ def test_the_sdks_file(write):
 
 
 @pytest.mark.parametrize("text, says", [
-    ("sk = hush\n", "credentials: not an INI file$"), ("[basic]\nak = hush hush\nsk = b\n", "credentials: ak: contains a"),
+    ("sk = hush\n", "credentials: not an INI file$"), ("[basic]\nak = hush hush\nsk = b\n", "ak: contains a"),
     ("[basic]\nak = hush\n", "^no credentials"),
 ])  # fmt: skip
 def test_a_file_that_is_of_no_use_is_not_quoted(write, text, says):
