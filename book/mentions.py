@@ -58,8 +58,8 @@ def wrong_with_make(words: list[str]) -> str:
     variables = {*re.findall(r"^([A-Z_]+) *\?=", makefile, re.M), "LABKIT_DATA"}
     for word in words:
         name, assigned, _ = word.partition("=")
-        known = name in variables if assigned else name in targets or word.startswith("-") or PLACEHOLDER.search(word)
-        if not known:
+        exists = name in variables if assigned else name in targets or word.startswith("-") or PLACEHOLDER.search(word)
+        if not exists:
             return f"make has no {name}"
     return ""
 

@@ -151,8 +151,8 @@ def main() -> int:
     try:
         if not all(browser()):
             raise Unprintable("Chromium with chromedriver is needed (Debian: chromium chromium-driver)")
-        if language and (why := no_font(language[:2])):
-            raise Unprintable(why)
+        if language and (reason := no_font(language[:2])):
+            raise Unprintable(reason)
         with chromium() as chrome:
             sheets = write(join(parts(), language), file, chrome)
     except Unprintable as error:

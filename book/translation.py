@@ -156,12 +156,12 @@ def pieces(text: str) -> tuple[Counter, str]:
 
 def problems(english: str, translated: str) -> list[str]:
     """Errors in the translation of a message: lost or new pieces and numbers, punctuation."""
-    (wanted, plain), (kept, text) = pieces(english), pieces(translated)
+    (required, plain), (kept, text) = pieces(english), pieces(translated)
     if not re.search(r"\d million", plain):  # Chinese uses tens of thousands instead
-        wanted += Counter(f"number {number}" for number in NUMBER.findall(plain))
+        required += Counter(f"number {number}" for number in NUMBER.findall(plain))
         kept += Counter(f"number {number}" for number in NUMBER.findall(text))
-    errors = [f"lost: {piece}" for piece in (wanted - kept).elements()]
-    errors += [f"new: {piece}" for piece in (kept - wanted).elements()]
+    errors = [f"lost: {piece}" for piece in (required - kept).elements()]
+    errors += [f"new: {piece}" for piece in (kept - required).elements()]
     if "*" in MarkdownIt("commonmark").renderInline(text):
         errors.append("asterisks that are no emphasis")
     if re.search(rf"[{HAN}]\s*[,;:?!.](?=\s|$|[{HAN}])", text):

@@ -35,35 +35,35 @@ def require_archives(archives: Path) -> None:
 def verify(archives: Path, work: Path) -> None:
     """Compare the archives' MD5, unless `work` records that this has been done. Raises Failure."""
     done = work / VERIFIED
-    known = json.loads(done.read_text()) if done.exists() else {}
+    verified = json.loads(done.read_text()) if done.exists() else {}
     for name, md5 in MD5.items():
         status = (archives / name).stat()
-        if known.get(name) == [status.st_size, status.st_mtime_ns]:
+        if verified.get(name) == [status.st_size, status.st_mtime_ns]:
             continue
         actual = file_md5(archives / name, progress=True)
         if actual != md5:
             raise Failure(f"{archives / name}: MD5 {actual}, not {md5}; download it again (or use --no-verify)")
-        known[name] = [status.st_size, status.st_mtime_ns]
-        atomic_write(done, json.dumps(known))
+        verified[name] = [status.st_size, status.st_mtime_ns]
+        atomic_write(done, json.dumps(verified))
 
 
 def read_devkit(archive: Path) -> tuple[dict[str, str], list[str]]:
     """({wnid: names} of the classes, wnid of each validation image) from the development kit. Raises DataError."""
     from scipy.io import loadmat
 
-    wanted = {"data/meta.mat": None, "data/ILSVRC2012_validation_ground_truth.txt": None}
+    contents = {"data/meta.mat": None, "data/ILSVRC2012_validation_ground_truth.txt": None}
     try:
         with tarfile.open(archive) as kit:
             for entry in kit:
                 name = "/".join(PurePosixPath(entry.name).parts[-2:])
-                if name in wanted and entry.isfile():
-                    wanted[name] = kit.extractfile(entry).read()
+                if name in contents and entry.isfile():
+                    contents[name] = kit.extractfile(entry).read()
     except (*BAD_ARCHIVE, OSError) as error:
         raise damaged(archive, error) from None
-    for name, content in wanted.items():
+    for name, content in contents.items():
         if content is None:
             raise DataError(f"{archive}: contains no {name}")
-    meta, truth = wanted.values()
+    meta, truth = contents.values()
     try:
         synsets = np.atleast_1d(loadmat(io.BytesIO(meta), squeeze_me=True)["synsets"])
         # The leaves of the tree are the classes; inner nodes group them.

@@ -27,7 +27,7 @@ def read(lab, folder: Path) -> tuple[dict[str, dict], list[dict]]:
     """The roster's rows by student_id, and the overrides, empty if the files are missing; raises RecordsError."""
     learners = {row["student_id"]: row for _, row in _rows(folder / ROSTER, ("student_id",))}
     columns = ("student_id", "task", "points", "comment")
-    return learners, [_override(lab, where, row) for where, row in _rows(folder / OVERRIDES, columns)]
+    return learners, [_override(lab, line, row) for line, row in _rows(folder / OVERRIDES, columns)]
 
 
 def _rows(file, columns):
@@ -46,21 +46,21 @@ def _rows(file, columns):
         raise RecordsError(f"{file}, line {table.line_num}: {error}; is a quotation mark missing?") from None
     if missing := [column for column in columns if column not in (table.fieldnames or ())]:
         raise RecordsError(f"{file}: the column {missing[0]} is missing")
-    for where, row in rows:
+    for line, row in rows:
         if None in row or None in row.values():
-            raise RecordsError(f"{where}: does not have as many columns as the first line")
+            raise RecordsError(f"{line}: does not have as many columns as the first line")
         row = {column: cell.strip() for column, cell in row.items()}
         if any(row.values()) and not row["student_id"]:
-            raise RecordsError(f"{where}: student_id is empty")
+            raise RecordsError(f"{line}: student_id is empty")
         if row["student_id"]:
-            yield where, row
+            yield line, row
 
 
-def _override(lab, where, row):
+def _override(lab, line, row):
     most = {name: points for name, (_, points) in lab.manifest.questions.items()}
     task, points = row["task"], None
     if task and task not in most:
-        raise RecordsError(f"{where}: unknown task {task}; known: {', '.join(most)}")
+        raise RecordsError(f"{line}: unknown task {task}; known: {', '.join(most)}")
     if row["points"]:
         try:
             points = float(row["points"].replace(",", "."))
@@ -68,7 +68,7 @@ def _override(lab, where, row):
             points = math.nan
         if not task or not 0 <= points <= most[task]:
             limit = f"from 0 to {most[task]:g}" if task else "given for a task"
-            raise RecordsError(f"{where}: points must be {limit}, got {row['points']}")
+            raise RecordsError(f"{line}: points must be {limit}, got {row['points']}")
     return {"student": row["student_id"], "task": task, "points": points, "comment": row["comment"]}
 
 

@@ -29,8 +29,8 @@ def release(lab: Lab, folder: Path, *, language: str | None = None, sandboxed: b
     all checks, the master gets full marks and the blank none.
     train: also train and test the instructor's Run; notify: called with a line for each stage.
     """
-    if sandboxed and (why := sandbox.unavailable()):
-        raise LabError(f"no sandbox: {why}; if you trust the lab, use --no-sandbox")
+    if sandboxed and (reason := sandbox.unavailable()):
+        raise LabError(f"no sandbox: {reason}; if you trust the lab, use --no-sandbox")
     files = handout.files(lab, book_url(), language)
     leaks.require_none(lab, files)
     notify("executing the master, and the blank ...")

@@ -86,9 +86,8 @@ def _mindspore():
 
 
 def _cores():
-    cores = environment.cores()
-    advice = "expect twice the times that the book states for two cores"
-    return _judged(cores >= 2, f"{cores} ({environment.machine()})", advice)
+    value = f"{environment.cores()} ({environment.machine()})"
+    return _judged(environment.cores() >= 2, value, "expect twice the times that the book states for two cores")
 
 
 def _memory():

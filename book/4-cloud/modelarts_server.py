@@ -33,10 +33,10 @@ class Stub:
     """
 
     def __init__(self):
-        self.jobs, self.asked, self.faults, self.hidden, self.log = {}, [], {}, 0, "step 1\n"
+        self.jobs, self.requests, self.faults, self.hidden, self.log = {}, [], {}, 0, "step 1\n"
 
     def operations(self):
-        return [operation for operation, _ in self.asked]
+        return [operation for operation, _ in self.requests]
 
 
 def refusal(method, address, headers, body):
@@ -66,15 +66,15 @@ def _handler(stub):
                 return self.answer(404, {"error_code": "ModelArts.0", "error_msg": "no such project"})
             parts = path.removeprefix(f"/v2/{PROJECT}/").split("/")
             operation = f"{self.command} {parts[0]}{'/' + parts[-1] if len(parts) > 2 else '/ID' * (len(parts) - 1)}"
-            asked = json.loads(body) if body else dict(parse_qsl(query))
-            stub.asked.append((operation, asked))
+            arguments = json.loads(body) if body else dict(parse_qsl(query))
+            stub.requests.append((operation, arguments))
             waiting = stub.faults.get(operation)
             fault = waiting.pop(0) if waiting else None
             if fault == "drop":
                 return self.hang_up()
             if isinstance(fault, tuple):
                 return self.answer(*fault)
-            answer = self.perform(operation, parts, asked)
+            answer = self.perform(operation, parts, arguments)
             if fault == "lose":
                 return self.hang_up()
             if fault == "stall":
@@ -83,23 +83,23 @@ def _handler(stub):
 
         do_POST = do_GET
 
-        def perform(self, operation, parts, asked):
+        def perform(self, operation, parts, arguments):
             match operation:
                 case "POST training-jobs":
                     number = f"job-{len(stub.jobs) + 1}"
-                    metadata = {**asked["metadata"], "id": number, "create_time": 1700000000000 + len(stub.jobs)}
+                    metadata = {**arguments["metadata"], "id": number, "create_time": 1700000000000 + len(stub.jobs)}
                     status = {"phase": "Creating", "duration": 0, "tasks": ["worker-0"]}
-                    stub.jobs[number] = {**asked, "metadata": metadata, "status": status}
+                    stub.jobs[number] = {**arguments, "metadata": metadata, "status": status}
                     return 201, stub.jobs[number]
                 case "POST training-job-searches":
                     stub.hidden, hide = max(stub.hidden - 1, 0), stub.hidden > 0
-                    names = [value for condition in asked.get("filters", []) for value in condition["value"]]
+                    names = [value for condition in arguments.get("filters", []) for value in condition["value"]]
                     jobs = [] if hide else list(stub.jobs.values())[::-1]
                     jobs = [job for job in jobs if all(name in job["metadata"]["name"] for name in names)]
-                    page = jobs[asked["offset"] :][: asked["limit"]]
+                    page = jobs[arguments["offset"] :][: arguments["limit"]]
                     return 200, {"total": len(jobs), "count": len(page), "items": page}
                 case "GET training-job-flavors":
-                    device = asked.get("flavor_type")
+                    device = arguments.get("flavor_type")
                     return 200, {"flavors": [flavor for flavor in FLAVORS if device in (None, flavor["flavor_type"])]}
                 case "GET training-job-engines":
                     return 200, {"total": len(ENGINES), "items": ENGINES}

@@ -117,6 +117,5 @@ def _message(error):
     key = ".".join(str(part) for part in error["loc"] if part != "[key]")
     if error["type"] in ("missing", "extra_forbidden"):
         return f"{key}: {'missing' if error['type'] == 'missing' else 'unknown key'}"
-    problem = error["msg"].removeprefix("Value error, ")
-    problem = problem.replace("Input should", "must").replace("String should", "must")
-    return f"{key}: {problem}" + ("" if key.startswith(("environment", "parameters")) else f", not {error['input']!r}")
+    text = error["msg"].removeprefix("Value error, ").replace("Input should", "must").replace("String should", "must")
+    return f"{key}: {text}" + ("" if key.startswith(("environment", "parameters")) else f", not {error['input']!r}")

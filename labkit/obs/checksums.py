@@ -51,8 +51,7 @@ def etag_of_parts(md5s) -> str:
 def matches(store, bucket, entry, path) -> bool | None:
     """Whether a file begins with the object's content, by checksum; None if there is no checksum to compare.
 
-    An ETag that looks like an MD5 is one, unless the server encrypts. Objects uploaded in parts by other tools have no
-    SHA-256.
+    An ETag that looks like an MD5 is one, unless the server encrypts. Multipart uploads by other tools have no SHA-256.
     """
     md5 = md5_of(entry.etag)
     if md5 and digest(path, "md5", entry.size) == md5:  # even if another tool's SHA-256 differs

@@ -136,8 +136,8 @@ class Retrying:
     def _reason(self, result):
         reason = result.errorMessage or result.reason
         if result.status < 400:
-            other = re.search(r"//([^/?#]+)", _header(result, "location") or "")
-            host = other[1] if other else "another server"
+            match = re.search(r"//([^/?#]+)", _header(result, "location") or "")
+            host = match[1] if match else "another server"
             reason = f"{reason}: the bucket is at {host}; is OBS_ENDPOINT in the bucket's region?"
         return self._clean(reason)
 
@@ -161,4 +161,4 @@ def _network_error(place, error):
 
 
 def _header(result, name):
-    return next((value for known, value in result.header if known.lower() == name), None)
+    return next((value for key, value in result.header if key.lower() == name), None)

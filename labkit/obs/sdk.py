@@ -27,7 +27,7 @@ class Connections:
     """
 
     def __init__(self):
-        self._idle, self._lock, self._mine = {}, threading.Lock(), threading.local()
+        self._idle, self._lock, self._local = {}, threading.Lock(), threading.local()
 
     def __del__(self):
         self._close()
@@ -38,8 +38,8 @@ class Connections:
 
         After an error, idle connections are closed, as they may be dead too.
         """
-        self._mine.used, whole = [], False
-        timer = threading.Timer(seconds, _cut, [self._mine.used])
+        self._local.used, whole = [], False
+        timer = threading.Timer(seconds, _cut, [self._local.used])
         timer.daemon = True
         timer.start()
         try:
@@ -47,7 +47,7 @@ class Connections:
             whole = True
         finally:
             timer.cancel()
-            used, self._mine.used = self._mine.used, None
+            used, self._local.used = self._local.used, None
             for host, connection in used:
                 self._give_back(host, connection, whole)
             if not whole:
@@ -57,7 +57,7 @@ class Connections:
         """An open connection to this host, or a new one, created by new()."""
         connection = self._open(host) or new()
         if self._used() is not None:
-            self._mine.used.append((host, connection))
+            self._local.used.append((host, connection))
         return connection
 
     def empty(self):
@@ -70,7 +70,7 @@ class Connections:
             connection.close()
 
     def _used(self):
-        return getattr(self._mine, "used", None)
+        return getattr(self._local, "used", None)
 
     def _open(self, host):
         while True:

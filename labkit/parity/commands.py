@@ -55,8 +55,8 @@ def clinic(defect, listing, report):
 
     width = max(map(len, DEFECTS))
     if listing:
-        for name, known in DEFECTS.items():
-            click.echo(f"{name:{width}}  {known.description} ({known.source})")
+        for name, listed in DEFECTS.items():
+            click.echo(f"{name:{width}}  {listed.description} ({listed.source})")
         return
     results = {}
     for planted, comparison, result in examine(defect or DEFECTS, _photographs()):

@@ -15,10 +15,10 @@ ONEDNN_CAP = "ONEDNN_MAX_CPU_ISA"
 TERMINAL = "LABKIT_TERMINAL"  # set by `labkit launch` if its output goes to a terminal
 
 
-def require_linux(command: str, why: str) -> None:
+def require_linux(command: str, reason: str) -> None:
     """Raise LabkitError on any other system, with the reason why the command cannot work there."""
     if sys.platform != "linux":
-        raise LabkitError(f"{command} needs Linux: {why}. Use a Linux machine, a virtual one or a container")
+        raise LabkitError(f"{command} needs Linux: {reason}. Use a Linux machine, a virtual one or a container")
 
 
 def data_root() -> Path:
@@ -90,9 +90,9 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def workers(wanted: int) -> int:
+def workers(requested: int) -> int:
     """Number of data workers to start: MindData refuses more than there are cores."""
-    return max(1, min(wanted, cores()))
+    return max(1, min(requested, cores()))
 
 
 def machine() -> str:

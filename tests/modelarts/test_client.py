@@ -30,7 +30,7 @@ def test_a_job_from_creation_to_its_end(stub):
     asked = connect(stub)
     job = asked.create(SPEC)
     assert (job.id, job.name, job.phase, job.tasks) == ("job-1", "cifar10-1", "Creating", ("worker-0",))
-    assert not job.ended and stub.asked[-1] == (CREATE, SPEC.body())
+    assert not job.ended and stub.requests[-1] == (CREATE, SPEC.body())
     stub.jobs["job-1"]["status"] |= {"phase": "Completed", "duration": 61000}
     assert asked.show("job-1").ended and asked.show("job-1").duration == 61000
     assert asked.log("job-1") == "step 1\n"
@@ -144,7 +144,7 @@ def test_ids_stay_ids(stub, hostile):
     for ask in (asked.show, asked.stop, asked.log, lambda task: asked.log("job-1", task)):
         with pytest.raises(CloudError, match="not the id of a job"):
             ask(hostile)
-    assert stub.asked == []
+    assert stub.requests == []
 
 
 def test_an_answer_without_what_is_asked_for(stub, monkeypatch):
@@ -197,4 +197,4 @@ def test_tls(monkeypatch, tmp_path, name, trusted, says):
             return
         with pytest.raises(CloudError, match=says):
             Client.connect(environment).engines()
-        assert stub.asked == []
+        assert stub.requests == []
