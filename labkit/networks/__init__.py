@@ -1,6 +1,6 @@
 """Networks, each as plain MindSpore cells."""
 
-from labkit.networks.convolution import use_fast_gradients
+from labkit.networks.cpu_convolution import use_fast_gradients
 from labkit.networks.precision import mixed_precision
 from labkit.networks.resnet import (
     NAMES,

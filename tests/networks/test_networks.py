@@ -109,9 +109,10 @@ def stage_shapes(net, size):
     """(channels, height, width) after the stem and after each stage."""
     x = net.maxpool(net.relu(net.bn1(net.conv1(ms.Tensor(random(1, 3, size, size))))))
     shapes = [x.shape[1:]]
-    for i in range(net.stages):
-        x = getattr(net, f"layer{i + 1}")(x)
-        shapes.append(x.shape[1:])
+    for stage in (net.layer1, net.layer2, net.layer3, net.layer4):
+        if not isinstance(stage, nn.Identity):
+            x = stage(x)
+            shapes.append(x.shape[1:])
     return shapes
 
 
