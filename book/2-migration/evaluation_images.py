@@ -12,6 +12,7 @@ import mindspore as ms
 import PIL
 from PIL import Image
 
+from labkit import choices
 from labkit.data import imagenet, imagenet_files
 from labkit.parity.measures import Difference, Tolerances, difference
 from labkit.parity.pytorch import torch, torchvision
@@ -29,7 +30,7 @@ def compare(files, image_size=224, resize=256) -> list[Difference]:
     for file in files:
         with Image.open(file) as image:
             reference = preprocess(image.convert("RGB")).numpy()
-        for route in imagenet.ROUTES:
+        for route in choices.ROUTES:
             candidate = imagenet.read(file)
             for step in imagenet.evaluation_transforms(image_size, resize, route):
                 candidate = step(candidate)

@@ -6,7 +6,7 @@ Layout "v1.5": in a bottleneck the 3x3 convolution has the stride; padding is ex
 from mindspore import nn, ops
 from mindspore.common.initializer import HeNormal, HeUniform, TruncatedNormal, XavierUniform, initializer
 
-STEMS = ("imagenet", "cifar")
+from labkit.choices import CIFAR_LAYOUTS, IMAGENET_LAYOUTS, NETWORKS, STEMS
 
 
 def conv(in_channels, out_channels, kernel_size, stride=1):
@@ -134,30 +134,20 @@ class ResNet(nn.Cell):
         return self.fc(x.mean((2, 3)))
 
 
-# Table 1 of He et al. 2015: block and blocks per stage.
-IMAGENET_LAYOUTS = {
-    "resnet18": (BasicBlock, (2, 2, 2, 2)),
-    "resnet34": (BasicBlock, (3, 4, 6, 3)),
-    "resnet50": (Bottleneck, (3, 4, 6, 3)),
-    "resnet101": (Bottleneck, (3, 4, 23, 3)),
-    "resnet152": (Bottleneck, (3, 8, 36, 3)),
-}
-# Section 4.2 of the paper: 6n + 2 layers, three stages of 16, 32 and 64 channels. The paper has no network with n = 1.
-CIFAR_LAYOUTS = {"resnet8": 1, "resnet20": 3, "resnet32": 5, "resnet56": 9}
-NAMES = (*CIFAR_LAYOUTS, *IMAGENET_LAYOUTS)
+BLOCKS = {"basic": BasicBlock, "bottleneck": Bottleneck}
 
 
 def create_resnet(name, num_classes=10, stem="cifar"):
-    """Build a ResNet by name, one of `NAMES`; ResNet-8/20/32/56 have no ImageNet stem. Raises ValueError."""
+    """Build a ResNet by name, one of `NETWORKS`; ResNet-8/20/32/56 have no ImageNet stem. Raises ValueError."""
     if name in IMAGENET_LAYOUTS:
         block, layers = IMAGENET_LAYOUTS[name]
-        return ResNet(block, layers, num_classes, stem)
+        return ResNet(BLOCKS[block], layers, num_classes, stem)
     if name in CIFAR_LAYOUTS:
         if stem != "cifar":
             raise ValueError(f"{name} is a CIFAR network: its stem is 'cifar', not {stem!r}")
         blocks = (CIFAR_LAYOUTS[name],) * 3
         return ResNet(BasicBlock, blocks, num_classes, stem, widths=(16, 32, 64), projection=False)
-    raise ValueError(f"unknown network {name!r}; known: {', '.join(NAMES)}")
+    raise ValueError(f"unknown network {name!r}; known: {', '.join(NETWORKS)}")
 
 
 def initialise_as_guide(net):
