@@ -56,6 +56,7 @@ class Busy(CloudError):
     """The request was not executed and is worth retrying (429)."""
 
 
+@dataclass(frozen=True, repr=False)  # which would show the keys
 class Client:
     """ModelArts in one region and project. deadline: seconds after which a request that may be repeated is given up.
 
@@ -63,17 +64,21 @@ class Client:
     request to create it was not answered. notice: called with a line of text if an answer takes longer than usual.
     """
 
-    def __init__(self, endpoint, project, keys, *, ca=None, deadline=120.0, timeout=30.0, settle=30.0,
-                 notice=lambda line: None):  # fmt: skip
-        self.endpoint, self.project, self._keys = endpoint.rstrip("/"), project, keys
-        self.ca, self.deadline, self.timeout, self.settle, self.notice = ca, deadline, timeout, settle, notice
+    endpoint: str
+    project: str
+    _keys: tuple  # access key, secret key, security token
+    ca: str | None = None
+    deadline: float = 120.0
+    timeout: float = 30.0  # of a request
+    settle: float = 30.0
+    notice: Callable[[str], None] = lambda line: None
 
     @classmethod
     def connect(cls, environment=os.environ, **options):
         """The region, project and account that the environment or the SDKs' file names; raises CloudError."""
         keys, ca = access.credentials(environment), environment.get("MODELARTS_CA_FILE")
         access.tls(environment, "MODELARTS_CA_FILE")  # if the file cannot be read, this error names the variable
-        return cls(access.modelarts_url(environment), access.project(environment), keys, ca=ca, **options)
+        return cls(access.modelarts_url(environment).rstrip("/"), access.project(environment), keys, ca, **options)
 
     def create(self, spec: JobSpec) -> Job:
         """Start a job exactly once: if the answer is lost, look for the job by name instead of requesting it again.
@@ -186,10 +191,10 @@ class Client:
 
     def _sign(self, request):
         """Sign a prepared request."""
-        access_key, secret, token = self._keys
+        *keys, token = self._keys
         headers = {"Content-Type": "application/json", "X-Project-Id": self.project}
         headers |= {"X-Security-Token": token} if token else {}
-        request.headers.update(sign(request.method, request.url, headers, request.body or b"", access_key, secret))
+        request.headers.update(sign(request.method, request.url, headers, request.body or b"", keys))
         return request
 
     def _refused(self, place, answer):

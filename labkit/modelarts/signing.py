@@ -11,9 +11,9 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 ALGORITHM = "SDK-HMAC-SHA256"
 
 
-def sign(method: str, url: str, headers: dict, body: bytes, access: str, secret: str, now=None) -> dict:
+def sign(method: str, url: str, headers: dict, body: bytes, keys: tuple[str, str], now=None) -> dict:
     """The headers, all signed, with Host, X-Sdk-Date and Authorization added. now: a datetime in UTC."""
-    parts, now = urlsplit(url), now or datetime.now(timezone.utc)
+    (access, secret), parts, now = keys, urlsplit(url), now or datetime.now(timezone.utc)
     headers = headers | {"Host": parts.netloc, "X-Sdk-Date": now.strftime("%Y%m%dT%H%M%SZ")}
     signed = sorted((name.lower(), value.strip()) for name, value in headers.items())
     names = ";".join(name for name, _ in signed)

@@ -46,7 +46,7 @@ class Submission:
         return self.spec.url(self.spec.outputs["train_url"])
 
 
-def prepare(lab, profile, bucket=None, data=None, settings=(), name=None, make_sample=True, **given) -> Submission:
+def prepare(lab, profile, data=None, settings=(), name=None, make_sample=True, **given) -> Submission:
     """The job for a lab, from its recipe and job.yaml, which the arguments override. Copies nothing yet.
 
     bucket: obs://BUCKET[/FOLDER], or file://DIR for a rehearsal; default: job.yaml's. data: an obs:// URL, or a folder
@@ -60,7 +60,6 @@ def prepare(lab, profile, bucket=None, data=None, settings=(), name=None, make_s
     unique = f"{datetime.datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"  # two jobs may begin in one second
     name = name or f"{recipe.lab}-{recipe.profile}-{unique}"
     given |= {"name": name, "boot_file": BOOT_FILE, "code": f"jobs/{name}/code", "log": f"jobs/{name}/log"}
-    given |= {"bucket": bucket} if bucket else {}
     job = read_job(folder / "job.yaml", **given)
     here, home, place = None, recipe.data.folder, job.inputs.get("data_url")
     if "://" in str(data):

@@ -57,11 +57,11 @@ def submit(lab, profile, bucket, data, settings, flavor, engine, nodes, name, ta
     for option, value in ({**given, "wait": wait} if local else {"cards": cards}).items():
         if value:
             raise click.UsageError(f"--{option}: only for --target {'modelarts' if local else 'local'}")
-    given = {key: value for key, value in given.items() if value is not None}
     profile, bucket = profile or ("sample" if local else "full"), bucket or ("file://runs/bucket" if local else None)
+    given = {key: value for key, value in {"bucket": bucket, **given}.items() if value is not None}
     if not local and str(bucket).startswith("file://"):
         raise click.UsageError(f"--bucket {bucket}: a bucket on this machine needs --target local")
-    prepared = submission.prepare(lab, profile, bucket, data, settings, name, not dry_run, **given)
+    prepared = submission.prepare(lab, profile, data, settings, name, not dry_run, **given)
     spec, out = prepared.spec, out or Path("runs") / prepared.spec.name
     fetch_command = _fetch_command(spec, out)
     with tempfile.TemporaryDirectory(prefix="labkit-code-") as top:

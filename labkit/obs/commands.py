@@ -210,20 +210,20 @@ def mb(url, deadline):
     click.echo(f"{'created' if new else 'there already'}  obs://{place.bucket}")
 
 
-def _copy(source, target, include, exclude, jobs, force, deadline, dry_run, quiet, as_json):
+def _copy(source, target, deadline, quiet, as_json, force, **options):
     from labkit.obs import copying, plan
 
     try:
         plan.require_possible(parse(source), parse(target))
     except CloudError as error:
         raise click.UsageError(str(error)) from None
-    items, failure = {"copied": [], "skipped": []}, None
+    items, failure, dry_run = {"copied": [], "skipped": []}, None, options["dry_run"]
     with failure_as_json(as_json), bar(quiet) as progress:
         try:
             report = copying.copy(
-                source, target, jobs=jobs, incremental=not force, dry_run=dry_run, include=include, exclude=exclude,
-                progress=progress, each=lambda item, outcome: items[outcome].append(item),
-                store=connected(source, target, deadline=deadline),
+                source, target, incremental=not force, progress=progress,
+                each=lambda item, outcome: items[outcome].append(item),
+                store=connected(source, target, deadline=deadline), **options,
             )  # fmt: skip
         except copying.CopyError as error:
             report, failure = error.report, error

@@ -5,7 +5,7 @@ plan.py decides what to copy before anything is written; transfers.py copies eac
 
 import errno
 import threading
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -37,47 +37,56 @@ class CopyError(CloudError):
         self.report, self.status, self.code, self.request_id = report, first.status, first.code, first.request_id
 
 
-def copy(src, dst, *, jobs=8, incremental=True, dry_run=False, include=(), exclude=(),
-         names: Container[str] | None = None, progress: Callable[[int, int], None] | None = None,
-         each: Callable[[Item, str], None] | None = None, deadline=300.0, store=None) -> Report:  # fmt: skip
+@dataclass(frozen=True)
+class Options:
+    """How to copy."""
+
+    jobs: int = 8  # requests at a time
+    incremental: bool = True  # skip files that are already there, by size and checksum
+    dry_run: bool = False  # only report what would be done
+    include: Iterable[str] = ()  # patterns of names below a folder (`*.bin`; `*` also matches "/")
+    exclude: Iterable[str] = ()
+    names: Container[str] | None = None  # of the files that these patterns leave, copy only those with these names
+    # Seconds without success before giving up a request, or the wait for another process that copies the same file; a
+    # given `store` uses its own deadline.
+    deadline: float = 300.0
+
+
+def copy(src, dst, *, progress: Callable[[int, int], None] | None = None,
+         each: Callable[[Item, str], None] | None = None, store=None, **options) -> Report:  # fmt: skip
     """Copy a file, or the contents of a folder, to or from a bucket, or between folders on this machine.
 
     A file goes into dst if that is a folder or ends with "/"; otherwise dst is its new name. Copying something onto
     itself does nothing. An interrupted copy is resumed, and everything is verified by checksum.
-    jobs: requests at a time.
-    incremental: skip files that are already there, by size and checksum.
-    dry_run: only report what would be done.
-    include, exclude: patterns of names below a folder (`*.bin`; `*` also matches "/").
-    names: of the files that these patterns leave, copy only those with these names.
-    progress: called with bytes done and the total.
-    each: called with a file and its outcome, "copied" or "skipped".
-    deadline: seconds without success before giving up a request, or the wait for another process that copies the same
-    file; a given `store` uses its own deadline.
+    progress: called with bytes done and the total. each: called with a file and its outcome, "copied" or "skipped".
+    options: those of `Options`.
 
     A file that fails does not stop the others, unless the disk is full or the server is unreachable.
     Raises CloudError, also for an empty source; CopyError if files failed.
     """
-    if jobs < 1:
-        raise CloudError(f"jobs: must be at least 1, got {jobs}")
+    options = Options(**options)
+    if options.jobs < 1:
+        raise CloudError(f"jobs: must be at least 1, got {options.jobs}")
     source, target = parse(src), parse(dst)
     require_possible(source, target)
-    store = connected(store, source, target, deadline=deadline)
+    store = connected(store, source, target, deadline=options.deadline)
     store = store and store.independent()  # stopping this copy must not stop others
-    plan = Plan(src, dst, store, Chosen(tuple(include), tuple(exclude), names))
+    plan = Plan(src, dst, store, Chosen(tuple(options.include), tuple(options.exclude), options.names))
     if same(source, target):
         return Report(0, len(plan.items), (), 0)
     lock, done, failed, fatal = threading.Lock(), {"copied": [], "skipped": []}, [], []
-    transfers = Transfers(store, jobs, sum(item.size for item in plan.items), progress, deadline)
+    total = sum(item.size for item in plan.items)
+    transfers = Transfers(store, options.jobs, total, progress, options.deadline)
 
     def copy_item(item):
         try:
             if fatal:
                 raise fatal[0]
             end, outcome = plan.end(item), "copied"
-            if incremental and not plan.difference(item, end):
+            if options.incremental and not plan.difference(item, end):
                 transfers.count(item.size, moved=False)
                 outcome = "skipped"
-            elif not dry_run:
+            elif not options.dry_run:
                 _transfer(transfers, plan, item, end)
             with lock:
                 done[outcome].append(item)
@@ -90,14 +99,14 @@ def copy(src, dst, *, jobs=8, incremental=True, dry_run=False, include=(), exclu
                 if isinstance(failure, GivenUp) or getattr(error, "errno", None) == errno.ENOSPC:
                     fatal.append(failure)
 
-    with as_cloud_errors(), transfers, ThreadPoolExecutor(jobs) as files:
+    with as_cloud_errors(), transfers, ThreadPoolExecutor(options.jobs) as files:
         try:
             for future in [files.submit(copy_item, item) for item in plan.items]:
                 future.result()
         except BaseException:  # Ctrl-C, or `progress` raised: start no further files
             fatal.append(transfers.stop())
             raise
-    moved = sum(item.size for item in done["copied"]) if dry_run else transfers.moved
+    moved = sum(item.size for item in done["copied"]) if options.dry_run else transfers.moved
     report = Report(len(done["copied"]), len(done["skipped"]), tuple(sorted(failed, key=lambda pair: pair[0])), moved)
     if failed:
         raise CopyError(report)

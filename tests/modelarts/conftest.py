@@ -55,7 +55,9 @@ def small_lab(tmp_path, sample_data):
 @pytest.fixture
 def prepare(sample_data):
     """Function: the job of a lab's profile sample."""
-    return lambda url, lab="cifar10", **options: submission.prepare(lab, "sample", url, **options)
+    return lambda url, lab="cifar10", **options: submission.prepare(
+        lab, "sample", **options, **({"bucket": url} if url else {})
+    )
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ def signed(one):
     query = urlencode([tuple(pair) for pair in one["query"]], quote_via=quote)
     url = f"https://{one['host']}{quote(one['path'])}{'?' if query else ''}{query}"
     now = datetime.strptime(one["date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
-    return sign(one["method"], url, one["headers"], one["body"].encode(), one["access"], one["secret"], now)
+    return sign(one["method"], url, one["headers"], one["body"].encode(), (one["access"], one["secret"]), now)
 
 
 def test_as_the_vendor_signs():
