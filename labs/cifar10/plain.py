@@ -31,7 +31,7 @@ weight_decay = 1e-4  # each step pulls the weights a little towards 0, against o
 lr_init = 0.02  # the first learning rate: a large step from random weights can ruin them
 warmup_epochs = 1  # to rise from lr_init to lr_max; then the rate falls, and weights settle
 
-ms.set_context(mode=ms.GRAPH_MODE)  # compile each step; operation by operation is slower
+ms.set_context(mode=ms.GRAPH_MODE)  # compile a step once and run it whole, which is fast
 ms.set_seed(1)  # for the initial weights; any number will do, and the same one repeats them
 ds.config.set_seed(1)  # for the data: the order of the images, and how each is shifted
 ds.config.set_num_parallel_workers(1)  # threads; with more, other random shifts are drawn
