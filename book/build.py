@@ -1,7 +1,7 @@
 """Build the book: python book/build.py [--language zh_CN | --only CHAPTER...]
 
-Chapters that something has changed for are executed (execution.py), then Sphinx writes the pages from what is executed
-(pages.py): in English, and in another language if one is asked for. --only executes some chapters, without pages.
+Executes chapters whose inputs have changed (execution.py), then Sphinx writes the pages from the executed chapters
+(pages.py): in English and, if requested, in another language. --only executes some chapters and writes no pages.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import pages
 from execution import BUILD, REPO
 from filelock import FileLock
 
-# What all pages share: a change here writes all of them again. Of the others Sphinx knows what each depends on.
+# Shared by all pages: a change here rewrites all of them. For other files, Sphinx knows which pages depend on them.
 SHARED = [
     "_config.yml", "_toc.yml", "book/references.bib", "book/_static", "book/_templates", "book/_ext", "book/pages.py",
 ]  # fmt: skip
@@ -27,7 +27,7 @@ PAGES = ["book/**/*.md", "book/*/*.py", "labs/*/lab.md", "labs", "labkit", "grad
 
 
 def inputs(language: str | None) -> dict[str, str]:
-    """Digests of what pages are written from: of what they share, and of everything."""
+    """Digests of the pages' inputs: of those that all pages share, and of all inputs."""
     shared, everything = SHARED, PAGES
     if language:
         catalogues = f"book/locale/{language}/LC_MESSAGES"
@@ -40,13 +40,13 @@ def inputs(language: str | None) -> dict[str, str]:
 
 
 def write(language: str | None) -> bool:
-    """Have Sphinx write the pages in a language, unless nothing has changed since it did; True if they are there."""
+    """Have Sphinx write the pages in a language, unless nothing has changed; True if this succeeds."""
     start, suffix = time.monotonic(), f"-{language}" if language else ""
     record, index = BUILD / f".complete{suffix}", pages.html(language) / "index.html"
     before, now = json.loads(record.read_text()) if record.exists() else {}, inputs(language)
     if before != now:
         record.unlink(missing_ok=True)
-        if before.get("shared") != now["shared"]:  # or a build failed: Sphinx repeats no warning of a page it has read
+        if before.get("shared") != now["shared"]:  # also after a failed build: Sphinx would not repeat its warnings
             for folder in (f".doctrees{suffix}", "jupyter_execute", f"html{suffix}"):
                 shutil.rmtree(BUILD / folder, ignore_errors=True)
         command = [sys.executable, str(REPO / "book" / "pages.py"), *([language] if language else [])]
@@ -59,7 +59,7 @@ def write(language: str | None) -> bool:
 
 
 def link_languages() -> None:
-    """Tell the pages in which languages they can be read: those that are built."""
+    """Write the list of built languages, from which the pages create their links."""
     built = [name for name in (None, *pages.languages()) if (pages.html(name) / "index.html").exists()]
     names = json.dumps([name or "en" for name in built])
     for language in built:
@@ -68,7 +68,7 @@ def link_languages() -> None:
 
 
 def build(language: str | None, only: list[str]) -> int:
-    """Execute what has changed, then write the pages; the process's exit status."""
+    """Execute changed chapters, then write the pages; return the exit status."""
     chapters = [chapter for chapter in execution.chapters() if not only or execution.name_of(chapter) in only]
     if todo := [chapter for chapter in chapters if execution.is_stale(chapter)]:
         print(f"make book: executing {len(todo)} of {len(chapters)} chapters; all take 10 minutes on two free cores")
@@ -85,7 +85,7 @@ def build(language: str | None, only: list[str]) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Execute the chapters and build _build/html/index.html.")
-    parser.add_argument("--language", choices=pages.languages(), help="write the pages in this language as well")
+    parser.add_argument("--language", choices=pages.languages(), help="also write the pages in this language")
     chapters = [execution.name_of(chapter) for chapter in execution.chapters()]
     parser.add_argument("--only", nargs="+", default=[], choices=chapters, metavar="CHAPTER", help="only execute these")
     chosen = parser.parse_args()

@@ -1,4 +1,4 @@
-"""What pages are printed and tested with: Chromium, its chromedriver, and fonts."""
+"""Chromium, its chromedriver, and fonts, for printing and testing pages."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ def browser() -> tuple[str | None, str | None]:
 
 
 def no_font(language: str) -> str:
-    """Why fontconfig has no font with the letters of a language, such as "zh"; "" where it has one."""
+    """Why there is no font for a language, such as "zh"; "" if fontconfig has one."""
     if not shutil.which("fc-list"):
         return "fc-list is not installed (Debian: apt install fontconfig)"
     fonts = subprocess.run(["fc-list", f":lang={language}"], capture_output=True, check=True).stdout

@@ -1,7 +1,7 @@
-"""Execute the chapters, and know which have to be executed again.
+"""Execute the chapters, and decide which have to be executed again.
 
-An executed chapter is _build/executed/NAME.ipynb, with a key in its metadata: a digest of what decides its outputs. It
-is executed again when the key is another one. USES says what the chapters of a part import, run or read.
+An executed chapter is _build/executed/NAME.ipynb, with a key in its metadata: a digest of everything that its outputs
+depend on. It is executed again if the key has changed. USES lists what the chapters of a part import, run or read.
 """
 
 import hashlib
@@ -34,13 +34,13 @@ EXECUTED = BUILD / "executed"
 CELL_SECONDS = 600
 MOST_AT_ONCE = 4  # a chapter takes up to 3 GB
 
-# What decides what a chapter shows, besides its own cells and the Python files next to it.
+# What a chapter's outputs depend on, besides its own cells and the Python files next to it.
 EVERY_CHAPTER = [
     "constraints.txt", "labkit/*.py", "labkit/system", "labkit/data", "labkit/networks",
     "labkit/training", "data_scripts", "labs/*/recipe.yaml",
 ]  # fmt: skip
 RESULTS = "tests/benchmarks/results"
-USES = {  # by the beginning of a chapter's name
+USES = {  # by prefix of a chapter's name
     "book/1-cifar10/": ["labs/cifar10", RESULTS],
     "book/2-migration/": ["labkit/parity", "labkit/launch", "labs/imagenet", RESULTS],
     "book/3-thor/": ["labkit/thor", "labs/thor", RESULTS],
@@ -54,10 +54,10 @@ USES = {  # by the beginning of a chapter's name
     "labs/imagenet/": ["labkit/parity", "labs/imagenet"],
     "labs/thor/": ["labkit/thor", "labs/thor"],
 }
-# Chapters that look for PyTorch or a sandbox, and show something else where they are missing.
-LOOKING = ("book/2-migration/", "book/appendix/grading", "book/appendix/troubleshooting", "labs/cifar10/",
-           "labs/imagenet/")  # fmt: skip
-# Chapters whose figures are times: they are executed one at a time, and nothing else meanwhile.
+# Chapters whose outputs depend on whether PyTorch and a sandbox are installed.
+OPTIONAL = ("book/2-migration/", "book/appendix/grading", "book/appendix/troubleshooting", "labs/cifar10/",
+            "labs/imagenet/")  # fmt: skip
+# Chapters that measure times: they are executed one at a time, with nothing else running.
 MEASURING = ("book/1-cifar10/callbacks", "book/2-migration/precision", "book/2-migration/performance")
 
 
@@ -66,7 +66,7 @@ def name_of(chapter: Path) -> str:
 
 
 def is_notebook(path: Path) -> bool:
-    """True for a chapter with code: it carries a kernelspec, as Jupytext writes it."""
+    """True for a chapter with code, which has a kernelspec in Jupytext's format."""
     text = path.read_text(encoding="utf-8")
     return text.startswith("---") and "kernelspec:" in text.split("\n---", 1)[0]
 
@@ -77,14 +77,14 @@ def chapters() -> list[Path]:
 
 
 def read(chapter: Path):
-    """A chapter as MyST-NB reads it, without outputs, a lab as learners see it."""
+    """A chapter as read by MyST-NB, without outputs; of a lab, the learners' version."""
     from myst_nb.core.read import read_myst_markdown_notebook
 
     return read_myst_markdown_notebook(learners_version.text_of(chapter), path=chapter)
 
 
 def executed(chapter: Path) -> Path:
-    """Where a chapter is kept with its outputs."""
+    """The file of a chapter with its outputs."""
     return EXECUTED / f"{name_of(chapter)}.ipynb"
 
 
@@ -92,12 +92,12 @@ def executed(chapter: Path) -> Path:
 
 
 def files(patterns: list[str]) -> list[Path]:
-    """The files that match, and those in folders that match, in a fixed order; of a folder no Markdown."""
-    found = set()
+    """Matching files, and the files in matching folders except Markdown and notebooks, in a fixed order."""
+    paths = set()
     for path in (path for pattern in patterns for path in REPO.glob(pattern)):
         inside = [file for file in path.rglob("*") if file.suffix not in (".md", ".ipynb")]
-        found.update(inside if path.is_dir() else [path])
-    return sorted(path for path in found if path.is_file() and not {"__pycache__", "checkpoints"} & set(path.parts))
+        paths.update(inside if path.is_dir() else [path])
+    return sorted(path for path in paths if path.is_file() and not {"__pycache__", "checkpoints"} & set(path.parts))
 
 
 @cache
@@ -106,22 +106,22 @@ def digest(path: Path) -> str:
 
 
 def contents(patterns: list[str]) -> list[tuple[str, str]]:
-    """Name and digest of each file that matches."""
+    """Name and digest of each matching file."""
     return [(path.relative_to(REPO).as_posix(), digest(path)) for path in files(patterns)]
 
 
 @cache
 def installed() -> list[str]:
-    """What all chapters run on: Python, the installed versions, which need not be the pinned ones, and the data."""
-    wanted = re.findall(r"^([\w.-]+)==", (REPO / "requirements.txt").read_text(encoding="utf-8"), re.M)
+    """What all chapters depend on: Python, the installed versions, which may differ from the pins, and the data."""
+    packages = re.findall(r"^([\w.-]+)==", (REPO / "requirements.txt").read_text(encoding="utf-8"), re.M)
     data = Path(os.environ.get("LABKIT_DATA") or REPO / "data")
     sample = [digest(path) for path in sorted(data.glob("sample/**/*")) if path.is_file()]
-    there = [path.parent.name for path in sorted(data.glob("*/SOURCE.txt"))]
-    return [sys.version, *map(_version, wanted), *there, *sample]
+    data_sets = [path.parent.name for path in sorted(data.glob("*/SOURCE.txt"))]
+    return [sys.version, *map(_version, packages), *data_sets, *sample]
 
 
-def looked_for() -> list[str]:
-    """What some chapters look for: PyTorch and a sandbox."""
+def optional() -> list[str]:
+    """What some chapters also depend on: PyTorch and a sandbox."""
     return [str(shutil.which("bwrap")), *map(_version, ("torch", "torchvision", "onnxruntime"))]
 
 
@@ -133,22 +133,22 @@ def _version(package):
 
 
 def used_by(name: str) -> list[str]:
-    """Files and folders that decide what a chapter shows."""
-    of_its_part = [pattern for part, patterns in USES.items() if name.startswith(part) for pattern in patterns]
-    return [*EVERY_CHAPTER, *of_its_part, f"{name.rpartition('/')[0]}/*.py"]
+    """Files and folders that a chapter's outputs depend on."""
+    of_part = [pattern for part, patterns in USES.items() if name.startswith(part) for pattern in patterns]
+    return [*EVERY_CHAPTER, *of_part, f"{name.rpartition('/')[0]}/*.py"]
 
 
 def key_of(chapter: Path) -> str:
-    """A digest of what decides a chapter's outputs."""
+    """A digest of everything that a chapter's outputs depend on."""
     name = name_of(chapter)
     cells = [cell.source for cell in read(chapter).cells if cell.cell_type == "code"]
     state = [cells, contents(used_by(name)), installed()]
-    state += [looked_for()] if name.startswith(LOOKING) else []
+    state += [optional()] if name.startswith(OPTIONAL) else []
     return hashlib.sha256(json.dumps(state).encode()).hexdigest()
 
 
 def is_stale(chapter: Path) -> bool:
-    """True for a chapter that is to be executed."""
+    """True if a chapter must be executed."""
     file = executed(chapter)
     return not file.exists() or json.loads(file.read_text(encoding="utf-8"))["metadata"]["key"] != key_of(chapter)
 
@@ -157,7 +157,7 @@ def is_stale(chapter: Path) -> bool:
 
 
 def kernel_environment() -> dict[str, str]:
-    """The environment that chapters see: this Python's kernel, plots inline, compile dumps under _build."""
+    """Environment variables for chapters: this Python's kernel, inline plots, compile dumps under _build."""
     env = os.environ.copy()
     share = Path(sys.prefix, "share", "jupyter")
     env["JUPYTER_PATH"] = os.pathsep.join(filter(None, [str(share), env.get("JUPYTER_PATH")]))
@@ -170,7 +170,7 @@ def kernel_environment() -> dict[str, str]:
 
 
 def execute(todo: list[Path]) -> list[str]:
-    """Execute chapters, several at a time, labs first, last those that measure; the names of what failed."""
+    """Execute chapters, several at a time: labs first, those that measure last. Returns the names of failed ones."""
     failed, names = [], sorted(map(name_of, todo), reverse=True)
     with ProcessPoolExecutor(min(cores(), MOST_AT_ONCE)) as pool:
         try:
@@ -184,26 +184,26 @@ def execute(todo: list[Path]) -> list[str]:
                     failed.append(name)
                     print(error, file=sys.stderr, flush=True)
         except KeyboardInterrupt:
-            for process in multiprocessing.active_children():  # else the pool waits for all chapters; kernels end alone
+            for process in multiprocessing.active_children():  # or the pool would wait; kernels end by themselves
                 process.kill()
             raise
     return failed
 
 
 def execute_chapter(name: str, tries: int = 2) -> tuple[str, float, str]:
-    """Execute a chapter and keep it; its name, the seconds it took, and what failed.
+    """Execute and save a chapter; return its name, the seconds it took, and the error.
 
-    A kernel's ports are chosen before it runs: where another process took one, it is tried again.
+    A kernel's ports are chosen before it runs; if another process has taken one meanwhile, this tries again.
     """
     chapter, start = REPO / f"{name}.md", time.monotonic()
     notebook, key = read(chapter), key_of(chapter)
     try:
         resources = {"metadata": {"path": str(chapter.parent)}}
         NotebookClient(notebook, timeout=CELL_SECONDS, kernel_name="python3", resources=resources).execute()
-    except (CellExecutionError, RuntimeError) as stopped:  # a cell failed; the kernel died, or did not start
-        if tries > 1 and not isinstance(stopped, CellExecutionError):
+    except (CellExecutionError, RuntimeError) as error:  # a cell failed; the kernel died, or did not start
+        if tries > 1 and not isinstance(error, CellExecutionError):
             return execute_chapter(name, tries - 1)
-        return name, time.monotonic() - start, str(stopped)
+        return name, time.monotonic() - start, str(error)
     notebook.metadata["key"] = key
     file = executed(chapter)
     file.parent.mkdir(parents=True, exist_ok=True)

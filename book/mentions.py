@@ -1,7 +1,7 @@
-"""Names in texts that must exist.
+"""Check that names mentioned in texts exist.
 
-In README.md, CONTRIBUTING.md, chapters and labs: paths of the project, targets and variables of `make`, commands and
-options of `labkit` and of the scripts in data_scripts. One line for each that does not exist.
+In README.md, CONTRIBUTING.md, chapters and labs: paths in the project, targets and variables of `make`, commands and
+options of `labkit` and of the scripts in data_scripts. Reports one line for each that does not exist.
 """
 
 import importlib
@@ -23,15 +23,15 @@ FOLDERS = ("binder", "book", "data_scripts", "grader", "labkit", "labs", "tests"
 PATH = re.compile(rf"(?:{'|'.join(map(re.escape, FOLDERS))})/[\w./*<>-]*")
 COMMAND = re.compile(r"(?:^|[;&|] *)(?:\$ )?(?:\w+=\S* )*(?:\S*\.venv/bin/)?(?:make|labkit|python[\d.]*)(?: |$)")
 PLACEHOLDER = re.compile(r"<[^>]*>|\b[A-Z]{2,}\b|\.{3}|…")  # NAME, <part>, ...
-SHELL = ("", "sh", "bash", "console")  # fences that may hold commands
-NOT_READ = ("{code", "{math", "{literalinclude", "{figure", "{image")  # a code cell is executed
+SHELL = ("", "sh", "bash", "console")  # fences that may contain commands
+NOT_READ = ("{code", "{math", "{literalinclude", "{figure", "{image")  # code cells are executed anyway
 
 
 def spans(text: str) -> Iterator[tuple[str, bool]]:
-    """All inline code and all lines of shell in MyST; True for a line of shell."""
+    """All inline code and all shell lines in MyST, with True for a shell line."""
     for block in MarkdownIt("commonmark").enable("table").use(front_matter_plugin).parse(text):
         if block.type == "fence" and block.info.startswith("{"):
-            if not block.info.startswith(NOT_READ):  # a directive, such as a dropdown, holds Markdown again
+            if not block.info.startswith(NOT_READ):  # a directive, such as a dropdown, contains Markdown
                 yield from spans(block.content)
         elif block.type == "fence" and block.info.strip() in SHELL:
             yield from ((line, True) for line in block.content.replace("\\\n", " ").splitlines())
@@ -43,13 +43,13 @@ def spans(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def commands(line: str) -> list[list[str]]:
-    """The commands of a line of shell, as words, without what is assigned or redirected."""
+    """The commands in a shell line, as words, without assignments and redirections."""
     line = re.sub(r"\d?[<>]+ *\S+", "", line.strip().removeprefix("$ "))
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     groups = groupby(lexer, lambda word: bool(re.fullmatch("[();|&]+", word)))
-    several = [list(dropwhile(re.compile(r"\w+=").match, words)) for operator, words in groups if not operator]
-    return [words for words in several if words]
+    commands = [list(dropwhile(re.compile(r"\w+=").match, words)) for operator, words in groups if not operator]
+    return [words for words in commands if words]
 
 
 def wrong_with_make(words: list[str]) -> str:
@@ -58,14 +58,14 @@ def wrong_with_make(words: list[str]) -> str:
     variables = {*re.findall(r"^([A-Z_]+) *\?=", makefile, re.M), "LABKIT_DATA"}
     for word in words:
         name, assigned, _ = word.partition("=")
-        known = name in variables if assigned else name in targets or word.startswith("-") or PLACEHOLDER.search(word)
-        if not known:
-            return f"make knows no {name}"
+        exists = name in variables if assigned else name in targets or word.startswith("-") or PLACEHOLDER.search(word)
+        if not exists:
+            return f"make has no {name}"
     return ""
 
 
 def wrong_with_click(command: click.Command, words: list[str]) -> str:
-    """What does not exist of a command line's commands and options."""
+    """The error in a command line's commands and options, or an empty text."""
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
         word, *words = words
         if PLACEHOLDER.search(word):
@@ -81,7 +81,7 @@ def wrong_with_click(command: click.Command, words: list[str]) -> str:
 
 
 def wrong_with_command(words: list[str]) -> str:
-    """What is wrong with a command of the project, or an empty text."""
+    """The error in a command of the project, or an empty text."""
     name, *rest = words
     if name == "make":
         return wrong_with_make(rest)
@@ -93,12 +93,12 @@ def wrong_with_command(words: list[str]) -> str:
 
 
 def wrong_names(text: str) -> list[tuple[str, str]]:
-    """Name and reason of all that a text in Markdown names and that does not exist."""
+    """(name, reason) for everything that a Markdown text mentions and that does not exist."""
     wrong = []
     for code, shell in spans(text):
         is_command = COMMAND.search(code.strip())
         if is_command:
-            wrong += [(" ".join(words), why) for words in commands(code) if (why := wrong_with_command(words))]
+            wrong += [(" ".join(words), error) for words in commands(code) if (error := wrong_with_command(words))]
         if is_command or not shell:
             paths = filter(PATH.fullmatch, re.split(r"[\s`'\"(),;=]+", code))
             patterns = {path: PLACEHOLDER.sub("*", path.rstrip("./")) for path in paths}
@@ -107,7 +107,7 @@ def wrong_names(text: str) -> list[tuple[str, str]]:
 
 
 def check() -> list[str]:
-    """Of all texts of the project, a line for each name that does not exist."""
+    """A line for each name in the project's texts that does not exist."""
     files = sorted({file for pattern in TEXTS for file in REPO.glob(pattern)})
     wrong = {file.relative_to(REPO): wrong_names(file.read_text(encoding="utf-8")) for file in files}
-    return [f"{file}: {name}: {why}" for file, names in wrong.items() for name, why in names]
+    return [f"{file}: {name}: {reason}" for file, names in wrong.items() for name, reason in names]

@@ -1,7 +1,7 @@
-"""Have Sphinx write the pages from what is executed: python book/pages.py [LANGUAGE].
+"""Have Sphinx write the pages from the executed chapters: python book/pages.py [LANGUAGE].
 
-Into _build/html or _build/html-LANGUAGE. A language has its catalogues below book/locale/LANGUAGE, and its _config.yml
-there: strings that Sphinx's configuration holds.
+Writes to _build/html or _build/html-LANGUAGE. book/locale/LANGUAGE contains a language's catalogues, and a _config.yml
+with strings for Sphinx's configuration.
 """
 
 import sys
@@ -18,17 +18,17 @@ LOCALE = REPO / "book" / "locale"
 
 
 def languages() -> list[str]:
-    """The languages that the book is translated into."""
+    """The languages into which the book is translated."""
     return sorted(path.parent.name for path in LOCALE.glob("*/_config.yml"))
 
 
 def html(language: str | None) -> Path:
-    """The folder of the pages in a language."""
+    """The folder with the pages in a language."""
     return BUILD / (f"html-{language}" if language else "html")
 
 
 def parts() -> list[tuple[str, list[str]]]:
-    """The book's parts in _toc.yml, caption and documents; the first is its opening page, without a caption."""
+    """Caption and documents of the book's parts in _toc.yml; the first part is the opening page, without a caption."""
 
     def documents(entries):
         for entry in entries:
@@ -41,7 +41,7 @@ def parts() -> list[tuple[str, list[str]]]:
 
 @cache
 def translations(language: str | None, page: str) -> dict[str, str]:
-    """{message: translation} of a page in a language; {} without a language, or where it has no catalogue."""
+    """{message: translation} of a page in a language; {} without a language or catalogue."""
     from babel.messages.pofile import read_po
 
     file = LOCALE / f"{language}" / "LC_MESSAGES" / f"{page}.po"
@@ -52,12 +52,12 @@ def translations(language: str | None, page: str) -> dict[str, str]:
 
 
 def write(language: str | None = None) -> int:
-    """Write the pages, warnings being errors; Sphinx's exit status. Where nobody looks on, without its progress."""
+    """Write the pages, with warnings as errors; return Sphinx's exit status. Shows progress only on a terminal."""
     from jupyter_book.sphinx import build_sphinx  # here: it takes seconds to import
     from sphinx.util.console import nocolor
 
-    seen = sys.stdout.isatty()
-    if not seen:
+    is_terminal = sys.stdout.isatty()
+    if not is_terminal:
         nocolor()
     config = {"external_toc_path": "_toc.yml", "latex_individualpages": False}
     suffix = f"-{language}" if language else ""
@@ -67,7 +67,7 @@ def write(language: str | None = None) -> int:
     result = build_sphinx(
         str(REPO), str(html(language)), path_config=REPO / "_config.yml", noconfig=True, confoverrides=config,
         doctreedir=str(BUILD / f".doctrees{suffix}"), warningiserror=True, keep_going=True,
-        jobs=cores(), quiet=not seen,
+        jobs=cores(), quiet=not is_terminal,
     )  # fmt: skip
     return result if isinstance(result, int) else 1
 

@@ -1,7 +1,7 @@
 """Print the book: python book/pdf.py [LANGUAGE], after book/build.py; writes _build/pdf/resnet50-on-mindspore.pdf
 
-The pages that `make book` wrote, joined to one in the order of _toc.yml, are printed by Chromium with book/print.css.
-So nothing is executed or typeset a second time: formulas are MathJax's, outputs and figures those of the pages.
+Joins the pages from `make book` in the order of _toc.yml, and has Chromium print them with book/print.css. So nothing
+is executed or typeset a second time: formulas come from MathJax, outputs and figures from the pages.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from pypdf import PdfReader
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
-# What one can only click; what draws a figure anew, where a still one stands; the titles of folded code.
+# Elements that are only for clicking; scripts of interactive figures, which have a static image; titles of folded code.
 NOT_PRINTED = """
     a.headerlink, button, .toctree-wrapper, .lab-button, .work-on-lab .ways ~ .note, p:has(> a.lab-download),
     .sd-summary-state-marker, script, link, :not(svg) > style, details.hide > summary > p
@@ -42,14 +42,14 @@ OFFLINE = (
 
 
 class Unprintable(Exception):
-    """Why there is no PDF, in one line."""
+    """The PDF cannot be printed: one line with the reason."""
 
 
 def chapter(document: str, article: Tag, printed_too: set[str], step: str = "Step {number}") -> str:
-    """The text of a page, for paper: unfolded, its ids its own, its links inside the PDF or out to the web."""
+    """A page's text for paper: unfolded, with unique ids, and with links inside the PDF or to the web only."""
     for tag in article.select(NOT_PRINTED):
         tag.decompose()
-    for tag in article.select("[id]:not(svg *)"):  # those of a drawing are for itself
+    for tag in article.select("[id]:not(svg *)"):  # a drawing refers to its own ids
         tag["id"] = f"{document}/{tag['id']}"
     for tag in article.find_all("a", href=True):
         address = urlsplit(tag["href"])
@@ -57,25 +57,25 @@ def chapter(document: str, article: Tag, printed_too: set[str], step: str = "Ste
         target = target.removesuffix(".html") if address.path else document
         if not address.scheme and target in printed_too:
             tag["href"] = "#" + quote("/".join(filter(None, (target, unquote(address.fragment)))))
-        elif address.scheme not in ("http", "https", "mailto"):  # a file, with the pages or in an example
+        elif address.scheme not in ("http", "https", "mailto"):  # a file next to the pages, or in an example
             del tag["href"]
     for tag in article.find_all("details"):
         tag["open"] = ""
-    for tag in article.select("tr:first-child:not(:has(td)):not(thead *)"):  # a head that every page repeats
+    for tag in article.select("tr:first-child:not(:has(td)):not(thead *)"):  # a table head, repeated on each page
         tag.wrap(Tag(name="thead"))
-    for tag in article.select(".cell_output input[type=radio] + label[for]"):  # a figure's steps, all at once
+    for tag in article.select(".cell_output input[type=radio] + label[for]"):  # show all steps of a figure
         picture = article.find(class_=tag["for"])
         picture.wrap(Tag(name="span", attrs={"class": "frame"})).insert(0, step.format(number=tag.get_text()))
-    for tag in article.select(".cell > details.above-input"):  # the figure first, then its code
+    for tag in article.select(".cell > details.above-input"):  # put the figure before its code
         tag.parent.append(tag)
-    for level in (5, 4, 3, 2, 1):  # one down, below the parts
+    for level in (5, 4, 3, 2, 1):  # one level down, below the parts
         for tag in article.find_all(f"h{level}"):
             tag.name = f"h{level + 1}"
     return article.decode_contents()
 
 
 def join(printed: list[tuple[str, list[str]]], language: str | None = None) -> str:
-    """One page of HTML: title, table of contents, the documents of these parts of the book."""
+    """One HTML page: title, table of contents, and the documents of these parts of the book."""
     config = yaml.safe_load((REPO / "_config.yml").read_text(encoding="utf-8"))
     if language:
         strings = yaml.safe_load((LOCALE / language / "_config.yml").read_text(encoding="utf-8"))
@@ -116,7 +116,7 @@ def join(printed: list[tuple[str, list[str]]], language: str | None = None) -> s
 
 
 def chromium(*flags: str, logs: bool = False) -> webdriver.Chrome:
-    """Chromium without a network but this machine's own address; if asked, it keeps logs of requests and messages."""
+    """Chromium with access to this machine only; logs: record requests and messages."""
     binary, driver = browser()
     options = webdriver.ChromeOptions()
     options.binary_location = binary
@@ -128,7 +128,7 @@ def chromium(*flags: str, logs: bool = False) -> webdriver.Chrome:
 
 
 def write(page: str, file: Path, chrome: webdriver.Chrome) -> int:
-    """Print a page of HTML to a file, kept next to it; the number of sheets. Raises Unprintable for what is cut off."""
+    """Print an HTML page, saved next to `file`; return the number of sheets. Raises Unprintable for what is cut off."""
     file.parent.mkdir(parents=True, exist_ok=True)
     source = file.with_suffix(".html")
     source.write_text(page, encoding="utf-8")
@@ -137,7 +137,7 @@ def write(page: str, file: Path, chrome: webdriver.Chrome) -> int:
     chrome.set_script_timeout(300)
     chrome.get(source.as_uri())
     if bad := chrome.execute_async_script((REPO / "book" / "print.js").read_text(encoding="utf-8")):
-        raise Unprintable(f"{len(bad)} places do not fit or are missing, the first: {bad[0]}")
+        raise Unprintable(f"{len(bad)} elements do not fit or are missing, the first: {bad[0]}")
     data = base64.b64decode(chrome.execute_cdp_cmd("Page.printToPDF", PAPER)["data"])
     file.write_bytes(data)
     return len(PdfReader(io.BytesIO(data)).pages)
@@ -151,8 +151,8 @@ def main() -> int:
     try:
         if not all(browser()):
             raise Unprintable("Chromium with chromedriver is needed (Debian: chromium chromium-driver)")
-        if language and (why := no_font(language[:2])):
-            raise Unprintable(why)
+        if language and (reason := no_font(language[:2])):
+            raise Unprintable(reason)
         with chromium() as chrome:
             sheets = write(join(parts(), language), file, chrome)
     except Unprintable as error:

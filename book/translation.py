@@ -1,7 +1,7 @@
 """The book in other languages: python book/translation.py, which `make translate` calls after a build.
 
-Takes what the pages say into the catalogues, book/locale/LANGUAGE/LC_MESSAGES, one for each page. Lists, by page, what
-is to be translated and what is wrong in a translation.
+Puts the pages' messages into the catalogues in book/locale/LANGUAGE/LC_MESSAGES, one for each page. Lists, by page,
+what is still to be translated, and errors in translations.
 """
 
 import html
@@ -19,7 +19,7 @@ from babel.messages.pofile import read_po, write_po
 from markdown_it import MarkdownIt
 from pages import BUILD, LOCALE, REPO, languages
 
-from grader import translation as of_labs
+from grader import translation as lab_translation
 from grader import verdicts
 
 MESSAGES = BUILD / ".doctrees" / "messages"
@@ -36,8 +36,8 @@ HAN = r"\u3400-\u4dbf\u4e00-\u9fff"
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 LABEL = re.compile(r"<(?:text|tspan|title|desc)\b[^>]*>([^<]*[^<\s][^<]*)</")
 FORMULA = re.compile(r"^\$\$$.*?^\$\$", re.DOTALL | re.MULTILINE)
-WORDS = re.compile(r"\\text\{[^}]*[ (]")  # in a formula: more than a name
-# A role with its target, or code, a formula, an address.
+WORDS = re.compile(r"\\text\{[^}]*[ (]")  # text in a formula that is more than a name
+# A role with its target, or code, a formula, a link.
 KEPT = re.compile(
     r"\{([\w:-]+)\}`(?:[^`]*<)?([^`<>]+)>?`|((?P<mark>`+|\$+).+?(?P=mark)|\]\([^)]+\)|<https?:[^>]+>)", re.DOTALL
 )
@@ -52,7 +52,7 @@ def catalogues(language: str) -> dict[str, Path]:
 
 
 def messages(path: Path) -> list:
-    """A catalogue's messages without its head, in the page's order."""
+    """A catalogue's messages without its header, in the page's order."""
     with open(path, "rb") as file:
         return [message for message in read_po(file) if message.id]
 
@@ -61,31 +61,31 @@ def messages(path: Path) -> list:
 
 
 def on_page(document: str) -> list[str]:
-    """What there is to translate on a page as it was last built.
+    """The messages to translate on a page, as last built.
 
-    Of what Sphinx took from it (languages.py), only what the page's source has: docstrings, and what a directive
-    makes, stay English; so do formulas without words. And what Sphinx does not take: alternative texts, summaries of
-    HTML's details, and what the self-checks of a lab print.
+    From the messages that Sphinx extracted (languages.py), take those in the page's source: docstrings, the output of
+    directives, and formulas without words stay English. Add what Sphinx does not extract: alternative texts, summaries
+    of HTML's details, and the texts that a lab's self-checks print.
     """
     text = (REPO / f"{document}.md").read_text(encoding="utf-8")
-    given = text + ((REPO / "_toc.yml").read_text(encoding="utf-8") if document == "book/index" else "")
-    squashed = " ".join(FORMULA.sub(lambda match: match[0] if WORDS.search(match[0]) else "", given).split())
-    taken = json.loads((MESSAGES / f"{document}.json").read_text(encoding="utf-8"))
+    source = text + ((REPO / "_toc.yml").read_text(encoding="utf-8") if document == "book/index" else "")
+    squashed = " ".join(FORMULA.sub(lambda match: match[0] if WORDS.search(match[0]) else "", source).split())
+    extracted = json.loads((MESSAGES / f"{document}.json").read_text(encoding="utf-8"))
     more = re.findall(r"<summary>(.*?)</summary>", text)
     more += [alt.strip('"') for alt in re.findall(r"^:alt: (.+)$", text, re.MULTILINE)]
     for header in re.findall(r"^```\{code-cell\}[^\n]*\n---\n(.*?)^---$", text, re.DOTALL | re.MULTILINE):
         more.append(yaml.safe_load(header).get("mystnb", {}).get("image", {}).get("alt", ""))
-    found = [message for message in taken if message and " ".join(message.split()) in squashed]
-    found += [" ".join(message.split()) for message in more if message]
+    to_translate = [message for message in extracted if message and " ".join(message.split()) in squashed]
+    to_translate += [" ".join(message.split()) for message in more if message]
     if document.startswith("labs/"):
         sources = [cell.source for cell in jupytext.reads(text, fmt="md:myst").cells if cell.cell_type == "code"]
         checks = [source for source in sources if source.startswith("# Check")]
-        found += [said for source in checks for _, _, said in of_labs.spoken(source)]
-    return found
+        to_translate += [message for check in checks for _, _, message in lab_translation.spoken(check)]
+    return to_translate
 
 
 def on_drawings() -> list[str]:
-    """The labels of all drawings that have words: a name, a shape or a formula needs no translation."""
+    """The labels in all drawings that contain words: names, shapes and formulas need no translation."""
     drawings = [path.read_text(encoding="utf-8") for path in sorted((REPO / "book" / "_static").glob("*.svg"))]
     labels = [html.unescape(label) for drawing in drawings for label in LABEL.findall(drawing)]
     name = re.compile(r"(--|\$|labkit )\S.*|[\w./]*[_./]\w+")
@@ -93,13 +93,13 @@ def on_drawings() -> list[str]:
 
 
 def said_by(*patterns: str) -> list[str]:
-    """Texts that files give to `said` or `say`."""
+    """Texts that are passed to `said` or `say` in these files."""
     sources = [path.read_text(encoding="utf-8") for pattern in patterns for path in sorted(REPO.glob(pattern))]
     return [text for source in sources for _, text in SAID.findall(source)]
 
 
 def titles(tree: dict) -> Iterator[str]:
-    """What a lab's grading.yaml says to learners: titles, and what to do next."""
+    """Texts for learners in a lab's grading.yaml: titles, and what to do next."""
     for key, value in tree.items():
         if isinstance(value, dict):
             yield from titles(value)
@@ -108,7 +108,7 @@ def titles(tree: dict) -> Iterator[str]:
 
 
 def templates() -> dict[str, list[str]]:
-    """All that there is to translate, by the name of its catalogue."""
+    """All messages to translate, by catalogue."""
     documents = sorted(path.relative_to(MESSAGES).with_suffix("").as_posix() for path in MESSAGES.rglob("*.json"))
     pages = {document: on_page(document) for document in documents if (REPO / f"{document}.md").exists()}
     labs = {path.parent.name: yaml.safe_load(path.read_text("utf-8")) for path in REPO.glob("labs/*/grading.yaml")}
@@ -121,13 +121,13 @@ def templates() -> dict[str, list[str]]:
 
 
 def update(language: str) -> None:
-    """Take what the pages say now into the catalogues; a message that has changed keeps its translation, as fuzzy."""
+    """Put the pages' current messages into the catalogues; a changed message keeps its translation, marked as fuzzy."""
     if not MESSAGES.exists():
         sys.exit("make translate: the book has not been built; run `make book` first")
-    wanted, there = templates(), catalogues(language)
-    for document in sorted(set(there) - set(wanted)):
-        there[document].unlink()
-    for document, said in wanted.items():
+    current, existing = templates(), catalogues(language)
+    for document in sorted(set(existing) - set(current)):
+        existing[document].unlink()
+    for document, said in current.items():
         path, template = LOCALE / language / "LC_MESSAGES" / f"{document}.po", Catalog()
         place = f"{document}.md" if (REPO / f"{document}.md").exists() else document
         for message in said:
@@ -144,49 +144,49 @@ def update(language: str) -> None:
             write_po(file, catalogue, width=0, omit_header=True, include_lineno=False)
 
 
-# -- What is wrong in a translation -------------------------------------------------------------------
+# -- Errors in translations ---------------------------------------------------------------------------
 
 
 def pieces(text: str) -> tuple[Counter, str]:
-    """What a translation must keep, roles with their targets, code, formulas and links, and the other text."""
-    found = [match.groups() for match in KEPT.finditer(text)]
-    kept = Counter(f"{role} {target}" if role else other for role, target, other, _ in found)
+    """The pieces that a translation must keep (roles with targets, code, formulas and links), and the other text."""
+    groups = [match.groups() for match in KEPT.finditer(text)]
+    kept = Counter(f"{role} {target}" if role else other for role, target, other, _ in groups)
     return kept, KEPT.sub("&", text)
 
 
 def problems(english: str, translated: str) -> list[str]:
-    """What is wrong in a translation of a message: what got lost or came in, numbers, punctuation."""
-    (wanted, plain), (kept, text) = pieces(english), pieces(translated)
-    if not re.search(r"\d million", plain):  # of which Chinese counts in tens of thousands
-        wanted += Counter(f"number {number}" for number in NUMBER.findall(plain))
+    """Errors in the translation of a message: lost or new pieces and numbers, punctuation."""
+    (required, plain), (kept, text) = pieces(english), pieces(translated)
+    if not re.search(r"\d million", plain):  # Chinese uses tens of thousands instead
+        required += Counter(f"number {number}" for number in NUMBER.findall(plain))
         kept += Counter(f"number {number}" for number in NUMBER.findall(text))
-    found = [f"lost: {piece}" for piece in (wanted - kept).elements()]
-    found += [f"new: {piece}" for piece in (kept - wanted).elements()]
+    errors = [f"lost: {piece}" for piece in (required - kept).elements()]
+    errors += [f"new: {piece}" for piece in (kept - required).elements()]
     if "*" in MarkdownIt("commonmark").renderInline(text):
-        found.append("asterisks that are no emphasis")
+        errors.append("asterisks that are no emphasis")
     if re.search(rf"[{HAN}]\s*[,;:?!.](?=\s|$|[{HAN}])", text):
-        found.append("half-width punctuation")
-    if re.match(r"(\d+\.|[-+*#>]) ", translated):  # which Sphinx would leave out
-        found.append("begins a list or a heading: escape it")
-    return found
+        errors.append("half-width punctuation")
+    if re.match(r"(\d+\.|[-+*#>]) ", translated):  # Sphinx would drop it
+        errors.append("begins a list or a heading: escape it")
+    return errors
 
 
 def wrong(language: str) -> list[tuple[str, str, str]]:
-    """What is wrong in a language's catalogues: page, English message, what."""
-    found = []
+    """(page, English message, error) for all errors in a language's catalogues."""
+    errors = []
     for page, path in catalogues(language).items():
         for message in messages(path):
             if not message.string or message.fuzzy:
-                problem = ["to be translated" if not message.string else "the English has changed since"]
+                in_message = ["to be translated" if not message.string else "the English has changed since"]
             elif message.string == message.id:
-                problem = []
+                in_message = []
             else:
                 texts = message.id, message.string
-                if "{" in message.id and not re.search(r"[`$\\]", message.id):  # what an f-string computes is code
+                if "{" in message.id and not re.search(r"[`$\\]", message.id):  # expressions in an f-string are code
                     texts = (FIELD.sub(lambda match: f"`{QUOTED.sub('', match[1])}`", text) for text in texts)
-                problem = problems(*texts)
-            found += [(page, message.id, what) for what in problem]
-    return found
+                in_message = problems(*texts)
+            errors += [(page, message.id, error) for error in in_message]
+    return errors
 
 
 if __name__ == "__main__":
@@ -194,7 +194,7 @@ if __name__ == "__main__":
     for name in languages():
         update(name)
         todo += wrong(name)
-    for page, message, what in todo:
-        print(f"{page}: {what}: {message[:70]}")
+    for page, message, error in todo:
+        print(f"{page}: {error}: {message[:70]}")
     print(f"{len(todo)} messages to work on" if todo else "complete")
     sys.exit(min(len(todo), 1))

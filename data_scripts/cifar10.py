@@ -3,8 +3,8 @@
 
     python data_scripts/cifar10.py download|import|sample|check
 
-Data appears in its folder whole and checked, or not at all: everything is prepared in a hidden
-folder beside it, which is renamed at the end.
+The data folder appears only once it is complete and checked: everything is prepared in a hidden
+folder next to it, which is renamed at the end.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ def main():
 @out_option
 @click.option(
     "--url", "urls", multiple=True,
-    help="Address to try instead of the built-in ones; can be repeated.",
+    help="URL to try instead of the built-in ones; repeatable.",
 )  # fmt: skip
 @click.option("--md5", default=OFFICIAL_MD5, show_default=True, help="Checksum of the archive.")
 @click.option(
     "--retries", default=4, show_default=True, type=click.IntRange(min=0),
-    help="New tries at an address that gives nothing more.",
+    help="Retries per URL without any progress.",
 )  # fmt: skip
 @click.option(
     "--timeout", default=30.0, show_default=True, type=click.FloatRange(min=0.1),
@@ -73,7 +73,7 @@ def main():
 def download(out, urls, md5, retries, timeout, force):
     """Download the official archive (162 MiB), or the same file from a mirror.
 
-    Interrupt it at any time: the same command continues where it stopped.
+    You can interrupt it at any time: the same command resumes it.
 
     \b
     Example: python data_scripts/cifar10.py download --out ~/data
@@ -90,11 +90,11 @@ def download(out, urls, md5, retries, timeout, force):
     with alone(root, "download"):
         url = fetch(urls or URLS, part, md5, retries, timeout)
         source = OFFICIAL_SOURCE if md5 == OFFICIAL_MD5 else f"downloaded from {url}"
-        click.echo(f"checksum is right (MD5 {md5}); unpacking")
+        click.echo(f"checksum is correct (MD5 {md5}); unpacking")
         try:
             install(part, folder, source, force)
         except files.DataError:
-            discard(part)  # the right archive with wrong contents: no use to keep it
+            discard(part)  # the right archive with wrong contents is useless
             raise
         discard(part)
 
@@ -102,19 +102,19 @@ def download(out, urls, md5, retries, timeout, force):
 @main.command("import")
 @click.argument("path", type=click.Path(exists=True, path_type=Path))
 @out_option
-@click.option("--source", help="What the data is, in one line.  [default: imported from PATH]")
+@click.option("--source", help="Description of the data, in one line.  [default: imported from PATH]")
 @force_option
 def import_(path, out, source, force):
-    """Take the batches out of an archive (.tar.gz, .tar, .zip) or a folder that you already have.
+    """Import the batches from an archive (.tar.gz, .tar, .zip) or a folder that you already have.
 
-    They may lie in folders of their own, such as train/ and eval/.
+    They may be in subfolders, such as train/ and eval/.
 
     \b
     Example: python data_scripts/cifar10.py import ~/Downloads/cifar-10-binary.tar.gz
     """
     folder = (out or data_root()) / files.FOLDER
     if folder.exists() and path.resolve() == folder.resolve():
-        raise Failure(f"{path}: this is the data folder itself; look at it with `check`")
+        raise Failure(f"{path}: this is the data folder itself; use `check` to examine it")
     if source is None:
         source = f"imported from {path.resolve().name}"
         if path.is_file():
@@ -144,7 +144,7 @@ def sample(out, force):
 @main.command()
 @click.argument("path", type=click.Path(path_type=Path), required=False)
 def check(path):
-    """Read every record and print what there is: files, images, classes, checksum.
+    """Read every record and print files, images, classes and the checksum.
 
     Without PATH: the data and the sample in $LABKIT_DATA, or in data/ of the repository.
 
@@ -160,7 +160,7 @@ def check(path):
         click.echo("\n" * bool(number), nl=False)
         show_table(files.check(folder))
     if path is None and places[0] not in folders:
-        click.echo(f"\n{places[0]}: CIFAR-10 itself is not there; `download` gets it")
+        click.echo(f"\n{places[0]}: CIFAR-10 itself is missing; `download` gets it")
 
 
 def show_table(info: files.Info) -> None:
@@ -190,23 +190,23 @@ def install(origin: Path, folder: Path, source: str, force: bool) -> None:
             unpack(origin, staged)
             files.check(staged)
         except files.DataError as error:
-            # The staged file is gone when this is read: name where it came from.
+            # The staged file is gone when the user reads this, so name its origin.
             raise files.DataError(str(error).replace(f"{staged}{os.sep}", f"{origin}: ")) from None
         write_source(staged, source)
         if publish(staged, folder, files.check, force):
             summary("ready", files.check(folder))
             return
-    known = files.check(folder).name
-    if source != known and not source.startswith("imported from"):
-        write_source(folder, source)  # the same bytes, now known better
+    name = files.check(folder).name
+    if source != name and not source.startswith("imported from"):
+        write_source(folder, source)  # the same bytes, with a better description
     summary("already there, the same data", files.check(folder))
 
 
 def unpack(origin: Path, target: Path) -> None:
     """Copy the wanted files of an archive or folder into `target`.
 
-    Only contents are taken, under names of our own: no path, link or mode of an archive reaches
-    the disk. DataError for an archive that is damaged or has paths leading outside.
+    Only contents are copied, to fixed names: no path, link or mode in an archive reaches the disk.
+    DataError for an archive that is damaged or has paths leading outside.
     """
     try:
         for name, length, content in members(origin):
@@ -216,22 +216,22 @@ def unpack(origin: Path, target: Path) -> None:
             if inside.name not in WANTED:
                 continue
             require_space(target.parent, length)
-            again = (target / inside.name).exists()
-            copy = target / (f".{inside.name}" if again else inside.name)
+            is_duplicate = (target / inside.name).exists()
+            copy = target / (f".{inside.name}" if is_duplicate else inside.name)
             with content() as data, copy.open("wb") as file:
                 shutil.copyfileobj(data, file, 1 << 20)
-            if again:  # some folders hold a batch twice, which is fine if it is the same
+            if is_duplicate:  # some folders contain a batch twice, which is fine if both are equal
                 if not filecmp.cmp(copy, target / inside.name, shallow=False):
-                    raise files.DataError(f"{origin}: holds two different files {inside.name}")
+                    raise files.DataError(f"{origin}: contains two different files {inside.name}")
                 copy.unlink()
     except BAD_ARCHIVE as error:
         raise damaged(origin, error) from None
     except OSError as error:
-        if error.errno is None:  # gzip and bz2 report a bad stream as an OSError without number
+        if error.errno is None:  # for a bad stream, gzip and bz2 raise an OSError without a number
             raise damaged(origin, error) from None
         raise
     if not any((target / name).exists() for name in WANTED):
-        raise files.DataError(f"{origin}: holds none of CIFAR-10's files ({', '.join(WANTED)})")
+        raise files.DataError(f"{origin}: contains none of CIFAR-10's files ({', '.join(WANTED)})")
 
 
 def members(origin: Path) -> Iterator[tuple]:
@@ -240,7 +240,7 @@ def members(origin: Path) -> Iterator[tuple]:
         for path in sorted(origin.rglob("*")):
             if path.name in WANTED and path.is_file():
                 inside = path.relative_to(origin)
-                if not any(part.startswith(".") for part in inside.parts):  # not our own staging
+                if not any(part.startswith(".") for part in inside.parts):  # skip our hidden folder
                     yield inside.as_posix(), path.stat().st_size, lambda path=path: path.open("rb")
     elif zipfile.is_zipfile(origin) and not tarfile_gz(origin):
         with zipfile.ZipFile(origin) as archive:
@@ -252,7 +252,7 @@ def members(origin: Path) -> Iterator[tuple]:
             for entry in archive:
                 if entry.isfile():  # no links, devices or folders
                     yield entry.name, entry.size, lambda entry=entry: archive.extractfile(entry)
-            # The compressed stream's own checksum stands at its end, where tarfile does not go.
+            # The compressed stream's checksum is at its end, which tarfile does not read.
             while archive.fileobj.read(1 << 20):
                 pass
 

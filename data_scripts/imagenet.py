@@ -3,8 +3,8 @@
 
     python data_scripts/imagenet.py arrange|sample|check
 
-ImageNet's terms let nobody else hand it out: log in at https://image-net.org/download and download
-the three archives of ILSVRC2012. Data appears in its folder whole and checked, or not at all.
+ImageNet's terms do not allow redistribution: log in at https://image-net.org/download and download
+the three archives of ILSVRC2012. The data folder appears only once it is complete and checked.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ def main():
 @click.option("--no-verify", is_flag=True, help="Do not compare the archives' MD5 with the published ones.")
 @force_option
 def arrange(archives, out, no_verify, force):
-    """Unpack the three archives in the folder ARCHIVES into train/<wnid>/ and val/<wnid>/ (155 GB more).
+    """Unpack the three archives in the folder ARCHIVES into train/<wnid>/ and val/<wnid>/ (another 155 GB).
 
-    The validation images get their classes from the development kit. Interrupt it at any time: the same command
-    continues with the class where it stopped.
+    The validation images get their classes from the development kit. You can interrupt it at any time: the same command
+    resumes with the current class.
 
     \b
     Example: python data_scripts/imagenet.py arrange ~/Downloads
     """
     folder = real((out or data_root()) / files.FOLDER)
-    look = partial(files.check, bad_images="skip")  # whether bad images are an error, the recipe says
-    if already_there(folder, look, force):
+    check_folder = partial(files.check, bad_images="skip")  # the recipe decides whether bad images are an error
+    if already_there(folder, check_folder, force):
         return
     ilsvrc2012.require_archives(archives)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    work = folder.with_name(f".{folder.name}.arranging")  # stays when interrupted
+    work = folder.with_name(f".{folder.name}.arranging")  # kept if this is interrupted
     with alone(folder.parent, "data script"):
         if not work.exists():
             require_space(folder.parent, sum((archives / name).stat().st_size for name in ilsvrc2012.MD5))
@@ -76,9 +76,9 @@ def arrange(archives, out, no_verify, force):
         names = "".join(f"{wnid}\t{name}\n" for wnid, name in sorted(classes.items()))
         atomic_write(work / files.CLASSES_FILE, names)
         write_source(work, SOURCE)
-        if not publish(work, folder, look, force):
-            shutil.rmtree(work)  # the same data was there
-    summary("ready", look(folder))
+        if not publish(work, folder, check_folder, force):
+            shutil.rmtree(work)  # the same data was already there
+    summary("ready", check_folder(folder))
 
 
 @main.command()
@@ -97,9 +97,9 @@ def sample(out, force):
 
 @main.command()
 @click.argument("path", type=click.Path(path_type=Path), required=False)
-@click.option("--decode", is_flag=True, help="Decode every image, not only its beginning and end (2 ms each).")
+@click.option("--decode", is_flag=True, help="Decode each image, not only its beginning and end (2 ms per image).")
 def check(path, decode):
-    """Look at every image and print what there is: images, classes, checksum; and each bad image.
+    """Check every image and print images, classes, the checksum, and each bad image.
 
     Exit status 1 if one is bad. Without PATH: the data and the sample in $LABKIT_DATA, or in data/ of the repository.
 
@@ -120,8 +120,8 @@ def check(path, decode):
         click.echo(f"  sha256 {info.contents} of all contents")
         if info.note:
             click.echo(f"  note: {info.note}")
-        for name, what in info.skipped:
-            click.echo(f"  bad: {folder / name}: {what}")
+        for name, problem in info.skipped:
+            click.echo(f"  bad: {folder / name}: {problem}")
         bad += len(info.skipped)
     if bad:
         raise Failure(f"{', '.join(map(str, folders))}: {bad:,} bad images, listed above")

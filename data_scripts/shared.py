@@ -1,4 +1,4 @@
-"""What the data scripts share: errors as one line, one process at a time, disk space, checksums."""
+"""Shared by the data scripts: one-line errors, one process at a time, disk space, checksums."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Commands(click.Group):
         except DataError as error:
             raise Failure(str(error)) from None
         except OSError as error:
-            if error.errno == errno.EPIPE:  # output piped into `head`; click ends quietly
+            if error.errno == errno.EPIPE:  # output piped into `head`; click exits quietly
                 raise
             raise Failure(of_file_system(error)) from None
 
@@ -55,31 +55,31 @@ force_option = click.option("--force", is_flag=True, help="Replace other or dama
 
 
 def alone(folder: Path, work: str):
-    """Keep a second process with the same work out of `folder`."""
+    """Lock `folder` against a second process that does the same work."""
     return locked(folder, Failure(f"{folder}: another {work} into this folder is under way"))
 
 
 def already_there(folder: Path, check: Callable[[Path], Info], force: bool) -> bool:
-    """True, and said so, if `folder` holds good data and need not be replaced."""
+    """Whether `folder` contains good data and need not be replaced; prints so."""
     if force or not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return False
     try:
         info = check(folder)
     except DataError as error:
         raise DataError(f"{error}; --force replaces the folder") from None
-    summary("already there, nothing to do (--force makes it anew)", info)
+    summary("already there, nothing to do (--force replaces it)", info)
     return True
 
 
-def summary(what: str, info: Info) -> None:
+def summary(status: str, info: Info) -> None:
     images = f"{info.train_images:,} + {info.test_images:,} images"
-    click.echo(f"{what}: {info.folder} ({info.name}; {images})")
+    click.echo(f"{status}: {info.folder} ({info.name}; {images})")
     if info.note:
         click.echo(f"note: {info.note}", err=True)
 
 
 def damaged(origin: Path, error: Exception) -> DataError:
-    return DataError(f"{origin}: not a whole .tar.gz, .tar or .zip archive ({first_line(error)}); fetch it again")
+    return DataError(f"{origin}: not a complete .tar.gz, .tar or .zip archive ({first_line(error)}); get it again")
 
 
 def require_space(folder: Path, needed: int) -> None:
@@ -87,13 +87,13 @@ def require_space(folder: Path, needed: int) -> None:
     if needed > free:
         gib = 1 << 30
         raise Failure(
-            f"{folder}: {needed / gib:.1f} GiB needed, but the disk has {free / gib:.1f} GiB free;"
-            " make room, or name another place with --out"
+            f"{folder}: {needed / gib:.1f} GiB needed, but only {free / gib:.1f} GiB free;"
+            " free some space, or choose another folder with --out"
         )
 
 
 def file_md5(path: Path, progress: bool = False) -> str:
-    digest = hashlib.md5(usedforsecurity=False)  # a checksum against accidents, as published
+    digest = hashlib.md5(usedforsecurity=False)  # only guards against accidents; MD5s are published
     bar = tqdm(
         total=path.stat().st_size, unit="B", unit_scale=True, desc=f"  MD5 of {path.name}", delay=1,
         disable=not progress,

@@ -1,1 +1,1 @@
-"""Labs that are handed out, handed in and graded: release, sandbox, grade, report. Imports no MindSpore."""
+"""Hand out labs, and collect and grade what learners hand in. Does not import MindSpore."""

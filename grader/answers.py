@@ -1,4 +1,4 @@
-"""The answers in a learner's notebooks: the source of the answer cells, and nothing else of what was handed in."""
+"""The answers in a learner's notebooks: only the source of the answer cells counts."""
 
 import io
 import json
@@ -10,21 +10,21 @@ from grader.submissions import Unreadable
 
 LARGEST = {".ipynb": 50_000_000, ".md": 2_000_000}  # bytes; outputs with pictures are large
 _LAYOUT = {tokenize.NEWLINE: "\n", tokenize.INDENT: "{", tokenize.DEDENT: "}"}
-_LEFT_OUT = (tokenize.COMMENT, tokenize.NL, tokenize.ENCODING, tokenize.ENDMARKER)
+_IGNORED = (tokenize.COMMENT, tokenize.NL, tokenize.ENCODING, tokenize.ENDMARKER)
 
 
 def read(lab: Lab, notebooks: list[Path]) -> dict[str, str]:
-    """Source of a learner's answer cells, by task; raises Unreadable. Notebooks as handed out do not count."""
-    found, problems = {}, []
+    """Source of a learner's answer cells, by task; raises Unreadable. Ignores notebooks without changes."""
+    versions, problems = {}, []  # {normalised answers: (file, answers)}
     for file in notebooks:
         try:
             answers = _answers_of(lab, file)
-            found.setdefault(tuple((task, normalised(text)) for task, text in answers.items()), (file, answers))
+            versions.setdefault(tuple((task, normalised(text)) for task, text in answers.items()), (file, answers))
         except Unreadable as error:
             problems.append(f"{file.name}: {error}")
-    untouched = {task: normalised(stub) for task, stub in lab.stubs.items()}
-    begun = [found[key] for key in found if any(text != untouched[task] for task, text in key)]
-    usable = begun or list(found.values())[:1]
+    stubs = {task: normalised(stub) for task, stub in lab.stubs.items()}
+    changed = [versions[key] for key in versions if any(text != stubs[task] for task, text in key)]
+    usable = changed or list(versions.values())[:1]
     if not usable:
         raise Unreadable("; ".join(problems[:3]))
     if len(usable) > 1:
@@ -34,10 +34,10 @@ def read(lab: Lab, notebooks: list[Path]) -> dict[str, str]:
 
 
 def normalised(text: str) -> str:
-    """A source with one spacing and no comments; its words, where it is no Python."""
+    """A source with uniform spacing and without comments; if it is not valid Python, only its words."""
     try:
         tokens = [token for token in tokenize.generate_tokens(io.StringIO(text).readline)
-                  if token.type not in _LEFT_OUT]  # fmt: skip
+                  if token.type not in _IGNORED]  # fmt: skip
     except (tokenize.TokenError, SyntaxError, UnicodeEncodeError):
         return " ".join(text.split())
     return " ".join(_LAYOUT.get(token.type, token.string) for token in tokens).strip()
@@ -45,15 +45,15 @@ def normalised(text: str) -> str:
 
 def _answers_of(lab, file):
     """Sources of a notebook's answer cells by task, in the lab's order; raises Unreadable."""
-    kind, size = file.suffix.lower(), file.stat().st_size
-    if size > LARGEST[kind]:
+    suffix, size = file.suffix.lower(), file.stat().st_size
+    if size > LARGEST[suffix]:
         raise Unreadable(f"{size / 1e6:.0f} MB are too large for a notebook; clear its outputs")
     try:
         text = file.read_bytes().decode("utf-8-sig")
-        notebook = _from_markdown(text) if kind == ".md" else json.loads(text)
+        notebook = _from_markdown(text) if suffix == ".md" else json.loads(text)
         cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
         by_task = {task: [cell for cell in cells if _task(lab, cell) == task] for task in lab.manifest.tasks}
-        sources = {task: _answer(its, f"answer-{task}", lab.stubs[task]) for task, its in by_task.items() if its}
+        sources = {task: _answer(parts, f"answer-{task}", lab.stubs[task]) for task, parts in by_task.items() if parts}
     except UnicodeDecodeError:
         raise Unreadable("not text") from None
     except json.JSONDecodeError as error:
@@ -61,25 +61,25 @@ def _answers_of(lab, file):
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         raise Unreadable("damaged, not a notebook of format 4") from None
     if not sources:
-        raise Unreadable(f"no answer cell of the lab {lab.name}: another lab's notebook, or all of them deleted")
+        raise Unreadable(f"no answer cells of the lab {lab.name}: another lab's notebook, or all were deleted")
     return sources
 
 
 def _task(lab, cell):
-    """The task that a cell, or a part of a cell that was split, answers: by its id, or else by metadata.
+    """The task that a cell, or a part of a split cell, answers: from its id, or else from its metadata.
 
-    Old Jupyter drops ids; JupyterLab gives a new one to all parts but the last.
+    Old versions of Jupyter drop ids; JupyterLab gives a new one to all parts of a split cell but the last.
     """
     task = str(cell.get("id")).removeprefix("answer-")
     return task if task in lab.manifest.tasks else cell.get("metadata", {}).get("answer")
 
 
-def _answer(cells, own, stub):
-    """The parts of a cell that was split, as one: down to the cell with the `own` id, as what is below is a copy."""
+def _answer(cells, cell_id, stub):
+    """The joined parts of a split cell, down to the one with the cell's id: what is below is a copy."""
     parts, untouched = [source(cell) for cell in cells], ("", normalised(stub))
-    whole = [place for place, cell in enumerate(cells, start=1)
-             if cell.get("id") == own and normalised(parts[place - 1]) not in untouched]  # fmt: skip
-    parts = parts[: whole[-1]] if whole else parts
+    ends = [number for number, cell in enumerate(cells, start=1)
+            if cell.get("id") == cell_id and normalised(parts[number - 1]) not in untouched]  # fmt: skip
+    parts = parts[: ends[-1]] if ends else parts
     return "\n".join([part for part in parts if normalised(part) not in untouched] or parts[:1])
 
 

@@ -1,7 +1,7 @@
-"""Grade a class: threads do a submission each, and each result is kept as soon as it is there.
+"""Grade a class: each thread grades one submission at a time and saves its result immediately.
 
-DIR/results/STUDENT.json has a result and its key: the lab, what was handed in, all code and packages, the seed and the
-sandbox. A result whose key is still the same is not computed again. DIR/grader.log has the grader's own failures.
+DIR/results/STUDENT.json contains a result and its key: the lab, the submission, all code and packages, the seed and the
+sandbox. A result with an unchanged key is not computed again. DIR/grader.log contains the grader's own failures.
 """
 
 import hashlib
@@ -28,28 +28,28 @@ LOG = "grader.log"
 
 
 class BatchError(LabkitError):
-    """A class that cannot be graded, for reasons that are not a learner's: one line."""
+    """The class cannot be graded, through no fault of a learner: one line."""
 
 
 @dataclass
 class Learner:
-    """What one learner handed in, and what becomes of it."""
+    """A learner's submission and its result."""
 
     name: str
     entries: list[Path]
     answers: dict[str, str] = field(default_factory=dict)
     key: dict = field(default_factory=dict)
     result: dict | None = None
-    failed: str = ""  # what the grader failed at, which no later grading takes for a result
+    failed: str = ""  # why the grader itself failed; later gradings do not reuse this result
 
 
 def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, seed: int | None = None,
                 sandboxed: bool = True, sources: Path | None = None, language: str | None = None,
-                tell=lambda line: None) -> tuple[list[dict], dict]:  # fmt: skip
-    """Grade all submissions at `place` into the folder `out`: results, and by student why one could not be graded.
+                notify=lambda line: None) -> tuple[list[dict], dict]:  # fmt: skip
+    """Grade all submissions at `place` into the folder `out`: results, and {student: why grading failed}.
 
-    An interrupted call keeps what is done, and the same call resumes. Raises BatchError, SubmissionsError, LabError.
-    sources: a folder for the answers as files; tell: called with each line that the instructor should know.
+    If interrupted, the same call resumes. Raises BatchError, SubmissionsError, LabError.
+    sources: a folder for the answers as files; notify: called with each line for the instructor.
     """
     place, out, seed = Path(place), Path(out), lab.manifest.seed if seed is None else seed
     translation.speaker(lab.name, language)  # raises before anything is graded
@@ -58,7 +58,7 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, se
         scratch = Path(folder)
         learners = [Learner(name, entries) for name, entries in submissions.find(place, scratch / "all").items()]
         out.mkdir(parents=True, exist_ok=True)
-        with locked(out, BatchError(f"{out}: another grading into it is under way")):
+        with locked(out, BatchError(f"{out}: another grading into this folder is under way")):
             earlier, by_hand = _earlier(lab, out), records.read(lab, out)
             if gone := sorted(earlier.keys() - {learner.name for learner in learners}):
                 raise BatchError(f"{out}: graded before, but not among the submissions: {', '.join(gone[:3])}; grade "
@@ -83,10 +83,10 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, se
                         _keep(learner, out)
                     return learner.name
 
-                _each(work, todo, jobs or most_jobs(lab.manifest.memory), tell)
+                _each(work, todo, jobs or most_jobs(lab.manifest.memory), notify)
             for learner in learners:
                 _keep(learner, out)
-            results = records.applied(lab, [learner.result for learner in learners], *by_hand, tell)
+            results = records.applied(lab, [learner.result for learner in learners], *by_hand, notify)
             report.write(lab, results, out, seed, language)
             if sources:
                 _write_sources(lab, learners, sources)
@@ -95,7 +95,7 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, se
 
 @contextmanager
 def _failing(lab, learner, out):
-    """Whatever a submission raises costs its learner's row, which says why; the traceback goes to the log."""
+    """Any error with a submission becomes that learner's result, with the reason; the traceback goes to the log."""
     try:
         yield
         return
@@ -113,13 +113,13 @@ def _keep(learner, out):
     atomic_write(out / "results" / f"{learner.name}.json", json.dumps(document, indent=1) + "\n")
 
 
-def _each(work, todo, jobs, tell):
-    """Have threads do the work; an interruption ends what is under way."""
+def _each(work, todo, jobs, notify):
+    """Do the work in threads; an interruption stops all of them."""
     with ThreadPoolExecutor(jobs) as pool:
         try:
             futures = [pool.submit(work, learner) for learner in todo]
             for number, future in enumerate(as_completed(futures), start=1):
-                tell(f"{number} of {len(todo)}: {future.result()}")
+                notify(f"{number} of {len(todo)}: {future.result()}")
         except BaseException:
             limits.STOP.set()
             pool.shutdown(cancel_futures=True)
@@ -129,14 +129,14 @@ def _each(work, todo, jobs, tell):
 
 
 def most_jobs(memory_mb: int) -> int:
-    """How many submissions that may have so much memory each (MB) this machine grades at a time: one a core at most."""
+    """How many submissions, each with this much memory (MB), this machine can grade at a time: at most one per core."""
     import psutil
 
     return max(1, min(environment.cores(), psutil.virtual_memory().available // (memory_mb * 1_000_000)))
 
 
 def _code(lab):
-    """SHA-256 of what decides a grade besides the submission: the lab, labkit, the grader, and what is installed."""
+    """SHA-256 of what decides a grade besides the submission: lab, labkit, grader, and installed packages."""
     files = [*(REPO / "labkit").rglob("*.py"), *(REPO / "grader").rglob("*.py"), *handout.handed_out(lab.folder)]
     packages = sorted({(package.name, package.version) for package in importlib.metadata.distributions()})
     total = hashlib.sha256(f"{lab.digest} {packages}".encode())
@@ -146,7 +146,7 @@ def _code(lab):
 
 
 def _digest(lab, sources, runs):
-    """SHA-256 of what is graded of a submission: its answers, and the files of its Run and the lab's data for it."""
+    """SHA-256 of what is graded: a submission's answers, its Run's files, and the lab's data for the Run."""
     total = hashlib.sha256(json.dumps([sources, [run.name for run in runs]]).encode())
     if lab.manifest.run and runs:
         total.update(handed_in.required_of(lab)[1].encode())
@@ -158,17 +158,17 @@ def _digest(lab, sources, runs):
 
 
 def _require_apart(place, out):
-    """BatchError where results would be written among the submissions, or these are among the results."""
+    """BatchError if one of the submissions and the results is inside the other."""
     inner, outer = place.resolve(), out.resolve()
     if inner == outer or inner in outer.parents or outer in inner.parents:
-        raise BatchError(f"{out}: choose a folder apart from the submissions, {place}")
+        raise BatchError(f"{out}: choose a folder that neither contains nor is in the submissions, {place}")
 
 
 def _earlier(lab, out):
-    """{student: {"key", "result"}} of an earlier grading of this lab into `out`; BatchError for anything else there."""
+    """{student: {"key", "result"}} of an earlier grading of this lab in `out`; BatchError for anything else in it."""
     others = {entry.name for entry in out.iterdir()} - {records.ROSTER, records.OVERRIDES}
     if others and not (out / "results").is_dir():
-        raise BatchError(f"{out}: holds {min(others)}, which no earlier grading has left; choose another folder")
+        raise BatchError(f"{out}: contains {min(others)}, but no earlier grading; choose another folder")
     results = {}
     for file in (out / "results").glob("*.json"):
         try:
@@ -178,14 +178,14 @@ def _earlier(lab, out):
         except (ValueError, KeyError, TypeError):
             raise BatchError(f"{file}: not a result of an earlier grading; remove it, or choose another -o") from None
         if name != lab.name:
-            raise BatchError(f"{out}: holds a grading of the lab {name}; choose another folder")
+            raise BatchError(f"{out}: contains a grading of the lab {name}; choose another folder")
     return results
 
 
 def _write_sources(lab, learners, folder):
-    """answers/STUDENT.py for a tool that looks for copies, and what is no evidence, boilerplate/stubs.py."""
-    of_all = {f"answers/{learner.name}.py": learner.answers for learner in learners if learner.answers}
-    for name, sources in (of_all | {"boilerplate/stubs.py": lab.stubs}).items():
+    """answers/STUDENT.py for a plagiarism detector, and boilerplate/stubs.py, which it should ignore."""
+    answers = {f"answers/{learner.name}.py": learner.answers for learner in learners if learner.answers}
+    for name, sources in (answers | {"boilerplate/stubs.py": lab.stubs}).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         text = "\n\n".join(f"# {task}\n{source}" for task, source in sources.items()) + "\n"
         (folder / name).write_text(text, encoding="utf-8", errors="backslashreplace")

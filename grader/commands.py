@@ -1,4 +1,4 @@
-"""`labkit release` and `labkit grade`: a lab handed out to learners, and what they hand in graded."""
+"""`labkit release` and `labkit grade`: hand out a lab, and grade what learners hand in."""
 
 import shlex
 import statistics
@@ -12,21 +12,21 @@ from labkit.system.errors import LabkitError
 
 UNPROTECTED = """\
 WARNING: without a sandbox, what learners handed in runs as you, with your files, your keys and your network.
-         Do this only where nothing can be lost: in a container or a virtual machine made for it."""
+         Do this only in a container or virtual machine made for it, where nothing can be lost."""
 
 
 @click.command()
 @click.argument("lab")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--language", help="Of the text and the self-checks: zh_CN; English by default.")
-@click.option("--no-run", is_flag=True, help="Leave out the training of the instructor's own Run.")
+@click.option("--language", help="Language of the text and the self-checks, such as zh_CN. Default: English.")
+@click.option("--no-run", is_flag=True, help="Do not train the instructor's own Run.")
 @click.option("--no-sandbox", is_flag=True, help="Execute without bubblewrap: it is the instructor's own code.")
 def release(lab, folder, language, no_run, no_sandbox):
-    """Write what learners get of LAB into DIR: its notebook, the same as Markdown, and a zip for ModelArts.
+    """Write the learners' files for LAB into DIR: the notebook, the same as Markdown, and a zip for ModelArts.
 
     Solutions are replaced by stubs; hidden checks, and files that git does not track, are left out. Nothing is written
-    unless the master gets full marks, the blank none, and no line of a solution is revealed. For CIFAR-10 that takes
-    about 75 seconds on two cores, and the time to train its Run.
+    unless the master gets full marks, the unsolved lab gets none, and no line of a solution is revealed. For CIFAR-10
+    this takes about 75 seconds on two cores, plus the time to train its Run.
 
     \b
     Example:  labkit release cifar10 handout
@@ -35,7 +35,7 @@ def release(lab, folder, language, no_run, no_sandbox):
 
     for file in releasing.release(
         _load(lab, "release"), folder, language=language, sandboxed=not no_sandbox, train=not no_run,
-        tell=lambda line: click.echo(line, err=True),
+        notify=lambda line: click.echo(line, err=True),
     ):  # fmt: skip
         click.echo(file)
 
@@ -44,33 +44,33 @@ def release(lab, folder, language, no_run, no_sandbox):
 @click.argument("lab")
 @click.argument("submissions", type=click.Path(path_type=Path))
 @click.option("-o", "--out", required=True, metavar="DIR", type=click.Path(path_type=Path),
-              help="Folder for all that comes out: a new one, or an earlier grading's to continue with.")  # fmt: skip
+              help="Folder for all results: a new one, or that of an earlier grading to continue.")  # fmt: skip
 @click.option("--jobs", type=click.IntRange(min=1), help="Submissions at a time. Default: by cores and memory.")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of the probes' random numbers. Default: the lab's.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Seed of the probes. Default: the lab's.")
 @click.option("--sources", metavar="FOLDER", type=click.Path(path_type=Path, file_okay=False), help="Write each "
-              "learner's answers to FOLDER/answers/NAME.py and the stubs to FOLDER/boilerplate, for a tool that finds "
-              "copies.")  # fmt: skip
-@click.option("--language", metavar="CODE", help="Of the feedback pages, such as zh_CN. Default: English.")
-@click.option("--no-sandbox", is_flag=True, help="Execute what strangers wrote without bubblewrap: see above.")
+              "learner's answers to FOLDER/answers/NAME.py and the stubs to FOLDER/boilerplate, for a plagiarism "
+              "detector.")  # fmt: skip
+@click.option("--language", metavar="CODE", help="Language of the feedback pages, such as zh_CN. Default: English.")
+@click.option("--no-sandbox", is_flag=True, help="Execute the learners' code without bubblewrap: see above.")
 def grade(lab, submissions, out, jobs, seed, sources, language, no_sandbox):
     """Grade what learners handed in for LAB, and write grades.csv, grades.json, index.html and feedback pages to DIR.
 
-    LAB is one of this project's labs, or a folder with a lab.md. SUBMISSIONS is a folder or a zip with a notebook
-    for each learner (ann.ipynb or ann.md), or with a folder or a zip (ann/ or ann.zip) that has a notebook and
-    perhaps a Run, or what Moodle downloads of all. Whatever is wrong with one of them costs that learner's row only.
-    Another file, such as ann.rar, is a row with 0 points and the reason.
+    LAB is one of this project's labs, or a folder with a lab.md. SUBMISSIONS is a folder or a zip. For each learner it
+    has a notebook (ann.ipynb or ann.md), or a folder or a zip (ann/ or ann.zip) with a notebook and perhaps a Run.
+    Moodle's download of all submissions has this form, too. A submission that is damaged, or of another type, such as
+    ann.rar, gets 0 points and the reason; the others are not affected.
 
-    Answers are executed by bubblewrap, without network, in a read-only system, under the limits of grading.yaml.
-    Where it is missing nothing is graded, unless --no-sandbox is given: learners' code then can do all that you can.
+    Answers are executed by bubblewrap, without network, in a read-only system, under the limits in grading.yaml.
+    Without bubblewrap nothing is graded, unless --no-sandbox is given: the learners' code can then do all that you can.
 
     After an interruption, by Ctrl-C or otherwise, the same command resumes. A graded submission is graded again only
     if it, the lab, labkit, the grader, an installed package, the seed or the sandbox has changed. SUBMISSIONS must
     include everybody who was graded into DIR before; use another DIR for another class.
 
-    DIR/roster.csv, if you put it there, has each learner's student_id, and what else grades.csv is to have, such as
-    last_name, first_name and email; each of these learners then gets a row.
-    DIR/overrides.csv has points and comments by hand: student_id, task, points, comment.
-    Exit status: 0; 1 if a submission could not be graded through no fault of its own; 130 if interrupted.
+    If you put DIR/roster.csv there, with the learners' student_id and any other columns for grades.csv, such as
+    last_name, first_name and email, each of these learners gets a row.
+    DIR/overrides.csv contains points and comments that you give by hand: student_id, task, points, comment.
+    Exit status: 0; 1 if the grader itself failed at a submission; 130 if interrupted.
 
     \b
     Example:  labkit grade cifar10 submissions.zip -o graded
@@ -89,13 +89,13 @@ def grade(lab, submissions, out, jobs, seed, sources, language, no_sandbox):
         with interrupts.stopped_once():
             results, failed = batch.grade_batch(
                 loaded, submissions, out, jobs=jobs, seed=seed, sandboxed=not no_sandbox, sources=sources,
-                language=language, tell=lambda line: click.echo(line, err=True),
+                language=language, notify=lambda line: click.echo(line, err=True),
             )  # fmt: skip
     except KeyboardInterrupt:
-        again = shlex.join(["labkit", *sys.argv[1:]])
-        click.echo(f"\nstopped; what has been graded is kept. Continue with: {again}", err=True)
+        command = shlex.join(["labkit", *sys.argv[1:]])
+        click.echo(f"\nstopped; what has been graded is kept. Continue with: {command}", err=True)
         sys.exit(130)
-    _tell(loaded, results, out)
+    _print_summary(loaded, results, out)
     for student in sorted(failed):
         click.secho(f"NOT GRADED, 0 points until then: {student}: {failed[student]}", fg="red", err=True)
     if failed:
@@ -104,7 +104,7 @@ def grade(lab, submissions, out, jobs, seed, sources, language, no_sandbox):
 
 
 def _load(lab, command):
-    """The lab of this name, or in this folder."""
+    """The lab with this name, or in this folder."""
     environment.require_linux(f"labkit {command}", "its sandbox is bubblewrap")
     from grader import lab as labs
 
@@ -112,8 +112,8 @@ def _load(lab, command):
     return labs.load(folder.name, folder) if (folder / "lab.md").is_file() else labs.load(lab)
 
 
-def _tell(lab, results, out):
-    """Questions with their mean points, who had problems, and where the pages are."""
+def _print_summary(lab, results, out):
+    """Print the questions with their mean points, learners with problems, and where the pages are."""
     rows = [(name, most, [result["tasks"][name]["points"] for result in results])
             for name, (_, most) in lab.manifest.questions.items()]  # fmt: skip
     rows.append(("all", lab.manifest.max_score, [result["score"] for result in results]))

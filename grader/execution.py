@@ -1,7 +1,7 @@
-"""Execute a submission: the master with the learner's answers, in a sandbox, as often as it takes.
+"""Execute a submission: the master with the learner's answers, in a sandbox, as often as necessary.
 
-A cell that times out or kills its kernel ends the attempt. The next one has that task's stub in the place of its
-answer, so that the other tasks are judged as if it had never been there.
+A cell that times out or kills its kernel ends the attempt. In the next attempt, that task's stub replaces its answer,
+so that the answer does not affect the other tasks.
 """
 
 import json
@@ -15,45 +15,45 @@ STOPS = ("timed out", "crashed")
 
 
 class ExecutionError(LabkitError):
-    """A notebook that could not be executed for reasons that are not the learner's."""
+    """A notebook could not be executed, through no fault of the learner."""
 
 
 def execute(lab: Lab, answers: dict[str, str], seed: int, sandboxed: bool = True) -> dict:
-    """Outcome of each cell and the values that counted probes emitted; raises ExecutionError, SandboxError.
+    """The outcome of each cell and the values that the probes emitted; raises ExecutionError, SandboxError.
 
     {"cells": {id: {"outcome": passed | error | timed out | crashed | not run, "error", "traceback"}},
     "values": {task: {name: …}}, "attempts": int, "stopped": "" | time | memory | processes | output}. Values are
-    included only if the probe and its answer both passed.
+    included only if both the probe and its answer passed.
     """
     deadline = time.monotonic() + lab.manifest.total_time
     tasks = {cell["id"]: answer_of(cell) or probe_of(cell) for cell in lab.graded_notebook({}, seed)["cells"]}
-    lost = {}  # task: cells and values of the attempt that it ended
+    lost = {}  # {task: cells and values of the attempt that it ended}
     attempts, stopped = 0, ""
     while True:
         attempts += 1
         given = {task: source for task, source in answers.items() if task not in lost}
-        cells, values, why = _attempt(lab, given, seed, deadline - time.monotonic(), sandboxed)
-        stopped = stopped or why
+        cells, values, limit = _attempt(lab, given, seed, deadline - time.monotonic(), sandboxed)
+        stopped = stopped or limit
         last = next((cell for cell in cells if cells[cell]["outcome"] in STOPS), None)
-        if fault := _fault(tasks, cells, given, why) if not (lost and why == "time") else "":
+        if fault := _fault(tasks, cells, given, limit) if not (lost and limit == "time") else "":
             raise ExecutionError(f"{lab.name}: could not be executed: {fault}")
-        task = last and _to_blame(tasks, last, given)
+        task = last and _responsible_task(tasks, last, given)
         if not task:
             break
-        lost[task] = {cell: found for cell, found in cells.items() if tasks[cell] == task}, values.get(task, {})
+        lost[task] = {cell: result for cell, result in cells.items() if tasks[cell] == task}, values.get(task, {})
         if deadline - time.monotonic() < 1:
             stopped = "time"
             break
-    for task, (its_cells, its_values) in lost.items():
-        cells |= its_cells
-        values[task] = its_values
+    for task, (lost_cells, lost_values) in lost.items():
+        cells |= lost_cells
+        values[task] = lost_values
     passed = {task for cell, task in tasks.items() if cell == f"answer-{task}" and cells[cell]["outcome"] == "passed"}
     values = {task: values[task] for task in lab.manifest.tasks if values.get(task) and task in passed}
     return {"cells": cells, "values": values, "attempts": attempts, "stopped": stopped}
 
 
-def _to_blame(tasks, last, given):
-    """The task whose answer ended an attempt at cell `last`: its own, or the nearest before it that has an answer."""
+def _responsible_task(tasks, last, given):
+    """The task whose answer ended an attempt at cell `last`: this cell's, or the nearest earlier one with an answer."""
     if tasks[last] in given:
         return tasks[last]
     before = list(tasks)[: list(tasks).index(last)]
@@ -61,24 +61,24 @@ def _to_blame(tasks, last, given):
 
 
 def _fault(tasks, cells, given, stopped):
-    """What went wrong before an answer was executed: the machine is too slow, or the lab itself fails. "" if nothing.
+    """What went wrong before an answer was executed, because the machine is too slow or the lab itself fails; or "".
 
-    What only raises behind a stub, in the place of an answer that is missing, may do so because of it.
+    An error in a cell after a stub does not count: the missing answer may have caused it.
     """
-    behind = False
+    after_stub = False
     for cell, task in tasks.items():
         outcome = cells[cell]["outcome"]
         if task in given:
             reason = f", stopped at the limit on {stopped}" if stopped else ""
             return f"cell {cell}: not reached{reason}" if outcome == "not run" else ""
-        if outcome in STOPS or (outcome == "error" and not behind):
+        if outcome in STOPS or (outcome == "error" and not after_stub):
             return f"cell {cell}: {cells[cell]['error'] or outcome}"
-        behind = behind or task is not None
+        after_stub = after_stub or task is not None
     return ""
 
 
 def _attempt(lab, answers, seed, seconds, sandboxed):
-    """One execution: cells, values, and the limit that stopped it."""
+    """Execute once; return the outcomes of the cells, the values, and the limit that stopped the execution."""
     manifest, notebook = lab.manifest, lab.graded_notebook(answers, seed)
     limits = {}
     for cell in notebook["cells"]:
@@ -91,22 +91,22 @@ def _attempt(lab, answers, seed, seconds, sandboxed):
         limits=sandbox.Limits(max(seconds, 1), manifest.memory, manifest.processes),
         sandboxed=sandboxed,
     )
-    nothing = {"outcome": "not run", "error": "", "traceback": ""}
-    cells = {cell["id"]: nothing for cell in notebook["cells"]}
+    not_run = {"outcome": "not run", "error": "", "traceback": ""}
+    cells = {cell["id"]: not_run for cell in notebook["cells"]}
     values, running, complete, stopped, failed = {}, None, False, ended.stopped, ""
-    for line in map(json.loads, ended.output.split(b"\n")[:-1]):  # the last one, if there is any, is not whole
+    for line in map(json.loads, ended.output.split(b"\n")[:-1]):  # the rest after the last line end is incomplete
         if "cell" not in line:
             complete, failed = complete or "complete" in line, failed or line.get("failed", "")
             continue
         running = line["cell"] if line["outcome"] is None else None
         if running:
             continue
-        cells[line["cell"]] = {key: line[key] for key in nothing}
+        cells[line["cell"]] = {key: line[key] for key in not_run}
         stopped = stopped or line["stopped"]
         if task := next(probe_of(cell) for cell in notebook["cells"] if cell["id"] == line["cell"]):
             values.setdefault(task, {}).update(line["values"])
     if running:
-        cells[running] = nothing | {"outcome": "timed out" if ended.stopped == "time" else "crashed"}
+        cells[running] = not_run | {"outcome": "timed out" if ended.stopped == "time" else "crashed"}
     elif failed or not (complete or ended.stopped):
         reason = failed or ended.message or f"status {ended.status}"
         raise ExecutionError(f"{lab.name}: could not be executed: {reason}")

@@ -1,6 +1,6 @@
-"""What an answer is worth: values that its execution emitted, compared with the master's in the grader's own process.
+"""Score answers: the grader's own process compares the values that their execution emitted with the master's.
 
-Points are those of the manifest, for values alone; nothing that a cell prints, raises or leaves out earns any.
+Points come from the manifest, for values only; nothing that a cell prints or raises earns any.
 """
 
 import builtins
@@ -16,23 +16,23 @@ from grader.verdicts import CHECK_FAILED, IN_CHECK, MISSING, NOT_COUNTED, NOT_RU
 
 
 def score(lab: Lab, answers: dict[str, str], execution: dict, references: dict) -> dict:
-    """Verdict, points and details of every task of the notebook, in the manifest's order; shows no hidden value.
+    """Verdict, points and details of every task in the notebook, in the manifest's order; reveals no hidden value.
 
     answers: source by task; references: the encoded values of the master, by task and name.
     """
     tasks = {task: _score_task(lab, task, answers, execution, references) for task in lab.manifest.tasks}
     for task in lab.manifest.tasks:
-        _find_what_blocks(lab, task, tasks)
+        _mark_blocked(lab, task, tasks)
     return tasks
 
 
 def _score_task(lab, task, answers, execution, references):
-    described = lab.manifest.tasks[task]
+    description = lab.manifest.tasks[task]
     emitted = execution["values"].get(task, {})
     verdict, detail = _without_values(lab, task, answers, execution)
     lost = [] if verdict else _lost_probes(lab, task, execution)
     values = {}
-    for name, value in described.values.items():
+    for name, value in description.values.items():
         if verdict:
             reason = NOT_COUNTED
         elif name not in emitted:
@@ -47,9 +47,9 @@ def _score_task(lab, task, answers, execution, references):
         verdict, detail = lost[0] if lost else ("wrong", "")
         verdict = "partly right" if right and verdict in ("wrong", "error") else verdict
     return {
-        "title": described.title,
+        "title": description.title,
         "points": total(value["points"] for value in values.values()),
-        "max_points": described.points,
+        "max_points": description.points,
         "verdict": verdict,
         "detail": detail,
         "values": values,
@@ -57,7 +57,7 @@ def _score_task(lab, task, answers, execution, references):
 
 
 def _without_values(lab, task, answers, execution):
-    """Verdict and detail of a task that earns nothing whatever was emitted; empty where its values count."""
+    """Verdict and detail of a task whose values do not count; empty if they do."""
     if task not in answers:
         return "missing", ""
     if normalised(answers[task]) == normalised(lab.stubs[task]):
@@ -66,7 +66,7 @@ def _without_values(lab, task, answers, execution):
 
 
 def _lost_probes(lab, task, execution):
-    """Verdict and detail of each of a task's probes that did not pass, the gravest first."""
+    """Verdict and detail of each of a task's probes that did not pass, the most serious first."""
     failures = [_failure(execution, cell) for cell in _cells_of(lab, task)[1:]]
     lost = [(verdict, f"a hidden check {detail}" if verdict == "error" else IN_CHECK) for verdict, detail in failures
             if verdict]  # fmt: skip
@@ -74,21 +74,21 @@ def _lost_probes(lab, task, execution):
 
 
 def _failure(execution, cell, answer=""):
-    """Why a cell did not pass plainly, as verdict and detail, both empty where it did. No outcome at all is none.
+    """Why a cell did not pass, as verdict and detail, both empty if it did. A cell without an outcome was not run.
 
-    answer: its source, where that is the learner's.
+    answer: the cell's source, if it is the learner's.
     """
-    found = execution["cells"].get(cell, {"outcome": "not run", "error": ""})
-    outcome = found["outcome"]
+    result = execution["cells"].get(cell, {"outcome": "not run", "error": ""})
+    outcome = result["outcome"]
     if outcome == "error":
-        return "error", f"raised {_told(found['error'], answer)}"
+        return "error", f"raised {_error_name(result['error'], answer)}"
     if outcome == "not run":
         return "timed out" if execution["stopped"] == "time" else "crashed", NOT_RUN
     return "" if outcome == "passed" else outcome, ""
 
 
-def _find_what_blocks(lab, task, tasks):
-    """A task that failed, and needs one that failed, is blocked by it; what it earned it keeps."""
+def _mark_blocked(lab, task, tasks):
+    """Change the verdict of a failed task to blocked if it needs another failed task; it keeps its points."""
     entry = tasks[task]
     if entry["verdict"] not in ("wrong", "error"):
         return
@@ -103,47 +103,47 @@ def _find_what_blocks(lab, task, tasks):
 def _cells_of(lab, task):
     """Ids of a task's cells, the answer's first."""
     cells = lab.notebook["cells"]
-    own = [cell["id"] for cell in cells if answer_of(cell) == task]
-    return own + [cell["id"] for cell in cells if probe_of(cell) == task]
+    answer = [cell["id"] for cell in cells if answer_of(cell) == task]
+    return answer + [cell["id"] for cell in cells if probe_of(cell) == task]
 
 
-def _told(error, answer):
-    """Name of an error's type, and in an answer of its line. No message, and no name but Python's own.
+def _error_name(error, answer):
+    """The type of an error, if it is one of Python's own, and its line in the answer, but never its message.
 
-    An answer runs behind the probes of the tasks before it, and could put what these have left into its words, or
-    into a number that is none of its lines.
+    An answer runs after the probes of earlier tasks, and could put what they left behind into the message, the type's
+    name, or a line number outside of the answer.
     """
     name, line = re.match(r"(\w*)(?:, line (\d+))?", error).groups()
-    known = name if isinstance(getattr(builtins, name, None), type) else "an error"
-    return f"{known}, line {line}" if line and 1 <= int(line) <= len(answer.splitlines()) else known
+    name = name if isinstance(getattr(builtins, name, None), type) else "an error"
+    return f"{name}, line {line}" if line and 1 <= int(line) <= len(answer.splitlines()) else name
 
 
 def total(points) -> float:
-    """Sum of points, without the last digits that decimal fractions leave."""
+    """Sum of points, without rounding errors of decimal fractions."""
     return round(float(sum(points)), 6)
 
 
 def references(lab: Lab, seed: int, sandboxed: bool = True) -> dict:
-    """Values of the master, executed with this seed; raises LabError where it does not score 100%."""
-    found = executions.execute(lab, lab.solutions, seed, sandboxed)
-    for task, entry in score(lab, lab.solutions, found, found["values"]).items():
+    """Values of the master, executed with this seed; raises LabError if it does not get full marks."""
+    execution = executions.execute(lab, lab.solutions, seed, sandboxed)
+    for task, entry in score(lab, lab.solutions, execution, execution["values"]).items():
         if entry["verdict"] != "right":
-            errors = [found["cells"][cell]["error"] for cell in _cells_of(lab, task)]
+            errors = [execution["cells"][cell]["error"] for cell in _cells_of(lab, task)]
             values = [f"value {name}: {value['detail']}" for name, value in entry["values"].items() if value["detail"]]
-            why = next(filter(None, [*errors, entry["detail"], *values]))[:200]
-            raise LabError(f"{lab.folder / 'lab.md'}: the master itself fails: task {task}: {why}")
-    return found["values"]
+            reason = next(filter(None, [*errors, entry["detail"], *values]))[:200]
+            raise LabError(f"{lab.folder / 'lab.md'}: the master itself fails: task {task}: {reason}")
+    return execution["values"]
 
 
 def nothing(lab: Lab, student: str, problem: str) -> dict:
-    """Result of a submission that could not be graded: 0 points, and why."""
+    """Result of a submission that could not be graded: 0 points, and the reason."""
     tasks = score(lab, {}, {"cells": {}, "values": {}, "stopped": ""}, {})
     return _result(lab, student, tasks | _run_entry(lab, [], True), problem=problem)
 
 
 def grade_one(lab: Lab, student: str, answers: dict[str, str], runs: list[Path], references: dict, seed: int,
               sandboxed: bool = True) -> dict:  # fmt: skip
-    """Result of one submission: its answers executed and compared, and its Run, if the lab asks for one, examined."""
+    """Result of one submission: executes and compares its answers, and tests its Run if the lab asks for one."""
     execution = executions.execute(lab, answers, seed, sandboxed)
     tasks = score(lab, answers, execution, references) | _run_entry(lab, runs, sandboxed)
     errors = _errors(lab, answers, execution)
@@ -151,22 +151,22 @@ def grade_one(lab: Lab, student: str, answers: dict[str, str], runs: list[Path],
 
 
 def _errors(lab, answers, execution):
-    """{task: [[cell, traceback], ...]} of what was handed in and its probes; it tells of probes: for the instructor."""
-    found = {}
+    """{task: [[cell, traceback], ...]} for the instructor only, since it reveals probes."""
+    by_task = {}
     for task in answers:
-        ended = [[cell, execution["cells"][cell]] for cell in _cells_of(lab, task)]
-        errors = [[cell, its["traceback"] or its["error"]] for cell, its in ended if its["outcome"] == "error"]
-        found |= {task: errors} if errors else {}
-    return found
+        results = [(cell, execution["cells"][cell]) for cell in _cells_of(lab, task)]
+        errors = [[cell, end["traceback"] or end["error"]] for cell, end in results if end["outcome"] == "error"]
+        by_task |= {task: errors} if errors else {}
+    return by_task
 
 
 def _run_entry(lab, runs, sandboxed):
-    wanted = lab.manifest.run
-    if wanted is None:
+    required = lab.manifest.run
+    if required is None:
         return {}
     if len(runs) == 1:
-        return {wanted.name: handed_in.examine(lab, runs[0], sandboxed)}
-    return {wanted.name: handed_in.not_one(wanted, runs)}
+        return {required.name: handed_in.examine(lab, runs[0], sandboxed)}
+    return {required.name: handed_in.missing(required, runs)}
 
 
 def _result(lab, student, tasks, problem="", stopped="", errors=None):

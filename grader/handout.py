@@ -1,4 +1,4 @@
-"""What learners get of a lab: its text for the book, its notebook, and the notebook with all that it needs as a zip."""
+"""The learners' version of a lab: its text for the book, its notebook, and a zip with all that the notebook needs."""
 
 import io
 import posixpath
@@ -12,32 +12,32 @@ from grader.lab import Lab, LabError
 from labkit.system.environment import REPO
 from labkit.system.files import tracked
 
-CODE = ("labkit", "data_scripts")  # folders; their Python files go along
+CODE = ("labkit", "data_scripts")  # folders whose Python files are included
 TOP = ("LICENSE", "constraints.txt", "pyproject.toml", "requirements.txt")
-# Of the lab's folder, what learners have too: recipe, start files, recorded Runs. All else is the instructor's: master
-# and manifest, whatever an editor keeps of them, what was handed in, grades.
+# The lab's files that learners get: recipe, start files, recorded Runs. All others are for the instructor: master and
+# manifest, an editor's backups of them, submissions, grades.
 OF_THE_LAB = ("recipe.yaml", "job.yaml", "*.py", "runs/**/*", "parity/**/*", "scripts/**/*")
-KINDS = {".py", ".sh", ".json", ".jsonl", ".yaml"}
-DATE = (1980, 1, 1, 0, 0, 0)  # of each file in the zip: the same lab gives the same bytes
+ENDINGS = {".py", ".sh", ".json", ".jsonl", ".yaml"}
+DATE = (1980, 1, 1, 0, 0, 0)  # of each file in the zip, so that the same lab gives the same bytes
 README = """\
 # {title}
 
-1. Open `{notebook}` in this folder: labkit, the lab's recipe and what makes its data lie beside it.
-2. Where packages are missing, once, in a terminal in this folder (a ModelArts image has a MindSpore of its own): `grep -v '^mindspore==' requirements.txt > needs.txt && python -m pip install -r needs.txt -c constraints.txt && python -m pip install --no-deps -e .` This stands for `make env`, which the notebook names: there is no Makefile here, and the top of the project is this folder.
-3. Rename the notebook to your name or number before you hand in; where it lies in a folder or zip, rename that. Hand it in with your answers, and the folder of your Run where a task asks for one.
+1. Open `{notebook}` in this folder, which also contains labkit, the lab's recipe and the scripts for its data.
+2. If packages are missing, run this once in a terminal in this folder (a ModelArts image has its own MindSpore): `grep -v '^mindspore==' requirements.txt > needs.txt && python -m pip install -r needs.txt -c constraints.txt && python -m pip install --no-deps -e .` This stands for `make env`, which the notebook names: there is no Makefile here, and the top of the project is this folder.
+3. Before you hand in, rename the notebook to your name or number; if you hand in a folder or zip, rename that instead. Include the folder of your Run if a task asks for one.
 """  # noqa: E501
 
 
 def learners_text(text: str) -> str:
-    """A lab in MyST as learners may see it: no probe cells, no solutions, all else as it is.
+    """A lab in MyST without probe cells and solutions, otherwise unchanged.
 
-    Raises ValueError where the markers of a solution do not pair.
+    Raises ValueError if the markers of a solution do not match.
     """
     import jupytext
     from markdown_it import MarkdownIt
 
     lines = text.split("\n")
-    for token in reversed(MarkdownIt("commonmark").parse(text)):  # from the end: line numbers before it stay
+    for token in reversed(MarkdownIt("commonmark").parse(text)):  # backwards, so that earlier line numbers stay valid
         if token.type == "fence" and token.level == 0 and token.info.startswith("{code-cell}"):
             start, end = token.map
             fence = "\n".join(lines[start:end])
@@ -49,51 +49,51 @@ def learners_text(text: str) -> str:
 def notebook(master: dict, place: str, book_url: str = "", language: str | None = None) -> dict:
     """The learner's notebook of a master (nbformat 4, as JSON) at `place`, such as labs/cifar10.
 
-    It stands alone: links and references to chapters lead to the book at `book_url`; without one, the link's
-    own words stay, or the chapter's title. References that work only in the book become plain text.
-    language: of its text, and of what its self-checks print; cells keep their ids, so that any language is graded by
-    the same master. Raises LabError if it has no such text.
+    It works without the book: links and references to chapters lead to the book at `book_url`, or else become the text
+    of the link or the chapter's title. References that work only in the book become plain text.
+    language: of its text and its self-checks; cells keep their ids, so that the same master grades any language.
+    Raises LabError if there is no translation.
     """
-    found = labs.learners(master)
+    learners = labs.learners(master)
     catalogue = translation.translations(language, f"{place}/lab") if language else {}
-    found["metadata"] = {"kernelspec": found["metadata"]["kernelspec"], "language_info": {"name": "python"}}
-    for cell in found["cells"]:
+    learners["metadata"] = {"kernelspec": learners["metadata"]["kernelspec"], "language_info": {"name": "python"}}
+    for cell in learners["cells"]:
         if cell["cell_type"] == "markdown":
             text = translation.translated(cell["source"], catalogue)
             cell["source"] = _plain_markdown(text, place, book_url, language)
         elif cell["source"].startswith("# Check"):
             cell["source"] = translation.translated_code(cell["source"], catalogue)
-    return found
+    return learners
 
 
 def files(lab: Lab, book_url: str = "", language: str | None = None) -> dict[str, bytes]:
-    """The three files that are handed out, by name: lab-NAME.ipynb, lab-NAME.md and lab-NAME-modelarts.zip."""
+    """The three files to hand out, by name: lab-NAME.ipynb, lab-NAME.md and lab-NAME-modelarts.zip."""
     import jupytext
     import nbformat
 
     name = f"lab-{lab.name}"
-    found = nbformat.from_dict(notebook(lab.notebook, f"labs/{lab.name}", book_url, language))
-    nbformat.validate(found)
-    as_notebook = f"{nbformat.writes(found)}\n".encode()
-    beside = {
+    learners = nbformat.from_dict(notebook(lab.notebook, f"labs/{lab.name}", book_url, language))
+    nbformat.validate(learners)
+    as_notebook = f"{nbformat.writes(learners)}\n".encode()
+    in_zip = {
         f"{name}.ipynb": as_notebook,
         "README.md": README.format(title=lab.manifest.title, notebook=f"{name}.ipynb").encode(),
         **_project(lab),
     }
     return {
         f"{name}.ipynb": as_notebook,
-        f"{name}.md": jupytext.writes(found, fmt="md:myst").encode(),
-        f"{name}-modelarts.zip": _zipped(beside, name),
+        f"{name}.md": jupytext.writes(learners, fmt="md:myst").encode(),
+        f"{name}-modelarts.zip": _zipped(in_zip, name),
     }
 
 
 def handed_out(folder: Path, patterns: tuple[str, ...] = OF_THE_LAB) -> list[Path]:
-    """The files below a folder that learners have too: those that git tracks, or all where it tracks none there."""
-    known = set(tracked(folder, LabError) or ())
-    paths = {path for pattern in patterns for path in folder.glob(pattern) if path.suffix in KINDS and path.is_file()}
+    """The files in a folder that learners get: those that git tracks, or all if it tracks none of them."""
+    in_git = set(tracked(folder, LabError) or ())
+    paths = {path for pattern in patterns for path in folder.glob(pattern) if path.suffix in ENDINGS and path.is_file()}
     names = {path: path.relative_to(folder) for path in sorted(paths)}
     return [path for path, name in names.items()
-            if not any(map(_private, name.parts)) and (not known or name.as_posix() in known)]  # fmt: skip
+            if not any(map(_private, name.parts)) and (not in_git or name.as_posix() in in_git)]  # fmt: skip
 
 
 def _private(part):
@@ -101,12 +101,12 @@ def _private(part):
 
 
 def _project(lab):
-    """What the notebook needs beside it, by name: labkit, the lab's recipe and records, what makes the data."""
-    found = {file: REPO / file for file in TOP}
+    """The files that the notebook needs, by name: labkit, the lab's recipe and records, scripts for the data."""
+    paths = {file: REPO / file for file in TOP}
     for folder in CODE:
-        found |= {path.relative_to(REPO).as_posix(): path for path in handed_out(REPO / folder, ("**/*.py",))}
-    found |= {f"labs/{lab.name}/{path.relative_to(lab.folder).as_posix()}": path for path in handed_out(lab.folder)}
-    return {name: path.read_bytes() for name, path in found.items()}
+        paths |= {path.relative_to(REPO).as_posix(): path for path in handed_out(REPO / folder, ("**/*.py",))}
+    paths |= {f"labs/{lab.name}/{path.relative_to(lab.folder).as_posix()}": path for path in handed_out(lab.folder)}
+    return {name: path.read_bytes() for name, path in paths.items()}
 
 
 def _zipped(contents, folder):
@@ -119,11 +119,11 @@ def _zipped(contents, folder):
     return packed.getvalue()
 
 
-# -- Markdown for a notebook that stands alone ---------------------------------------------------------
+# -- Markdown for a notebook without the book ----------------------------------------------------------
 
 LABEL = re.compile(r"^\([\w-]+\)=\n", re.M)
 LINK = re.compile(r"`[^`\n]*`|(!?)\[([^\]]*)\]\((?!\w+:|#)([^)\s]+)\)")  # code, or a link to a file
-ALONE = {None: "*{}*", "zh_CN": "《{}》"}  # a heading of the book
+TITLE = {None: "*{}*", "zh_CN": "《{}》"}  # a heading in the book
 ROLE = re.compile(r"\{(cite|doc|eq|numref|ref|term)\}`([^`<]*)(?:<([^`>]*)>)?`")
 
 
@@ -135,14 +135,14 @@ def _plain_markdown(text, place, book_url, language=None):
         title = catalogue.get(title, title)
         if book_url:
             return f"[{shown or title}]({pages}/{file.removesuffix('.md')}.html{anchor})"
-        return shown or ALONE[language].format(title)
+        return shown or TITLE[language].format(title)
 
     def role(match):
-        kind, words, target = match.groups()
-        target, shown = (target or words).strip(), words.strip() if target else ""
-        if page := _page(kind, target, place):
-            return to_page(shown, *page, f"#{target}" if kind == "ref" else "")
-        return shown or (target if kind == "term" else f"`{target.rpartition('/')[2]}`")
+        name, text, target = match.groups()
+        target, shown = (target or text).strip(), text.strip() if target else ""
+        if page := _page(name, target, place):
+            return to_page(shown, *page, f"#{target}" if name == "ref" else "")
+        return shown or (target if name == "term" else f"`{target.rpartition('/')[2]}`")
 
     def link(match):
         image, shown, target = match.groups()
@@ -151,7 +151,7 @@ def _plain_markdown(text, place, book_url, language=None):
         file, _, anchor = target.partition("#")
         file = posixpath.normpath(f"{place}/{file}")
         if image and book_url and (REPO / file).is_file():
-            return f"![{shown}]({book_url}/_images/{posixpath.basename(file)})"  # where Sphinx puts a page's pictures
+            return f"![{shown}]({book_url}/_images/{posixpath.basename(file)})"  # Sphinx's folder for images
         if image or not file.endswith(".md"):
             return shown
         return to_page(shown, file, _title(REPO / file), f"#{anchor}" if anchor else "")
@@ -161,12 +161,12 @@ def _plain_markdown(text, place, book_url, language=None):
     return text.strip("\n")
 
 
-def _page(kind, target, place):
-    """The file of the project and the heading that `doc` or `ref` means; None where it means no heading."""
-    if kind == "doc":
+def _page(role, target, place):
+    """File and heading that a `doc` or `ref` refers to; None if it does not refer to a heading."""
+    if role == "doc":
         file = posixpath.normpath(posixpath.join("/", place, f"{target}.md")).lstrip("/")
         return (file, title) if (title := _title(REPO / file)) else None
-    if kind == "ref":
+    if role == "ref":
         for path in sorted([*REPO.glob("book/**/*.md"), *REPO.glob("labs/*/lab.md")]):
             if title := _title(path, rf"^\({re.escape(target)}\)=\n+#+ (.+)$"):
                 return path.relative_to(REPO).as_posix(), title
@@ -174,6 +174,6 @@ def _page(kind, target, place):
 
 
 def _title(page, heading=r"^# (.+)$"):
-    """A page's first such heading; "" where there is none."""
-    found = re.search(heading, page.read_text(encoding="utf-8"), re.M) if page.is_file() else None
-    return found[1].strip() if found else ""
+    """The first heading of this form on a page; "" if there is none."""
+    match = re.search(heading, page.read_text(encoding="utf-8"), re.M) if page.is_file() else None
+    return match[1].strip() if match else ""

@@ -1,7 +1,7 @@
-"""What runs in the sandbox for a handed-in Run: recipe and checkpoint in, the predictions of the test images out.
+"""Runs in the sandbox for a handed-in Run: computes its checkpoint's predictions for the test images.
 
-`python -m grader.inside_run RECIPE CHECKPOINT` prints one line of JSON: {"predictions": [class, ...], "step":
-that of the checkpoint} in the order of the files, or {"problem": why there are none}.
+`python -m grader.inside_run RECIPE CHECKPOINT` prints one line of JSON: {"predictions": [class, ...], "step": the
+checkpoint's step} in the order of the files, or {"problem": why there are none}.
 """
 
 import json
@@ -14,7 +14,7 @@ from labkit.training import recipes
 
 
 def predictions(recipe_file: str, file: str) -> dict:
-    """What is printed. Whatever a damaged checkpoint makes MindSpore raise is a problem of that file."""
+    """The document to print. Any error that MindSpore raises is reported as a problem with the checkpoint."""
     import numpy as np
 
     from labkit.system import device
@@ -24,22 +24,22 @@ def predictions(recipe_file: str, file: str) -> dict:
     device.setup(recipe.seed)
     try:
         net = build.create_network(recipe)
-        place = checkpoint.load_weights(Path(file), net)
+        position = checkpoint.load_weights(Path(file), net)
     except LabkitError as error:
         return {"problem": str(error).replace(f"{file}: ", "").replace(file, "it")}
     except Exception as error:
-        return {"problem": f"damaged, or not of this recipe: {type(error).__name__}"}
+        return {"problem": f"damaged, or does not fit this recipe: {type(error).__name__}"}
     try:
         logits, _ = evaluation.predict(net, build.test_dataset(recipe))
     except Exception as error:
         return {"problem": f"{type(error).__name__}: {str(error)[:200]}"}
     if not np.isfinite(logits).all():
         return {"problem": "the network's outputs are not numbers (NaN or infinite)"}
-    return {"predictions": logits.argmax(axis=1).tolist(), "step": place.get("step")}
+    return {"predictions": logits.argmax(axis=1).tolist(), "step": position.get("step")}
 
 
 def main() -> None:
-    """Print the result alone: what MindSpore prints goes to stderr."""
+    """Print only the result: what MindSpore prints goes to stderr."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     recipe, checkpoint = sys.argv[1:]

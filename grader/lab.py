@@ -1,9 +1,9 @@
-"""A lab as its instructor has it: the master notebook, and `grading.yaml`, which says what is worth how many points.
+"""The instructor's version of a lab: the master notebook, and `grading.yaml`, which assigns the points.
 
-Keys in the metadata of a code cell of the master:
-- answer: TASK   the learner's cell; what stands between `# BEGIN SOLUTION` and `# END SOLUTION` is the instructor's
+Keys in the metadata of the master's code cells:
+- answer: TASK   the learner's cell; the solution is between `# BEGIN SOLUTION` and `# END SOLUTION`
 - probe: TASK    hidden: emits values that depend on the answer; a task may have several
-Cells tagged `ungraded` (self-checks, figures, long trainings) are for the learner; grading leaves them out.
+Cells tagged `ungraded` (self-checks, figures, long trainings) are for the learner; grading skips them.
 """
 
 import copy
@@ -26,46 +26,46 @@ from labkit.training.schema import Count, NotNegative, Part, Positive, Share
 
 VALUES = "__import__('grader.values', fromlist=['values'])"
 BEGIN, END = "# BEGIN SOLUTION", "# END SOLUTION"
-MARKER = re.compile(r"#+\s*(begin|end)\s+solution\s*$", re.IGNORECASE)  # and what was meant to be one
+MARKER = re.compile(r"#+\s*(begin|end)\s+solution\s*$", re.IGNORECASE)  # also matches misspelled markers
 Name = Annotated[str, Field(pattern=f"^{NAME}$")]
 
 
 class LabError(LabkitError):
-    """A lab that cannot be used: one line that names the file, and the key or the cell."""
+    """The lab cannot be used: one line that names the file, and the key or the cell."""
 
 
 class Value(Part):
-    """One emitted value: what it is, its points, and how far it may be from the master's."""
+    """An emitted value: title, points, and allowed difference from the master's value."""
 
-    title: str = ""  # as the learner reads it; its name, where none is given
+    title: str = ""  # for the learner; default: its name
     points: NotNegative
     rtol: NotNegative = 1e-5
     atol: NotNegative = 1e-8
-    next: str = ""  # what to try when the learner's differs; a sentence without its capital
+    next: str = ""  # what to try if the learner's value differs; a sentence that begins in lower case
 
 
 class Task(Part):
-    """One question. Its points are those of its values."""
+    """A question. Its points are those of its values."""
 
     title: str
     values: Annotated[dict[Name, Value], Field(min_length=1)]
-    needs: list[Name] = []  # tasks without which this one cannot work
-    time_limit: Positive | None = None  # seconds for each of its cells; the lab's, where none is given
+    needs: list[Name] = []  # tasks that this one depends on
+    time_limit: Positive | None = None  # seconds for each of its cells; default: the lab's
 
     @property
     def points(self) -> float:
-        """What the task is worth with all values right."""
+        """Points of the task if all values are right."""
         return sum(value.points for value in self.values.values())
 
 
 class HandedInRun(Part):
-    """The task that is handed in as a Run: what it was to be trained on, and what its checkpoint must reach."""
+    """The task of handing in a Run: the rules for its recipe, and the accuracy that its checkpoint must reach."""
 
     name: Name = "run"
     title: str
     profile: str  # of the lab's recipe
     may_change: list[str]  # keys of the recipe, dotted: "epochs", "schedule", "schedule.lr_max"
-    at_most: dict[str, float] = {}  # largest value of a key, such as epochs: 6
+    at_most: dict[str, float] = {}  # maximum of a key, such as epochs: 6
     accuracy: Share  # on the test images, by the grader's own evaluation
     points: Annotated[dict[Literal["complete", "recipe", "accuracy"], NotNegative], Field(min_length=3)]
     solution: list[str]  # settings of the instructor's own Run, as for `labkit train --set`
@@ -76,32 +76,32 @@ class Manifest(Part):
     """`grading.yaml`."""
 
     title: str
-    seed: int  # of the probes' random numbers; `labkit grade --seed` gives another
-    time_limit: Positive = 30.0  # seconds a cell
-    total_time: Positive = 300.0  # seconds a submission, all attempts together
+    seed: int  # of the probes' random numbers; `labkit grade --seed` overrides it
+    time_limit: Positive = 30.0  # seconds per cell
+    total_time: Positive = 300.0  # seconds per submission, all attempts together
     memory: Count = 6000  # MB for all processes of a submission
     processes: Count = 256  # processes and threads
     tasks: Annotated[dict[Name, Task], Field(min_length=1)]
     run: HandedInRun | None = None
 
     @model_validator(mode="after")
-    def _fits_together(self):
+    def _consistent(self):
         for name, task in self.tasks.items():
-            if strange := set(task.needs) - self.tasks.keys():
-                raise ValueError(f"tasks.{name}.needs: {min(strange)} is no task")
+            if unknown := set(task.needs) - self.tasks.keys():
+                raise ValueError(f"tasks.{name}.needs: {min(unknown)} is not a task")
         if self.run and self.run.name in self.tasks:
-            raise ValueError(f"run.name: {self.run.name} is a task's name too")
+            raise ValueError(f"run.name: {self.run.name} is also the name of a task")
         return self
 
     @property
     def questions(self) -> dict[str, tuple[str, float]]:
-        """Title and points of each task, the Run's last."""
-        found = {name: (task.title, task.points) for name, task in self.tasks.items()}
-        return found | ({self.run.name: (self.run.title, sum(self.run.points.values()))} if self.run else {})
+        """Title and points of each task, the Run last."""
+        questions = {name: (task.title, task.points) for name, task in self.tasks.items()}
+        return questions | ({self.run.name: (self.run.title, sum(self.run.points.values()))} if self.run else {})
 
     @property
     def max_score(self) -> float:
-        """What notebook and Run are worth together."""
+        """Points for notebook and Run together."""
         return sum(points for _, points in self.questions.values())
 
 
@@ -122,28 +122,28 @@ class Lab:
 
     @cached_property
     def solutions(self) -> dict[str, str]:
-        """The master's own source of each answer cell, by task."""
+        """The master's source of each answer cell, by task."""
         return {answer_of(cell): source(cell) for cell in self.notebook["cells"] if answer_of(cell)}
 
     @cached_property
     def stubs(self) -> dict[str, str]:
-        """What the learner finds in each answer cell, by task."""
+        """The initial source of the learner's answer cells, by task."""
         return {task: without_solution(text) for task, text in self.solutions.items()}
 
     @cached_property
     def graded_cells(self) -> list[dict]:
-        """The code cells of the master that are executed: answers, probes, and what both need."""
+        """The master's code cells that grading executes: answers, probes, and what both need."""
         code = [cell for cell in self.notebook["cells"] if cell["cell_type"] == "code"]
         return [c for c in code if answer_of(c) or probe_of(c) or "ungraded" not in c["metadata"].get("tags", [])]
 
     def graded_notebook(self, answers: dict[str, str], seed: int) -> dict:
-        """The notebook to execute: the master's cells with these answers, stubs where there is none, and the probes.
+        """The notebook to execute: the master's cells with these answers (or else stubs) and the probes.
 
-        A probe finds `emit(name, value)` and `seed`, an int, and binds no name of the learner's. Cells keep `answer`
-        and `probe` in their metadata and nothing else, so that no tag reaches nbval.
+        A probe can use `emit(name, value)` and `seed`, an int, and does not rebind the learner's names. In their
+        metadata, cells keep only `answer` and `probe`, so that no tag reaches nbval.
         """
         notebook = self.notebook | {"cells": copy.deepcopy(self.graded_cells)}
-        asked = set().union(*map(bound, self.solutions.values()))
+        names_in_answers = set().union(*map(bound, self.solutions.values()))
         for cell in notebook["cells"]:
             answer, probe, text = answer_of(cell), probe_of(cell), source(cell)
             cell["metadata"] = {key: cell["metadata"][key] for key in ("answer", "probe") if key in cell["metadata"]}
@@ -151,22 +151,22 @@ class Lab:
                 cell["source"] = answers.get(answer, self.stubs[answer])
             elif probe:
                 cell["source"] = f"{VALUES}.probe({probe!r}, {seed}, {text!r})"
-            elif names := sorted(bound(text) - asked):
+            elif names := sorted(bound(text) - names_in_answers):
                 cell["source"] = f"{text}\n{VALUES}.given({names})"
         return notebook
 
 
 def bound(text: str) -> set[str]:
-    """Names that a cell binds at its top level; empty if it is not just Python and lines of magic."""
+    """Names that a cell binds at its top level; empty if it contains more than Python and magic lines."""
     try:
-        code = compile(re.sub(r"(?m)^[%!].*", "", text), "cell", "exec")  # 3.12's symtable adds comprehensions' names
+        code = compile(re.sub(r"(?m)^[%!].*", "", text), "cell", "exec")  # in 3.12, symtable adds comprehension names
     except SyntaxError:
         return set()
     return {step.argval for step in dis.get_instructions(code) if step.opname in ("STORE_NAME", "STORE_GLOBAL")}
 
 
 def learners(notebook: dict) -> dict:
-    """A master notebook as learners may see it: stubs for solutions, no probes."""
+    """The learners' version of a master notebook: stubs instead of solutions, no probes."""
     notebook = copy.deepcopy(notebook)
     notebook["cells"] = [cell for cell in notebook["cells"] if not probe_of(cell)]
     for cell in notebook["cells"]:
@@ -176,7 +176,7 @@ def learners(notebook: dict) -> dict:
 
 
 def source(cell: dict) -> str:
-    """A cell's source as one text; nbformat allows a list of lines."""
+    """A cell's source as one text; nbformat also allows a list of lines."""
     text = cell["source"]
     return text if isinstance(text, str) else "".join(text)
 
@@ -187,21 +187,21 @@ def answer_of(cell: dict) -> str | None:
 
 
 def probe_of(cell: dict) -> str | None:
-    """The task that a hidden cell asks about; None for any other cell."""
+    """The task that a hidden cell checks; None for any other cell."""
     return cell["metadata"].get("probe") if cell["cell_type"] == "code" else None
 
 
-def parted(text: str) -> tuple[list[str], list[str]]:
-    """The lines outside the two markers, and those between them; raises ValueError where the markers do not pair."""
+def split_solution(text: str) -> tuple[list[str], list[str]]:
+    """The lines outside the two markers, and those between them; raises ValueError if the markers do not match."""
     parts, inside = ([], []), False
     for line in text.splitlines():
         mark = line.strip()
         if mark not in (BEGIN, END) and MARKER.match(mark):
-            raise ValueError(f"`{mark}` is none of `{BEGIN}` and `{END}`, so a solution would be handed out")
+            raise ValueError(f"`{mark}` must be `{BEGIN}` or `{END}`, or a solution would be handed out")
         if mark not in (BEGIN, END):
             parts[inside].append(line)
         elif inside != (mark == END):
-            raise ValueError(f"`{mark}` where the other marker belongs")
+            raise ValueError(f"`{mark}` instead of the other marker")
         else:
             inside = not inside
     if inside:
@@ -210,13 +210,13 @@ def parted(text: str) -> tuple[list[str], list[str]]:
 
 
 def without_solution(text: str) -> str:
-    """The source without what is between the two markers; raises ValueError where they do not pair."""
-    return "\n".join(parted(text)[0]).strip("\n")
+    """The source without the lines between the two markers; raises ValueError if they do not match."""
+    return "\n".join(split_solution(text)[0]).strip("\n")
 
 
 def solution_lines(text: str) -> list[str]:
-    """The lines between the markers, stripped, without empty ones."""
-    return [line.strip() for line in parted(text)[1] if line.strip()]
+    """The lines between the markers, stripped, without empty lines."""
+    return [line.strip() for line in split_solution(text)[1] if line.strip()]
 
 
 def load(name: str, folder: Path | None = None) -> Lab:
@@ -231,7 +231,7 @@ def load(name: str, folder: Path | None = None) -> Lab:
 
 
 def names() -> list[str]:
-    """Labs of this project that can be released and graded."""
+    """Names of this project's labs that can be released and graded."""
     return sorted(file.parent.name for file in (REPO / "labs").glob("*/grading.yaml"))
 
 
@@ -248,13 +248,13 @@ def _manifest(file):
 
 
 def read(file: Path) -> dict:
-    """The master notebook in a file, its cells with stable ids; raises LabError. What `load` checks is not checked."""
+    """The master notebook in a file, with stable cell ids, without the checks of `load`; raises LabError."""
     import jupytext
     import nbformat
 
     try:
         notebook = jupytext.reads(file.read_text(encoding="utf-8"), fmt="md:myst")
-    except (ValueError, yaml.YAMLError) as error:  # metadata of a cell that are no YAML
+    except (ValueError, yaml.YAMLError) as error:  # metadata that is not valid YAML
         raise LabError(f"{file}: {' '.join(str(error).split())}") from None
     notebook = json.loads(nbformat.writes(notebook, version=4))
     notebook["nbformat_minor"] = 5
@@ -271,11 +271,11 @@ def _require_fit(lab):
     file, tasks = lab.folder / "lab.md", lab.manifest.tasks
     answers = [answer_of(cell) for cell in lab.notebook["cells"] if answer_of(cell)]
     probes = [probe_of(cell) for cell in lab.notebook["cells"] if probe_of(cell)]
-    for where, there in (("answer", answers), ("probe", probes)):
-        if strange := set(there) - tasks.keys():
-            raise LabError(f"{file}, cell {where}: {min(strange)}: not in grading.yaml")
-        if lacking := tasks.keys() - set(there):
-            raise LabError(f"{file}: task {min(lacking)} of grading.yaml has no {where} cell")
+    for key, in_cells in (("answer", answers), ("probe", probes)):
+        if unknown := set(in_cells) - tasks.keys():
+            raise LabError(f"{file}, cell {key}: {min(unknown)}: not in grading.yaml")
+        if missing := tasks.keys() - set(in_cells):
+            raise LabError(f"{file}: task {min(missing)} of grading.yaml has no {key} cell")
     if len(answers) > len(tasks):
         raise LabError(f"{file}, cell answer: {max(answers, key=answers.count)}: there are two")
     for task, text in lab.solutions.items():

@@ -1,4 +1,4 @@
-"""A command under limits: stopped at the first one that it exceeds, and no process of it is left."""
+"""Run a command under limits: it is stopped at the first limit that it exceeds, and none of its processes survives."""
 
 import os
 import signal
@@ -13,19 +13,19 @@ import psutil
 
 from labkit.system.errors import LabkitError
 
-DISK_MB = 500  # the largest file; in the sandbox also what its temporary folder holds
-WATCH = 0.2  # seconds between two looks at memory and processes
-FILES = 1024  # open ones of a process
-STOP = threading.Event()  # ends all commands that are under way
+DISK_MB = 500  # maximum size of a file; in the sandbox also of its temporary folder
+WATCH = 0.2  # seconds between two checks of memory and processes
+FILES = 1024  # open files per process
+STOP = threading.Event()  # stops all running commands
 
 
 class SandboxError(LabkitError):
-    """A command that could not be started, or was interrupted: one line that says why."""
+    """A command could not be started, or was interrupted: one line with the reason."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Of a command and all that it starts: seconds of wall clock, memory, processes and threads, output."""
+    """Limits for a command and everything it starts: wall-clock seconds, memory, processes and threads, output."""
 
     seconds: float
     memory_mb: int
@@ -35,7 +35,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended: exit status (negative: killed by that signal), its stdout, and which limit stopped it."""
+    """How a command ended: exit status (negative: killed by that signal), stdout, and the limit that stopped it."""
 
     status: int
     output: bytes
@@ -44,14 +44,14 @@ class Ended:
 
 
 def prlimit(command: list[str], limits: Limits) -> list[str]:
-    """The command under what the system itself limits: processes of a user, memory of a process, size of a file."""
-    disk, data = DISK_MB * 1_000_000, 2 * limits.memory_mb * 1_000_000  # what is reserved is more than what is used
+    """The command with the system's own limits: processes per user, memory per process, size of a file."""
+    disk, data = DISK_MB * 1_000_000, 2 * limits.memory_mb * 1_000_000  # processes reserve more than they use
     return ["prlimit", f"--nproc={limits.processes}", f"--nofile={FILES}", f"--fsize={disk}", f"--data={data}",
             "--core=0", "--", *command]  # fmt: skip
 
 
 def watched(command: list[str], stdin: bytes, limits: Limits, **options) -> Ended:
-    """Start the command, wait for its end, stop it at the first limit, and leave no process of it. SandboxError."""
+    """Run the command, stop it at the first limit, and leave none of its processes. Raises SandboxError."""
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         given.write(stdin)
         given.seek(0)
@@ -60,7 +60,7 @@ def watched(command: list[str], stdin: bytes, limits: Limits, **options) -> Ende
                                        **options)  # fmt: skip
         except OSError as error:
             raise SandboxError(f"{command[0]}: {error.strerror}") from None
-        # Where this process is killed, its end of the pipe is closed.
+        # If this process is killed, its end of the pipe closes.
         script = f"read line || kill -9 $(cat /proc/{process.pid}/task/{process.pid}/children) {process.pid}"
         stopped, deadline, ended, guard = "", time.monotonic() + limits.seconds, False, None
         try:
@@ -87,7 +87,7 @@ def watched(command: list[str], stdin: bytes, limits: Limits, **options) -> Ende
 
 
 def exceeded(pid: int, limits: Limits) -> str:
-    """"memory" or "processes" if a process and all that it started have reached that limit; otherwise ""."""
+    """The limit that a process and everything it started have reached, "memory" or "processes", or else ""."""
     resident, threads, processes = 0, 0, []
     with suppress(psutil.NoSuchProcess):
         processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
@@ -101,7 +101,7 @@ def exceeded(pid: int, limits: Limits) -> str:
 
 
 def _end(process):
-    """Kill what is left. bubblewrap's child is process 1 inside: with it all others end, and only then bubblewrap."""
+    """Kill what is left. bubblewrap's child is process 1 inside; when it ends, so do all others, then bubblewrap."""
     left = []
     with suppress(psutil.NoSuchProcess):
         left = psutil.Process(process.pid).children(recursive=True)

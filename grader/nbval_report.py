@@ -1,4 +1,4 @@
-"""A plugin of pytest that has nbval execute a rebuilt notebook, and reports each cell as it begins and ends."""
+"""A pytest plugin that has nbval execute a rebuilt notebook, and reports when each cell begins and ends."""
 
 import json
 import os
@@ -16,34 +16,34 @@ from grader.limits import Limits, exceeded
 from grader.values import emitted
 
 LONGEST, LONGEST_TRACEBACK = 300, 6000  # characters of an error's message, and of its traceback
-TO_END = 5  # seconds that an interrupted cell has
+TO_END = 5  # seconds for an interrupted cell to end
 
 
 class KernelDied(Exception):
-    """The kernel's process has ended while a cell was executed."""
+    """The kernel's process ended while it executed a cell."""
 
 
 class Report:
-    """Writes each cell's beginning and end to `out`, and has the notebook on the disk only until it is read.
+    """Writes each cell's beginning and end to `out`; deletes the notebook from the disk once it is read.
 
-    A cell that times out or kills the kernel is the last one: what comes after it would be judged by its ruins.
+    A cell that times out or kills the kernel is the last one, since it could affect those after it.
     """
 
     def __init__(self, document: dict, out):
         self.seconds, self.out = document["seconds"], out
         self.limits = Limits(0, document["memory"], document["processes"])
-        self.kernel = self.begun = None
+        self.kernel = self.running = None
 
     def write(self, **line) -> None:
-        """{cell, outcome, ...}: one begins (no outcome) or ends; {complete}, {failed: why}: there are no more."""
+        """{cell, outcome, ...}: a cell begins (no outcome) or ends; {complete}, {failed: reason}: the last line."""
         left = memoryview(json.dumps(line).encode() + b"\n")
         while left:
             left = left[self.out.write(left) :]
 
     def end(self, cell: str, outcome: str, error: str = "", traceback: str = "", values: dict | None = None) -> str:
-        """The outcome as it was written."""
+        """Write a cell's end; returns the outcome as written, since the cell may have exceeded a limit."""
         stopped = ""
-        if outcome in ("passed", "error"):  # what a cell has used up is not to be the next one's fault
+        if outcome in ("passed", "error"):  # the next cell must not be blamed for what this one has used up
             stopped = exceeded(os.getpid(), self.limits)
         if stopped:
             outcome, error, traceback, values = "crashed", "", "", {}
@@ -65,24 +65,24 @@ class Report:
         if item.parent.kernel is not self.kernel:
             self.kernel = item.parent.kernel
             self.kernel.get_message = _watchful(self, item.parent, self.kernel.get_message)
-            # nbval would take its connections down one by one, and wait.
+            # nbval would close its connections one by one, and wait.
             self.kernel.stop = partial(self.kernel.km.signal_kernel, signal.SIGKILL)
-        # nbval would wait 5 seconds for the end of the output, whatever the cell may take.
+        # By default nbval waits 5 seconds for the end of the output, even if the cell may take longer.
         item.config.option.nbval_cell_timeout = item.output_timeout = self.seconds[item.cell.id]
-        self.begun = item.cell.id
+        self.running = item.cell.id
         self.write(cell=item.cell.id, outcome=None)
         return result
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item, call):
         report = yield
-        # What the teardown says is left out: on a slow machine a kernel's end may look like a crash.
+        # Ignore the teardown: on a slow machine a kernel's end may look like a crash.
         if call.when == "call":
             outcome = self.end(item.cell.id, *_outcome(item, call.excinfo and call.excinfo.value))
             if outcome in ("timed out", "crashed"):
                 item.session.shouldstop = outcome
         elif call.when == "setup" and call.excinfo:
-            if self.begun == item.cell.id:
+            if self.running == item.cell.id:
                 self.end(item.cell.id, "crashed")
             else:
                 self.write(failed=f"no kernel: {call.excinfo.exconly()}")
@@ -91,17 +91,17 @@ class Report:
 
 
 def _watchful(report, notebook, get_message):
-    """nbval's way to wait for a message, but a kernel that has died is noticed within a second.
+    """nbval's function that waits for a message, except that it notices a dead kernel within a second.
 
-    All messages of a cell have one end, and so have all after its interrupt: nbval begins to wait anew with each.
+    All messages of a cell share one deadline, and so do all after its interrupt: nbval starts anew with each message.
     """
-    ends = {}
+    deadlines = {}
 
     def watchful(stream, timeout=None):
         if notebook.timed_out:  # the cell has been interrupted
             timeout = min(timeout, TO_END)
-        phase = report.begun, notebook.timed_out or stream
-        deadline = ends.setdefault(phase, time.monotonic() + timeout)
+        phase = report.running, notebook.timed_out or stream
+        deadline = deadlines.setdefault(phase, time.monotonic() + timeout)
         while True:
             left = deadline - time.monotonic()
             if left <= 0:
@@ -112,24 +112,24 @@ def _watchful(report, notebook, get_message):
                 if not notebook.kernel.is_alive():
                     raise KernelDied("the kernel died") from None
                 continue
-            asked = [part.get("source") for part in message["content"].get("payload") or () if isinstance(part, dict)]
-            if "ask_exit" in asked:
-                raise KernelDied("the cell has asked its kernel to end")  # as `quit()` does, a moment after the cell
+            sources = [part.get("source") for part in message["content"].get("payload") or () if isinstance(part, dict)]
+            if "ask_exit" in sources:
+                raise KernelDied("the cell asked its kernel to end")  # `quit()` ends it shortly after the cell
             return message
 
     return watchful
 
 
 def _place(frames):
-    """ ", line 3" where the traceback tells in which line of the cell it was; ""."""
-    found = re.search(r"^ *Cell In\[\d+\], line (\d{1,4})\b", "\n".join(frames), re.MULTILINE)
-    return f", line {found[1]}" if found else ""
+    """ ", line 3" if the traceback contains the line of the cell; otherwise ""."""
+    match = re.search(r"^ *Cell In\[\d+\], line (\d{1,4})\b", "\n".join(frames), re.MULTILINE)
+    return f", line {match[1]}" if match else ""
 
 
 def _outcome(item, error):
-    """passed, with the values emitted; error, with its name, place, first line and traceback; timed out; crashed."""
+    """Arguments for Report.end: passed, with values; error, with name, place and traceback; timed out; crashed."""
     if isinstance(error, NbCellError) or error is None:
-        if item.parent.timed_out:  # also where the cell went on after the interrupt and ended well
+        if item.parent.timed_out:  # even if the cell continued after the interrupt and ended normally
             return ("timed out",)
         raised = next((out for out in item.test_outputs or [] if out.output_type == "error"), None)
         if raised is None and error is None:

@@ -1,7 +1,7 @@
-"""What the instructor keeps in the folder of grades: roster.csv and overrides.csv.
+"""The instructor's files in the folder of grades: roster.csv and overrides.csv.
 
-roster.csv: student_id, and what grades.csv is to have of each learner, such as last_name, first_name, email.
-overrides.csv: student_id, task, points, comment; without a task it is a comment on all.
+roster.csv: student_id, and further columns for grades.csv, such as last_name, first_name, email.
+overrides.csv: student_id, task, points, comment; without a task, a comment on the whole submission.
 """
 
 import csv
@@ -20,18 +20,18 @@ BY_HAND = "by hand"
 
 
 class RecordsError(LabkitError):
-    """A roster or an override that cannot be: one line that names the file and the line."""
+    """The roster or an override is invalid: one line that names the file and the line."""
 
 
 def read(lab, folder: Path) -> tuple[dict[str, dict], list[dict]]:
-    """The roster's rows by student_id, and the overrides, as far as the files are there; raises RecordsError."""
+    """The roster's rows by student_id, and the overrides, empty if the files are missing; raises RecordsError."""
     learners = {row["student_id"]: row for _, row in _rows(folder / ROSTER, ("student_id",))}
     columns = ("student_id", "task", "points", "comment")
-    return learners, [_override(lab, where, row) for where, row in _rows(folder / OVERRIDES, columns)]
+    return learners, [_override(lab, line, row) for line, row in _rows(folder / OVERRIDES, columns)]
 
 
 def _rows(file, columns):
-    """(file and line, {column: text}) of each row that has anything; none where there is no file."""
+    """(file and line, {column: text}) of each row that is not empty; none if there is no file."""
     if not file.is_file():
         return
     try:
@@ -46,39 +46,39 @@ def _rows(file, columns):
         raise RecordsError(f"{file}, line {table.line_num}: {error}; is a quotation mark missing?") from None
     if missing := [column for column in columns if column not in (table.fieldnames or ())]:
         raise RecordsError(f"{file}: the column {missing[0]} is missing")
-    for where, row in rows:
+    for line, row in rows:
         if None in row or None in row.values():
-            raise RecordsError(f"{where}: has another number of columns than the first line")
+            raise RecordsError(f"{line}: does not have as many columns as the first line")
         row = {column: cell.strip() for column, cell in row.items()}
         if any(row.values()) and not row["student_id"]:
-            raise RecordsError(f"{where}: student_id is empty")
+            raise RecordsError(f"{line}: student_id is empty")
         if row["student_id"]:
-            yield where, row
+            yield line, row
 
 
-def _override(lab, where, row):
+def _override(lab, line, row):
     most = {name: points for name, (_, points) in lab.manifest.questions.items()}
     task, points = row["task"], None
     if task and task not in most:
-        raise RecordsError(f"{where}: task {task} is none of {', '.join(most)}")
+        raise RecordsError(f"{line}: unknown task {task}; known: {', '.join(most)}")
     if row["points"]:
         try:
             points = float(row["points"].replace(",", "."))
         except ValueError:
             points = math.nan
         if not task or not 0 <= points <= most[task]:
-            limit = f"from 0 to {most[task]:g}" if task else "those of a task"
-            raise RecordsError(f"{where}: points must be {limit}, got {row['points']}")
+            limit = f"from 0 to {most[task]:g}" if task else "given for a task"
+            raise RecordsError(f"{line}: points must be {limit}, got {row['points']}")
     return {"student": row["student_id"], "task": task, "points": points, "comment": row["comment"]}
 
 
-def applied(lab, results: list[dict], learners: dict, overrides: list, tell=lambda line: None) -> list[dict]:
-    """The results with points and comments by hand, the roster's columns, and a row for who handed in nothing."""
+def applied(lab, results: list[dict], learners: dict, overrides: list, notify=lambda line: None) -> list[dict]:
+    """The results with points and comments by hand, the roster's columns, and rows for learners without submission."""
     by_id = {result["student"]: result for result in results}
     persons = {student: _person(student, learners) for student in by_id}
     if learners:
         for student in (student for student, person in persons.items() if not person):
-            tell(f"{ROSTER}: {student} is not in it")
+            notify(f"{ROSTER}: {student} is not in it")
         known = {person["student_id"] for person in persons.values() if person}
         for student in learners.keys() - known - by_id.keys():
             by_id[student], persons[student] = grade.nothing(lab, student, ABSENT), learners[student]
@@ -86,15 +86,15 @@ def applied(lab, results: list[dict], learners: dict, overrides: list, tell=lamb
         if override["student"] in by_id:
             by_id[override["student"]] = _overridden(by_id[override["student"]], override)
         else:
-            tell(f"{OVERRIDES}: {override['student']} has no result")
+            notify(f"{OVERRIDES}: {override['student']} has no result")
     return [by_id[student] | {"person": persons[student] or {}} for student in sorted(by_id)]
 
 
 def _person(student, learners):
-    """The learner of the roster whose id this is, or to whose name Moodle has added a number; None."""
-    named = re.sub(r"_\d+$", "", student)
-    alike = [one for one in learners.values() if named == f"{one.get('first_name')} {one.get('last_name')}"]
-    return learners.get(student) or (alike[0] if len(alike) == 1 and named != student else None)
+    """The learner in the roster with this id, or with this name plus a number that Moodle has added; None."""
+    name = re.sub(r"_\d+$", "", student)
+    namesakes = [row for row in learners.values() if name == f"{row.get('first_name')} {row.get('last_name')}"]
+    return learners.get(student) or (namesakes[0] if len(namesakes) == 1 and name != student else None)
 
 
 def _overridden(result, override):

@@ -1,4 +1,4 @@
-"""Hand out a lab: write the learners' files, once they reveal no solution and the lab grades as it should."""
+"""Hand out a lab: write the learners' files after checking that they reveal no solution and are graded correctly."""
 
 import io
 import os
@@ -18,29 +18,29 @@ from labkit.system.environment import REPO
 from labkit.system.errors import LabkitError
 from labkit.system.files import atomic_write
 
-CELL_SECONDS = 600  # of the learner's notebook; the book allows as many
+CELL_SECONDS = 600  # for a cell of the learner's notebook, as in the book
 
 
 def release(lab: Lab, folder: Path, *, language: str | None = None, sandboxed: bool = True, train: bool = True,
-            tell=print) -> list[Path]:  # fmt: skip
+            notify=print) -> list[Path]:  # fmt: skip
     """Write the three files of `handout.files` into `folder` and return them; raises LabError before it writes any.
 
-    A lab is released only if its files reveal no solution; the learner's notebook runs and, with the solutions, passes
-    all checks; the master gets full marks and the blank none.
-    train: the instructor's Run is trained and examined as well; tell: called with each stage.
+    A lab is released only if its files reveal no solution, the learner's notebook runs and, with the solutions, passes
+    all checks, the master gets full marks and the blank none.
+    train: also train and test the instructor's Run; notify: called with a line for each stage.
     """
-    if sandboxed and (why := sandbox.unavailable()):
-        raise LabError(f"no sandbox: {why}; for a lab that you trust: --no-sandbox")
+    if sandboxed and (reason := sandbox.unavailable()):
+        raise LabError(f"no sandbox: {reason}; if you trust the lab, use --no-sandbox")
     files = handout.files(lab, book_url(), language)
     leaks.require_none(lab, files)
-    tell("executing the master, and the blank ...")
+    notify("executing the master, and the blank ...")
     _require_grades(lab, sandboxed)
-    tell("running the learner's notebook where its zip is unpacked ...")
+    notify("running the learner's notebook in its unpacked zip ...")
     require_runs(lab, files)
-    tell("running it with the solutions: each check must say ok ...")
+    notify("running it with the solutions: each check must say ok ...")
     require_runs(lab, files, lab.solutions)
     if train and lab.manifest.run:
-        tell("training the instructor's Run, in a folder that is removed afterwards ...")
+        notify("training the instructor's Run, in a temporary folder ...")
         _require_run(lab, sandboxed)
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
@@ -49,20 +49,20 @@ def release(lab: Lab, folder: Path, *, language: str | None = None, sandboxed: b
 
 
 def book_url() -> str:
-    """Where everybody can reach the book: `book_url` in _config.yml, "" where it has no such place."""
+    """The book's public address: `book_url` in _config.yml, or "" if there is none."""
     tree = yaml.safe_load((REPO / "_config.yml").read_text(encoding="utf-8"))
     return tree.get("sphinx", {}).get("config", {}).get("book_url", "")
 
 
 def _require_grades(lab, sandboxed):
-    """LabError where the master has less than full marks, or the blank has any."""
+    """LabError unless the master gets full marks and the blank none."""
     seed, file = lab.manifest.seed, lab.folder / "lab.md"
     references = grade.references(lab, seed, sandboxed)
     again = execution.execute(lab, lab.solutions, seed, sandboxed)
     for task, entry in grade.score(lab, lab.solutions, again, references).items():
         if entry["points"] < entry["max_points"]:
-            raise LabError(f"{file}: task {task}: executed twice, the master emits two values: {_reasons(entry)}")
-    blank = {task: f"{stub}\npass" for task, stub in lab.stubs.items()}  # not as handed out, which earns 0 unseen
+            raise LabError(f"{file}: task {task}: executed twice, the master's values differ: {_reasons(entry)}")
+    blank = {task: f"{stub}\npass" for task, stub in lab.stubs.items()}  # unchanged stubs would get 0 unexecuted
     executed = execution.execute(lab, blank, seed, sandboxed)
     for task, entry in grade.score(lab, blank, executed, references).items():
         if right := [name for name, value in entry["values"].items() if value["points"]]:
@@ -70,9 +70,9 @@ def _require_grades(lab, sandboxed):
 
 
 def require_runs(lab: Lab, files: dict[str, bytes], answers: dict[str, str] | None = None) -> None:
-    """LabError if the learner's notebook fails in its unpacked zip, with the packages of this environment.
+    """LabError if the learner's notebook fails in its unpacked zip, with the packages in this environment.
 
-    answers: right answers by task; with them, each check must also say "ok".
+    answers: correct answers by task, with which each check must also say "ok".
     """
     import nbformat
     from nbclient import NotebookClient
@@ -89,29 +89,29 @@ def require_runs(lab: Lab, files: dict[str, bytes], answers: dict[str, str] | No
             if answers and labs.answer_of(cell):
                 cell.source = answers[labs.answer_of(cell)]
         client = NotebookClient(notebook, timeout=CELL_SECONDS, resources={"metadata": {"path": str(place)}})
-        whose = "with the solutions" if answers else "as handed out"
+        variant = "with the solutions" if answers else "as handed out"
         try:
             client.execute(cleanup_kc=True, env=environment | {"TMPDIR": folder, "IPYTHONDIR": f"{folder}/.ipython"})
         except CellExecutionError as error:
             *_, cell = (cell for cell in notebook.cells if cell.get("execution_count"))
-            raise LabError(f"{name}.ipynb, {whose}, cell {cell.id}: {error.ename}: {error.evalue}") from None
+            raise LabError(f"{name}.ipynb, {variant}, cell {cell.id}: {error.ename}: {error.evalue}") from None
         except (CellControlSignal, RuntimeError) as error:  # RuntimeError: the kernel died, or did not start
-            raise LabError(f"{name}.ipynb, {whose}: does not run to its end: {error}") from None
+            raise LabError(f"{name}.ipynb, {variant}: does not run to the end: {error}") from None
     if answers:
         _require_ok(lab, notebook)
 
 
 def _require_ok(lab, notebook):
-    """LabError where a check has not said "ok". That of a Run may say "not done yet": it has no answer before it."""
+    """LabError if a check did not say "ok". A Run's check, which follows no answer cell, may say "not done yet"."""
     answered = False
     for cell in notebook.cells:
         answered = answered or labs.answer_of(cell) is not None
         if "ungraded" not in cell.metadata.get("tags", []) or not cell.source.startswith("# Check"):
             continue
-        said = " ".join("".join(output.get("text", "") for output in cell.outputs).split())
+        text = " ".join("".join(output.get("text", "") for output in cell.outputs).split())
         of_run = lab.manifest.run and not answered
-        if not re.search(r"\bok\b", said) and not (of_run and "not done yet" in said):
-            raise LabError(f'lab-{lab.name}.ipynb, with the solutions, cell {cell.id}: the check says "{said[:200]}"')
+        if not re.search(r"\bok\b", text) and not (of_run and "not done yet" in text):
+            raise LabError(f'lab-{lab.name}.ipynb, with the solutions, cell {cell.id}: the check says "{text[:200]}"')
         answered = False
 
 
@@ -121,21 +121,21 @@ def _reasons(entry):
 
 
 def _require_run(lab, sandboxed):
-    wanted = lab.manifest.run
+    task = lab.manifest.run
     with tempfile.TemporaryDirectory(prefix="labkit-release-", ignore_cleanup_errors=True) as folder:
-        place = Path(folder, "run")
-        settings = [word for setting in wanted.solution for word in ("--set", setting)]
-        command = [sys.executable, "-m", "labkit", "train", lab.folder, "--profile", wanted.profile, *settings]
-        done = subprocess.run([*command, "--out", place], stdout=2, check=False)  # its progress is no result
+        run = Path(folder, "run")
+        settings = [word for setting in task.solution for word in ("--set", setting)]
+        command = [sys.executable, "-m", "labkit", "train", lab.folder, "--profile", task.profile, *settings]
+        done = subprocess.run([*command, "--out", run], stdout=2, check=False)  # show its progress on stderr
         if done.returncode:
             raise LabError(f"{lab.folder / 'grading.yaml'}: run.solution: its training ended with {done.returncode}")
-        entry = handed_in.examine(lab, place, sandboxed)
+        entry = handed_in.examine(lab, run, sandboxed)
     if entry["points"] != entry["max_points"]:
         raise LabError(f"{lab.folder / 'grading.yaml'}: run.solution is {_reasons(entry)}")
 
 
 def main(name: str, file: str, language: str | None = None) -> int:
-    """Write the learner's notebook of a lab where there is none, not verified: what `make lab` opens. Exit status."""
+    """Write a lab's notebook for `make lab`, unverified, unless the file exists; return the exit status."""
     target = Path(file)
     try:
         if not target.exists():
@@ -144,7 +144,7 @@ def main(name: str, file: str, language: str | None = None) -> int:
             leaks.require_none(lab, files)
             target.parent.mkdir(parents=True, exist_ok=True)
             atomic_write(target, files[f"lab-{name}.ipynb"])
-            print(f"{file}: a new copy of the lab, for your work")
+            print(f"{file}: a new copy of the lab for your work")
     except LabkitError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1

@@ -1,6 +1,6 @@
-"""What a graded class gets: grades.csv, grades.json, feedback/STUDENT.html, index.html.
+"""Write the results of a class: grades.csv, grades.json, feedback/STUDENT.html, index.html.
 
-The same results give the same bytes, in whatever order they come: no file has a time in it.
+The same results give the same bytes, in whatever order they arrive: no file contains a time.
 """
 
 import csv
@@ -18,14 +18,14 @@ from labkit.system.files import atomic_write
 
 COLUMNS = ("assignment", "student_id", "last_name", "first_name", "email", "score", "max_score")  # as nbgrader's
 TEMPLATES = Path(__file__).parent / "templates"
-FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t")  # a spreadsheet computes a cell that begins so
+FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t")  # in a spreadsheet, formulas begin with these
 
 
 def write(lab, results: list[dict], folder: Path, seed: int | None = None, language: str | None = None) -> None:
-    """Write all files of a graded class into `folder`; seed: of the probes, the manifest's where not given.
+    """Write all files of a graded class into `folder`; seed: of the probes, by default the manifest's.
 
-    language: of the learners' pages, English by default; what is for the instructor is English. Raises LabError where
-    the lab has no text in it.
+    language: of the learners' pages, English by default; the instructor's pages are always English. Raises LabError if
+    the lab is not translated.
     """
     say, environment_ = translation.speaker(lab.name, language), graded_by()
     results = sorted(results, key=lambda result: result["student"])
@@ -53,25 +53,25 @@ def write(lab, results: list[dict], folder: Path, seed: int | None = None, langu
 
 
 def graded_by() -> dict[str, str]:
-    """What graded: versions and platform, but no date."""
+    """The grading environment: versions and platform, but no date."""
     versions = {name: environment.version_of(name) or "not installed" for name in ("mindspore", "numpy", "nbval")}
     system = f"{platform.system()} {platform.machine()}"
     return {"labkit": labkit.__version__, "python": platform.python_version(), **versions, "platform": system}
 
 
 def points(number: float) -> str:
-    """Points as one writes them: 3, 2.5, 0.333; no noise of floating point."""
+    """Points as text: 3, 2.5, 0.333; no floating-point noise."""
     return f"{number:.3f}".rstrip("0").rstrip(".")
 
 
 def shown(text) -> str:
-    """A text that any file and page can hold: control and direction characters and lone surrogates become U+FFFD."""
-    strange = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
-    return re.sub(strange, "\ufffd", str(text).replace("\r\n", "\n"))
+    """A text that is safe in any file or page: control and direction characters and lone surrogates become U+FFFD."""
+    unsafe = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+    return re.sub(unsafe, "\ufffd", str(text).replace("\r\n", "\n"))
 
 
 def grades_csv(lab, results) -> str:
-    """nbgrader's columns, one per question, and what else roster.csv has; no cell is a formula of a spreadsheet."""
+    """nbgrader's columns, one per question, and the other columns of roster.csv; no cell is a spreadsheet formula."""
     questions = lab.manifest.questions
     more = [name for name in dict.fromkeys(key for result in results for key in result.get("person", {}))
             if name not in (*COLUMNS, *questions)]  # fmt: skip
@@ -95,17 +95,17 @@ def _cell(text):
 def _templates():
     import jinja2
 
-    found = jinja2.Environment(
+    templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    found.filters |= {"points": points}
-    return found
+    templates.filters |= {"points": points}
+    return templates
 
 
 def _feedback(lab, result, say=str):
     entries = result["tasks"]
-    if result["problem"]:  # no task was graded, so no verdict about an answer holds
+    if result["problem"]:  # no task was graded, so verdicts about answers mean nothing
         entries = {name: entry for name, entry in entries.items() if entry["verdict"] == records.BY_HAND}
     return {
         "student": shown(result["student"]),
@@ -119,13 +119,13 @@ def _feedback(lab, result, say=str):
 
 
 def _task(lab, name, entry, say):
-    """A question of a result, as its learner's page shows it."""
+    """A question of a result, as the learner's page shows it."""
     task = lab.manifest.tasks.get(name)
     titles = {key: value.title for key, value in task.values.items()} if task else verdicts.RUN_TITLES
     values = []
     for key, value in entry["values"].items():
-        said = {"title": say(titles[key] or key.replace("_", " ")), "result": say(shown(value["detail"]) or "right")}
-        values.append(value | said)
+        texts = {"title": say(titles[key] or key.replace("_", " ")), "result": say(shown(value["detail"]) or "right")}
+        values.append(value | texts)
     ran = entry["verdict"] not in ("missing", "not done")
     return {
         "name": name,
@@ -153,7 +153,7 @@ def _overview(lab, results):
         "max_score": lab.manifest.max_score,
         "mean": round(statistics.fmean([result["score"] for result in results] or [0]), 2),
         "results": results,
-        "shades": {kind: words[0] for kind, words in verdicts.WORDS.items()},
+        "shades": {verdict: words[0] for verdict, words in verdicts.WORDS.items()},
         "absent": records.ABSENT,
         "problems": [(result["student"], shown(result["problem"] or verdicts.stopped(lab, result["stopped"])))
                      for result in results if result["problem"] or result["stopped"]],

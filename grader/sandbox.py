@@ -1,7 +1,7 @@
-"""A command under limits, by bubblewrap: no network, no home, a read-only system, one temporary folder in memory.
+"""Run a command in bubblewrap: no network, no home, a read-only system, one temporary folder in memory, and limits.
 
-The command is process 1 of its own process namespace: nothing in it can kill or outlive it. As root it runs under a
-user id of its own, otherwise in a user namespace. Without bubblewrap the limits hold as far as the system lets them.
+The command is process 1 in a new process namespace, so nothing in it can kill or outlive it. If we are root, it runs
+under an unused user id, otherwise in a user namespace. Without bubblewrap, it has only the limits.
 """
 
 import functools
@@ -17,21 +17,21 @@ from grader.limits import DISK_MB, Ended, Limits, prlimit, watched
 from labkit.system.environment import REPO, data_root
 from labkit.system.errors import LabkitError
 
-HOME = "/tmp/home"  # inside: working directory and home
+HOME = "/tmp/home"  # working directory and home inside the sandbox
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin")
 SETTINGS = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "fonts", "localtime", "passwd", "group",
             "nsswitch.conf", "hosts")  # fmt: skip
-USERS = itertools.count(os.getpid())  # to ids that nobody has: the limit on processes counts all of a user's
+USERS = itertools.count(os.getpid())  # unused user ids: the limit on processes counts all processes of a user
 
 
 def python() -> str:
-    """The Python of this environment, as the sandbox sees it."""
+    """This environment's Python, as seen in the sandbox."""
     return str(Path(sys.prefix).resolve() / "bin" / "python")
 
 
 @functools.lru_cache
 def unavailable() -> str:
-    """"" where bubblewrap can be used, otherwise why not: it is really tried, once a process."""
+    """The reason why bubblewrap cannot be used, or "". This actually runs it, once per process."""
     if sys.platform != "linux":
         return "bubblewrap is a program for Linux"
     for program in ("bwrap", "prlimit", "setpriv"):
@@ -47,7 +47,7 @@ def unavailable() -> str:
 
 def run(command: list[str], *, files: dict[str, bytes] | None = None, stdin: bytes = b"", limits: Limits,
         sandboxed: bool = True, readable: tuple[Path, ...] = ()) -> Ended:  # fmt: skip
-    """Run a command with `files` in its working directory; `readable` folders are at their own paths. SandboxError."""
+    """Run a command with `files` in its working directory; `readable` folders keep their paths. SandboxError."""
     files = dict(files or {}) | _font_list()
     with tempfile.TemporaryDirectory(prefix="labkit-grade-", ignore_cleanup_errors=True) as folder:
         bound = []
@@ -66,7 +66,7 @@ def run(command: list[str], *, files: dict[str, bytes] | None = None, stdin: byt
 
 @functools.lru_cache
 def _font_list():
-    """matplotlib's list of fonts, where there is one: a sandbox without it would take seconds to make its own."""
+    """matplotlib's list of fonts, if there is one: without it, each sandbox would take seconds to make its own."""
     import matplotlib
 
     lists = Path(matplotlib.get_cachedir()).glob("fontlist-*.json")
@@ -74,7 +74,7 @@ def _font_list():
 
 
 def _bubblewrap(readable):
-    """What is visible: the system, this Python, the code, the sample data, and of the labs what a learner has too."""
+    """Arguments that make visible: the system, this Python, the code, the sample data, the learners' files of labs."""
     arguments = ["bwrap", "--as-pid-1", "--new-session", "--unshare-net", "--unshare-pid",
                  "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]  # fmt: skip
     if os.geteuid() != 0:
@@ -89,14 +89,14 @@ def _bubblewrap(readable):
         arguments += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     bound, made = {Path(folder) for folder in SYSTEM}, {Path("/")}
     places = [("--ro-bind", source, place) for source, place in [*_project(), *((path, path) for path in readable)]]
-    for how, source, place in [*places, *(("--symlink", target, link) for link, target in _links_to_python())]:
+    for option, source, place in [*places, *(("--symlink", target, link) for link, target in _links_to_python())]:
         if any(bound.intersection([place, *place.parents])):
             continue
         bound.add(place)
-        for parent in sorted({*place.parents} - made):  # bubblewrap's own would be closed to another user
+        for parent in sorted({*place.parents} - made):  # if bubblewrap creates them, other users cannot enter
             arguments += ["--perms", "0755", "--dir", str(parent)]
         made.update(place.parents)
-        arguments += [how, str(source), str(place)]
+        arguments += [option, str(source), str(place)]
     arguments += ["--clearenv"]
     for key, value in _environment(HOME).items():
         arguments += ["--setenv", key, value]
@@ -104,7 +104,7 @@ def _bubblewrap(readable):
 
 
 def _project():
-    """Source and place of what is bound besides the system."""
+    """(source, place) of what is visible besides the system."""
     base, sample = Path(sys.base_prefix), data_root().resolve() / "sample"
     places = [base.resolve(), Path(sys.prefix).resolve(), REPO / "labkit", REPO / "grader"]
     places += [sample] if sample.is_dir() else []
@@ -114,7 +114,7 @@ def _project():
 
 
 def _links_to_python():
-    """The links by which the environment's Python is found, each with its target; some lie outside what is bound."""
+    """The links that lead to the environment's Python, with their targets; some are in folders that are not visible."""
     link = Path(python())
     while link.is_symlink():
         target = os.readlink(link)
@@ -123,7 +123,7 @@ def _links_to_python():
 
 
 def _sealed():
-    """The last arguments of bubblewrap: nothing but /tmp and /dev/shm can be written, and no right is kept."""
+    """bubblewrap's last arguments: only /tmp and /dev/shm are writable, and all privileges are dropped."""
     arguments = ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME, "--cap-drop", "ALL"]
     if os.geteuid() != 0:
         return [*arguments, "--"]

@@ -1,6 +1,6 @@
-"""What learners handed in: a folder or a zip, with a notebook, a folder or a zip for each of them.
+"""Submissions: a folder or a zip with a notebook, a folder or a zip for each learner.
 
-Whatever of it cannot be used is its learner's problem, in a line.
+Whatever cannot be used becomes a one-line problem of that learner.
 """
 
 import hashlib
@@ -19,25 +19,25 @@ from pathlib import Path
 from labkit.system.errors import LabkitError
 
 NOTEBOOKS = (".ipynb", ".md")
-MOODLE = re.compile(r"(.+?_\d+)_assignsubmission_(?:file|onlinetext)(?:_|$)")  # of a download of all submissions
-RUN_FILES = {"history.jsonl", "summary.json", "provenance.json", "checkpoints"}  # the lab's own recipe.yaml has none
-LONGEST_NAME = 120  # bytes, of 255 that the name of a file may have
-MOST_FILES = 10_000  # of a learner
-MOST_BYTES = 1_000_000_000  # of a learner's zip, unpacked
-DEEPEST = 50  # folders within folders
+MOODLE = re.compile(r"(.+?_\d+)_assignsubmission_(?:file|onlinetext)(?:_|$)")  # in a download of all submissions
+RUN_FILES = {"history.jsonl", "summary.json", "provenance.json", "checkpoints"}  # not next to the lab's own recipe.yaml
+LONGEST_NAME = 120  # bytes, less than the 255 that a file name may have
+MOST_FILES = 10_000  # per learner
+MOST_BYTES = 1_000_000_000  # of a learner's unpacked zip
+DEEPEST = 50  # nested folders
 BROKEN = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError, ValueError)
 
 
 class SubmissionsError(LabkitError):
-    """Submissions that cannot be graded at all: one line that names the file."""
+    """The submissions cannot be graded at all: one line that names the file."""
 
 
 class Unreadable(Exception):
-    """What a learner handed in and cannot be used: one line that says why, for the learner's page."""
+    """A learner's submission cannot be used: one line with the reason, for the learner's page."""
 
 
 def find(place: Path, scratch: Path) -> dict[str, list[Path]]:
-    """What each learner handed in, by name; a zip is unpacked into `scratch`. Raises SubmissionsError."""
+    """Each learner's files, by name; unpacks a zip into `scratch`. Raises SubmissionsError."""
     if place.suffix.lower() == ".zip" and place.is_file():
         try:
             with zipfile.ZipFile(place) as packed:
@@ -55,12 +55,12 @@ def find(place: Path, scratch: Path) -> dict[str, list[Path]]:
     for entry in _visible(folder):
         by_learner.setdefault(_learner(entry), []).append(entry)
     if not by_learner:
-        raise SubmissionsError(f"{place}: holds no submissions")
+        raise SubmissionsError(f"{place}: contains no submissions")
     return dict(sorted(by_learner.items()))
 
 
 def _unpack_class(packed, folder):
-    """Unpack; what cannot be unpacked costs its learner's row: an empty file is no notebook."""
+    """Unpack a class. If a learner's files cannot be unpacked, leave an empty file, which is reported as unreadable."""
     folder.mkdir()
     broken = set()
     for entry in packed.infolist():
@@ -75,23 +75,23 @@ def _unpack_class(packed, folder):
 
 @contextmanager
 def opened(entries: list[Path], scratch: Path) -> Iterator[tuple[list[Path], list[Path]]]:
-    """A learner's notebooks and Runs; what their zips hold is in `scratch` until the end. Raises Unreadable."""
+    """A learner's notebooks and Runs; zips are unpacked in `scratch` until the end. Raises Unreadable."""
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         if len(entries) > 1 and not all(MOODLE.match(entry.name) for entry in entries):
             raise Unreadable(f"more than one submission: {', '.join(entry.name for entry in entries)}")
         notebooks, runs, archives = [], [], []
         for entry in entries:
             _collect(entry, notebooks, runs, archives)
-        for number, archive in enumerate(archives):  # also one in a folder, but none in another zip
+        for number, archive in enumerate(archives):  # zips in folders, but not zips in zips
             _collect(_unpacked(archive, Path(folder, str(number))), notebooks, runs, [])
         if not notebooks:
             raise Unreadable(f"{entries[0].name}: neither a notebook (.ipynb or .md) nor a folder or zip with one")
-        trained = [run for run in runs if any(run.glob("checkpoints/*.ckpt"))]  # the lab's recorded Runs have none
+        trained = [run for run in runs if any(run.glob("checkpoints/*.ckpt"))]  # excludes the lab's recorded Runs
         yield notebooks, trained or runs
 
 
 def _collect(place, notebooks, runs, archives):
-    """Sort what is at a place into the three lists; nothing in a Run is a notebook."""
+    """Sort the files at a place into the three lists; files in a Run are not notebooks."""
     paths, count = [place], 0
     while paths:
         path = paths.pop()
@@ -100,7 +100,7 @@ def _collect(place, notebooks, runs, archives):
             raise Unreadable(f"more than {MOST_FILES:,} files")
         mode = path.lstat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # a link may lead anywhere, a pipe never ends
-            raise Unreadable(f"{path.name}: a link or a device, hand in the file itself")
+            raise Unreadable(f"{path.name}: a link or a device; hand in the file itself")
         if stat.S_ISDIR(mode):
             inner = _visible(path)
             paths += inner[::-1]
@@ -116,7 +116,7 @@ def _collect(place, notebooks, runs, archives):
 
 
 def _unpacked(archive, folder):
-    """The folder with what is in a learner's zip; zipfile writes nothing outside of it, and no links."""
+    """Unpack a learner's zip into a folder; zipfile writes nothing outside of it, and no links."""
     try:
         with zipfile.ZipFile(archive) as packed:
             entries = packed.infolist()
@@ -124,7 +124,7 @@ def _unpacked(archive, folder):
             if len(entries) > MOST_FILES or size > MOST_BYTES:
                 raise Unreadable(f"{archive.name}: {len(entries):,} files of {size / 1e6:,.0f} MB are too much")
             if any(entry.filename.count("/") > DEEPEST for entry in entries):
-                raise Unreadable(f"{archive.name}: folders within folders, more than {DEEPEST} deep")
+                raise Unreadable(f"{archive.name}: nested folders, more than {DEEPEST} deep")
             packed.extractall(folder)
     except BROKEN as error:
         raise Unreadable(f"{archive.name}: damaged, or not a zip that opens without a password ({error})") from None
@@ -132,12 +132,12 @@ def _unpacked(archive, folder):
 
 
 def _visible(folder):
-    """A folder's entries without .DS_Store, .ipynb_checkpoints, and what macOS adds to a zip."""
+    """A folder's entries without .DS_Store, .ipynb_checkpoints and the like, and what macOS adds to a zip."""
     return sorted(entry for entry in folder.iterdir() if not entry.name.startswith((".", "__MACOSX")))
 
 
 def _learner(entry):
-    """A name that no other learner has and that a file can have: of Moodle's the first part, of a file's no ending."""
+    """A learner's name, unique and valid as a file name: the first part of Moodle's names, a file's without suffix."""
     text = unicodedata.normalize("NFC", entry.name)
     moodle = MOODLE.match(text)
     whole = moodle[1] if moodle else text if entry.is_dir() else Path(text).stem

@@ -14,19 +14,19 @@ SUMMARY = re.compile(r"<summary>(.*?)</summary>")
 
 @functools.cache
 def translations(language: str, page: str) -> dict[str, str]:
-    """{message: translation} of a page of the book, such as labs/thor/lab. Raises LabError where there is none."""
+    """{message: translation} of a page in the book, such as labs/thor/lab. Raises LabError if there is none."""
     from babel.messages.pofile import read_po
 
     file = LOCALE / language / "LC_MESSAGES" / f"{page}.po"
     if not file.exists():
-        there = ", ".join(sorted(path.parent.name for path in LOCALE.glob("*/LC_MESSAGES")))
-        raise LabError(f"{page}: not translated into {language}; the book is in {there}")
+        languages = ", ".join(sorted(path.parent.name for path in LOCALE.glob("*/LC_MESSAGES")))
+        raise LabError(f"{page}: not translated into {language}; the book is in {languages}")
     with open(file, "rb") as opened:
         return {message.id: message.string for message in read_po(opened) if message.id and message.string}
 
 
 def speaker(lab: str, language: str | None) -> Callable[[str], str]:
-    """A function that translates texts of a learner's page, if there is a language. Raises LabError."""
+    """A function that translates the texts on a learner's page, if a language is given. Raises LabError."""
     if not language:
         return str
     pages = ("grader/feedback", f"labs/{lab}/grading")
@@ -35,7 +35,7 @@ def speaker(lab: str, language: str | None) -> Callable[[str], str]:
 
 
 def translated(text: str, catalogue: dict[str, str]) -> str:
-    """Markdown in the other language: each paragraph, heading, list item and table cell that the catalogue has."""
+    """Translated Markdown: each paragraph, heading, list item and table cell in the catalogue is replaced."""
     from markdown_it import MarkdownIt
 
     lines = text.split("\n")
@@ -43,8 +43,8 @@ def translated(text: str, catalogue: dict[str, str]) -> str:
         message = " ".join(token.content.split("\n"))
         if token.type == "inline" and token.map and message in catalogue:
             start, end = token.map
-            found = r"\n[ \t>]*".join(map(re.escape, token.content.split("\n")))
-            block = re.sub(found, lambda _, new=catalogue[message]: new, "\n".join(lines[start:end]), count=1)
+            pattern = r"\n[ \t>]*".join(map(re.escape, token.content.split("\n")))
+            block = re.sub(pattern, lambda _, new=catalogue[message]: new, "\n".join(lines[start:end]), count=1)
             lines[start:end] = block.split("\n") + [""] * (end - start - block.count("\n") - 1)
     summaries = SUMMARY.sub(lambda match: f"<summary>{catalogue.get(match[1], match[1])}</summary>", "\n".join(lines))
     return re.sub(r"\n{3,}", "\n\n", summaries)
@@ -56,30 +56,30 @@ WORDS = re.compile(r"[A-Za-z]{2,} |[A-Za-z]{2,}$")
 
 
 def spoken(source: str) -> list[tuple[int, int, str]]:
-    """Texts of a cell that a person reads: first and last character of the literal, and the text.
+    """Texts in a cell that a person reads: first and last character of the literal, and the text.
 
-    What an f-string computes stands in it as in the source, in braces. A text without two words is a name or a key.
+    In an f-string, expressions appear as in the source, in braces. A text without two words is a name or a key.
     """
-    found, starts = [], [0]
+    texts, starts = [], [0]
     for line in source.encode().splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
 
     def visit(node):
-        documents = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        text = "" if documents else _text(node)
+        is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        text = "" if is_docstring else _text(node)
         if text is None:
             for child in ast.iter_child_nodes(node):
                 visit(child)
         elif len(WORDS.findall(text)) > 1 or " " in text.strip():
             ends = ((node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset))
-            found.append((*(starts[line - 1] + column for line, column in ends), text))
+            texts.append((*(starts[line - 1] + column for line, column in ends), text))
 
     visit(ast.parse(source))
-    return found
+    return texts
 
 
 def translated_code(source: str, catalogue: dict[str, str]) -> str:
-    """A cell whose texts are in the other language, if the catalogue has them; what it computes stays as it is."""
+    """A cell with the texts in the catalogue translated; its code is unchanged."""
     data = source.encode()
     for start, end, text in reversed(spoken(source)):
         if text in catalogue:
@@ -88,7 +88,7 @@ def translated_code(source: str, catalogue: dict[str, str]) -> str:
 
 
 def _text(node):
-    """A text literal's text, an f-string's with what it computes in braces; None for any other node."""
+    """The text of a string literal, or of an f-string with its expressions in braces; None for any other node."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else None
     if not isinstance(node, ast.JoinedStr):

@@ -1,38 +1,38 @@
-"""Verdicts in a learner's words: what each means, and what to do next."""
+"""Verdicts for learners: what each means, and what to do next."""
 
 import builtins
 import re
 
 from grader.values import DIFFERENCES
 
-# verdict: (shade of the page, what it means, what to do next)
+# {verdict: (shade on the page, what it means, what to do next)}
 WORDS = {
-    "right": ("good", "All that was checked is right.", ""),
+    "right": ("good", "Everything that was checked is right.", ""),
     "partly right": (
         "some",
-        "A part of what was checked is right.",
-        "see which checks gave no points, and read the task again for what they are about.",
+        "Some of what was checked is right.",
+        "see which checks gave no points, and read what the task says about them.",
     ),
     "wrong": (
         "bad",
-        "Your cell runs, but what it gives is not what was asked.",
-        "try it on the smallest example that you can work out by hand, and look at shape and type as well.",
+        "Your cell runs, but does not give the expected result.",
+        "try the smallest example that you can work out by hand, and compare shape and type as well.",
     ),
     "error": (
         "odd",
         "Your answer, or a check that uses it, ended with an error.",
-        "restart the kernel and run all cells from the top: what you deleted or renamed is gone there too. "
-        "Then call your answer with other arguments than those of the example.",
+        "restart the kernel and run all cells from the top, so that deleted or renamed variables are missing. "
+        "Then call your answer with arguments other than those in the example.",
     ),
     "timed out": (
         "odd",
-        "Your answer did not come to its end within the {seconds:g} seconds that a cell of this task has.",
-        "look for a loop that never ends, or for work that is done again and again.",
+        "Your answer did not finish within the {seconds:g} seconds allowed for a cell of this task.",
+        "look for an endless loop, or for work that is repeated unnecessarily.",
     ),
     "crashed": (
         "odd",
         "Python itself ended while your answer ran.",
-        "leave out what ends the process (`exit`, `os._exit`), and what takes more memory than there is.",
+        "remove calls that end the process (`exit`, `os._exit`), and use less memory.",
     ),
     "blocked": (
         "odd",
@@ -42,22 +42,22 @@ WORDS = {
     "by hand": ("some", "Your instructor gave these points.", ""),
     "missing": (
         "none",
-        "There is no answer cell of this task in what you handed in.",
-        "put your answer into the cell that came with the lab: open a fresh copy and move your code there.",
+        "Your submission has no answer cell for this task.",
+        "put your answer into the cell that came with the lab: open a new copy and move your code there.",
     ),
     "not done": (
         "none",
-        "The answer cell is as it was handed out.",
-        "write your answer there; some of it is enough to begin.",
+        "The answer cell is unchanged.",
+        "write your answer there; a partial answer is a good start.",
     ),
 }
 RUN_WORDS = {
     "partly right": (
         "some",
-        "A part of what was asked of the Run is there.",
+        "The Run meets some of the requirements.",
         "see which parts gave no points, and why.",
     ),
-    "wrong": ("bad", "The Run gave no points.", "see below what is wrong with each part of it."),
+    "wrong": ("bad", "The Run gave no points.", "see below what is wrong with each part."),
     "missing": (
         "none",
         "No Run was graded.",
@@ -66,66 +66,66 @@ RUN_WORDS = {
 }
 RUN_TITLES = {
     "complete": "the Run is complete",
-    "recipe": "the recipe keeps to the rules",
+    "recipe": "the recipe follows the rules",
     "accuracy": "accuracy on the test images",
 }
-# What to do next about an error that a notebook never shows where it was written.
+# What to do next about errors that do not occur in the learner's own notebook.
 NOT_TAKEN = (
-    "define and import in the answer cell what it needs, under the names that the task asks for: "
-    "other cells of yours are not taken."
+    "define and import everything that the answer needs in its cell, with the names that the task asks for: "
+    "your other cells are not executed."
 )
 BLOCKER = "{task}, “{title}”"
-NOT_THERE = "the grader has no network and none of your files: let the answer do without them."
-# Details of values that were never compared with the master's.
+NOT_THERE = "the grader has no network and none of your files, so your answer must work without them."
+# Details of values that were not compared with the master's.
 NOT_COMPARED = NOT_COUNTED, CHECK_FAILED, MISSING = "not counted", "its check failed", "missing"
-IN_CHECK, NOT_RUN = "in a hidden check", "not run, as what came before it used up all that is allowed"
+IN_CHECK, NOT_RUN = "in a hidden check", "not run, because earlier cells used up everything that is allowed"
 FACTS = ("network", "epochs", "steps", "accuracy, by its summary", "accuracy, tested here")  # of a Run
-FAILED = "the grader itself failed at this, which need not be the learner's fault; the instructor sees why"
+FAILED = "the grader itself failed, which may not be the learner's fault; the instructor can see the reason"
 STOPPED = {
-    "time": "All cells together took longer than the {total:g} seconds that there are.",
-    "memory": "It took more memory than the {memory} MB that there are.",
-    "processes": "It started more processes and threads than the {processes} that there may be.",
-    "output": "It printed more than can be kept.",
+    "time": "All cells together took longer than the allowed {total:g} seconds.",
+    "memory": "Your answers used more than the allowed {memory} MB of memory.",
+    "processes": "Your answers started more than the allowed {processes} processes and threads.",
+    "output": "Your answers printed more than allowed.",
 }
 
 
 def texts() -> list[str]:
-    """All that a learner's page may say, besides its template and the lab's own words: what is to be translated."""
-    words = [text for table in (WORDS, RUN_WORDS) for kind, (_, *said) in table.items() for text in (kind, *said)]
+    """All texts to translate that a learner's page may contain, besides those in its template and the lab."""
+    words = [text for table in (WORDS, RUN_WORDS) for name, (_, *texts) in table.items() for text in (name, *texts)]
     others = [*RUN_TITLES.values(), *STOPPED.values(), *NOT_COMPARED, *FACTS, *DIFFERENCES, "right", "Task {number}",
               NOT_TAKEN, NOT_THERE, FAILED, IN_CHECK, NOT_RUN, BLOCKER]  # fmt: skip
     return [text for text in dict.fromkeys([*words, *others]) if text]
 
 
 def in_words(lab, name: str, entry: dict, say=str) -> dict:
-    """{number, label, shade, meaning, next} of a task's result; say: gives a text in the learner's language."""
+    """{number, label, shade, meaning, next} for a task's result; say: translates a text to the learner's language."""
     task = lab.manifest.tasks.get(name)
-    kind, _, other = entry["verdict"].partition(" by " if entry["verdict"].startswith("blocked") else "\0")
-    shade, meaning, advice = (WORDS if task else WORDS | RUN_WORDS).get(kind, ("none", "It was not graded.", ""))
+    verdict, _, other = entry["verdict"].partition(" by " if entry["verdict"].startswith("blocked") else "\0")
+    shade, meaning, advice = (WORDS if task else WORDS | RUN_WORDS).get(verdict, ("none", "It was not graded.", ""))
     if other:
         title = say(lab.manifest.tasks[other].title)
         other = say(BLOCKER).format(task=numbered(lab, other, say).lower(), title=title)
     fields = {"seconds": (task and task.time_limit) or lab.manifest.time_limit, "other": other}
-    if task and kind in ("error", "partly right"):
+    if task and verdict in ("error", "partly right"):
         advice = _next_after(entry["detail"]) or advice
-    if task and kind in ("wrong", "partly right"):
+    if task and verdict in ("wrong", "partly right"):
         advice = next(filter(None, (task.values[value].next for value in _differing(entry))), advice)
-    return {"number": numbered(lab, name, say), "label": say(kind or "not graded"), "shade": shade,
+    return {"number": numbered(lab, name, say), "label": say(verdict or "not graded"), "shade": shade,
             "meaning": say(meaning).format(**fields), "next": say(advice).format(**fields)}  # fmt: skip
 
 
 def _differing(entry):
-    """Names of a result's values that were compared and differ: not those that no probe came to."""
+    """Names of a result's values that were compared and differ."""
     return [name for name, value in entry["values"].items() if value["detail"] and value["detail"] not in NOT_COMPARED]
 
 
 def numbered(lab, name: str, say=str) -> str:
-    """A task as the notebook calls it, such as Task 2: by the order of its answer cells, the Run last."""
+    """A task's label in the notebook, such as Task 2: numbered by the order of the answer cells, with the Run last."""
     return say("Task {number}").format(number=[*lab.solutions, name].index(name) + 1)
 
 
 def _next_after(detail):
-    """What to do about the error that a detail names; "" where that depends on the answer."""
+    """What to do about the error that a detail names; "" if that depends on the answer."""
     named = re.search(r"\braised (\w+)", detail)
     error = getattr(builtins, named[1], None) if named else None
     if not isinstance(error, type):
@@ -136,6 +136,6 @@ def _next_after(detail):
 
 
 def stopped(lab, reason: str, say=str) -> str:
-    """Why a submission was stopped, in a sentence; "" where it was not."""
+    """A sentence about why a submission was stopped; "" if it was not."""
     limits = {"total": lab.manifest.total_time, "memory": lab.manifest.memory, "processes": lab.manifest.processes}
     return say(STOPPED[reason]).format(**limits) if reason else ""

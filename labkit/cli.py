@@ -1,4 +1,4 @@
-"""The command line: which package has which command. A command's module is imported when the command is used."""
+"""The command line: maps each command to its module, which is imported only when the command is used."""
 
 import errno
 import importlib
@@ -32,42 +32,42 @@ COMMANDS = {
 }
 
 
-def is_there(name: str) -> bool:
+def is_installed(name: str) -> bool:
     """Whether a command's package is installed: learners and jobs have labkit without grader."""
     return importlib.util.find_spec(COMMANDS[name].partition(".")[0]) is not None
 
 
 @contextmanager
 def _explained():
-    """Turns labkit's own errors into one line and their exit status, which is 1 except for a failed launch."""
+    """Show labkit's own errors as one line, with their exit status: 1, or that of a failed launch."""
     try:
         yield
     except LabkitError as error:
-        shown = click.ClickException(str(error))
-        shown.exit_code = error.exit_status
-        raise shown from None
+        one_line = click.ClickException(str(error))
+        one_line.exit_code = error.exit_status
+        raise one_line from None
     except ModuleNotFoundError as error:
         if (error.name or "labkit").partition(".")[0] == "labkit":
             raise
         remedy = "run `make env`, or `pip install -e '.[cloud,grading]'` in the course's folder"
         raise click.ClickException(f"the module {error.name} is not installed: {remedy}") from None
     except OSError as error:
-        if error.errno == errno.EPIPE:  # output piped into `head`; click ends quietly
+        if error.errno == errno.EPIPE:  # output piped into `head`; click exits quietly
             raise
         raise click.ClickException(of_file_system(error)) from None
 
 
 class Commands(click.Group):
-    """The commands of COMMANDS, each imported when it is used."""
+    """The commands in COMMANDS, each imported when it is used."""
 
     def list_commands(self, context):
-        return sorted(filter(is_there, COMMANDS))
+        return sorted(filter(is_installed, COMMANDS))
 
     def get_command(self, context, name):
         if name not in COMMANDS:
             return None
         with _explained():
-            if not is_there(name):
+            if not is_installed(name):
                 raise LabkitError(f"labkit {name} is for instructors: use a clone of the course, which has the grader")
             module, _, command = COMMANDS[name].partition(":")
             return getattr(importlib.import_module(module), command)
@@ -86,9 +86,9 @@ def main():
     Start with:  labkit doctor
                  labkit train cifar10 --profile sample
     """
-    for stream in (sys.stdout, sys.stderr):  # a name or log may have what this terminal cannot show
+    for stream in (sys.stdout, sys.stderr):  # names and logs may contain characters that this terminal cannot show
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     if not (REPO / "labs").is_dir():
-        away = f"labkit is a copy in {REPO}, away from the course's labs and data"
-        raise LabkitError(f"{away}; run `pip install -e .` in the course's folder")
+        copy = f"labkit is installed as a copy in {REPO}, without the course's labs and data"
+        raise LabkitError(f"{copy}; run `pip install -e .` in the course's folder")

@@ -17,8 +17,8 @@ from labkit.system import environment
 from labkit.system.errors import first_line
 from labkit.system.versions import MINDSPORE, MINDSPORES, PYTHONS, series_of
 
-MEMORY = 3  # GB; the most that a chapter takes
-DISK = 2  # GB, in addition to the environment, which exists when this runs
+MEMORY = 3  # GB, as much as the largest chapter takes
+DISK = 2  # GB, in addition to the environment, which is installed by the time this runs
 SLOW_CONVOLUTION = 0.5  # seconds; a fast kernel needs about 0.03, oneDNN's reference kernel about 3
 DEFAULT = f"`make env MINDSPORE={MINDSPORE}` installs the default"
 FITS = "run `make env`; it installs versions that fit together"
@@ -26,21 +26,21 @@ FITS = "run `make env`; it installs versions that fit together"
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report; status is "ok", "note" or "problem", advice is empty when it is "ok"."""
+    """One line of the report; status is "ok", "note" or "problem"; advice is empty if it is "ok"."""
 
     name: str
     status: str
-    found: str
+    value: str
     advice: str = ""
 
 
 def examine() -> list[Finding]:
-    """Look at everything in CHECKS; takes a few seconds. A check that fails is a problem, not the end of the report."""
+    """Run all CHECKS, which takes a few seconds. A check that raises an error is reported as a problem."""
     findings = []
     for name, check in CHECKS.items():
         try:
             findings.append(Finding(name, *check()))
-        except Exception as error:  # whatever it is: the report is what the user needs now
+        except Exception as error:  # whatever it is, the user needs the rest of the report
             findings.append(Finding(name, "problem", f"{type(error).__name__}: {first_line(error)}", _remedy(error)))
     return findings
 
@@ -50,29 +50,29 @@ def _remedy(error):
     if not missing:
         return FITS
     package = " (Debian: `apt install libgomp1`)" if missing[1].startswith("libgomp.") else ""
-    return f"install {missing[1]}, a library of the system{package}; if it is there, run `make env`"
+    return f"install the system library {missing[1]}{package}; if it is installed already, run `make env`"
 
 
-# -- Checks: each returns a status, what was found and, unless the status is "ok", advice --------------------
+# -- Checks: each returns a status, a value and, unless the status is "ok", advice ---------------------------
 
 
-def _judged(good, found, advice, otherwise="note"):
-    return ("ok", found) if good else (otherwise, found, advice)
+def _judged(good, value, advice, otherwise="note"):
+    return ("ok", value) if good else (otherwise, value, advice)
 
 
 def _platform():
-    here = f"{platform.system()} on {platform.machine()}"
-    if here == "Linux on x86_64":
-        return "ok", f"{here}: tested"
-    if here == "Linux on aarch64" or platform.system() == "Darwin":
+    system = f"{platform.system()} on {platform.machine()}"
+    if system == "Linux on x86_64":
+        return "ok", f"{system}: tested"
+    if system == "Linux on aarch64" or platform.system() == "Darwin":
         advice = "grading and training in several processes need Linux; a virtual machine will do"
-        return "note", f"{here}: should work, but is not tested", advice
-    return "problem", f"{here}: not supported", "use Linux on x86-64; on Windows, install the course in WSL2"
+        return "note", f"{system}: should work, but is not tested", advice
+    return "problem", f"{system}: not supported", "use Linux on x86-64; on Windows, install the course in WSL2"
 
 
 def _python():
     version = platform.python_version()
-    advice = f"use one of Python {', '.join(PYTHONS)}: `make env PYTHON=/path/to/python{PYTHONS[1]}`"
+    advice = f"use Python {' or '.join(PYTHONS)}: `make env PYTHON=/path/to/python{PYTHONS[1]}`"
     return _judged(series_of(version) in PYTHONS, version, advice, "problem")
 
 
@@ -81,36 +81,36 @@ def _mindspore():
     if version is None:
         return "problem", "not installed", "run `make env`"
     if series_of(version) not in MINDSPORES:
-        return "note", f"{version}: not tested with this course", f"tested are {', '.join(MINDSPORES)}; {DEFAULT}"
+        return "note", f"{version}: not tested with this course", f"{', '.join(MINDSPORES)} are tested; {DEFAULT}"
     return "ok", version
 
 
 def _cores():
-    found = f"{environment.cores()} ({environment.machine()})"
-    return _judged(environment.cores() >= 2, found, "expect twice the times that the book states for two cores")
+    value = f"{environment.cores()} ({environment.machine()})"
+    return _judged(environment.cores() >= 2, value, "expect twice the times that the book states for two cores")
 
 
 def _memory():
-    """Memory free for new programs, regardless of a container's limit."""
+    """Memory available to new programs; a container's limit is not considered."""
     import psutil
 
     free = psutil.virtual_memory().available / 1e9
-    advice = f"close what else is running: the longest chapters and labs take up to {MEMORY} GB each"
+    advice = f"close other programs: the largest chapters and labs take up to {MEMORY} GB each"
     return _judged(free >= MEMORY, f"{free:.1f} GB free", advice)
 
 
 def _disk():
     free = shutil.disk_usage(environment.REPO).free / 1e9
-    advice = "make room: a Run of ResNet-50 takes 0.2 GB, CIFAR-10 0.4"
+    advice = "free some space: a Run of ResNet-50 takes 0.2 GB, CIFAR-10 0.4 GB"
     return _judged(free >= DISK, f"{free:.1f} GB free at {environment.REPO}", advice)
 
 
 def _onednn():
-    """Whether oneDNN picks its reference convolution: see `environment.onednn_trap`."""
+    """Whether oneDNN uses its slow reference convolution; see `environment.onednn_trap`."""
     flags, version = environment.cpu_flags(), environment.mindspore_version()
     if not flags or version is None:
-        found = "not known without the CPU's instruction sets and MindSpore's version"
-        return "note", found, "`convolution` below says whether it is fast"
+        reason = "not known without the CPU's instruction sets and MindSpore's version"
+        return "note", reason, "`convolution` below says whether it is fast"
     cpu = f"a CPU {'with' if any(flag.startswith('avx512') for flag in flags) else 'without'} AVX-512"
     if not environment.onednn_trap():
         return "ok", f"{cpu}, MindSpore {version}: fast convolutions"
@@ -122,7 +122,7 @@ def _onednn():
 
 
 def _convolution():
-    """MindSpore's device, and a convolution's time on it: 3x3, 64 to 64 channels, 32x32 pixels, batch 32."""
+    """MindSpore's device, and how long a convolution takes: 3x3, 64 to 64 channels, 32x32 pixels, batch 32."""
     import mindspore as ms
     import numpy as np
     from mindspore import nn
@@ -130,13 +130,13 @@ def _convolution():
     layer = nn.Conv2d(64, 64, 3)
     images = ms.Tensor(np.ones((32, 64, 32, 32), np.float32))
     times = []
-    for _ in range(4):  # the best of them: the first prepares the kernel, and the machine may be busy
+    for _ in range(4):  # the best time counts: the first call prepares the kernel, and the machine may be busy
         start = time.perf_counter()
         layer(images).asnumpy()
         times.append(time.perf_counter() - start)
-    found = f"{ms.get_context('device_target')}, {1000 * min(times):.0f} ms for a 3x3 convolution"
+    value = f"{ms.get_context('device_target')}, {1000 * min(times):.0f} ms for a 3x3 convolution"
     advice = f"see `oneDNN` above; on a CPU with AVX-512 try {environment.ONEDNN_CAP}=AVX2, and close other programs"
-    return _judged(min(times) < SLOW_CONVOLUTION, found, advice, "problem")
+    return _judged(min(times) < SLOW_CONVOLUTION, value, advice, "problem")
 
 
 def _data(prefix, command, need):
@@ -144,27 +144,27 @@ def _data(prefix, command, need):
 
     folder = environment.data_root() / prefix / cifar10_files.FOLDER
     if not folder.exists():
-        return "note", f"not at {folder}", f"{need}`python data_scripts/cifar10.py {command}` gets it"
+        return "note", f"missing from {folder}", f"{need}`python data_scripts/cifar10.py {command}` gets it"
     try:
         info = cifar10_files.check(folder)
     except cifar10_files.DataError as error:
         return "problem", str(error), f"delete {folder}, then `python data_scripts/cifar10.py {command}`"
-    found = f"{info.train_images:,} + {info.test_images:,} images at {folder}: {info.name}"
-    found += f" ({info.note})" if info.note else ""
-    return _judged(not info.note, found, f"`python data_scripts/cifar10.py {command} --force` gets it anew")
+    value = f"{info.train_images:,} + {info.test_images:,} images at {folder}: {info.name}"
+    value += f" ({info.note})" if info.note else ""
+    return _judged(not info.note, value, f"`python data_scripts/cifar10.py {command} --force` gets it again")
 
 
 def _pytorch():
     versions = {package: environment.version_of(package) for package in ("torch", "torchvision", "onnxruntime")}
-    found = ", ".join(f"{package} {version or 'is not installed'}" for package, version in versions.items())
+    value = ", ".join(f"{package} {version or 'is not installed'}" for package, version in versions.items())
     advice = "optional: with all of them, part 2 runs live instead of showing recorded results: `make torch`"
-    return _judged(all(versions.values()), found, advice)
+    return _judged(all(versions.values()), value, advice)
 
 
 def _sandbox():
     command = ["bwrap", "--ro-bind", "/", "/", "true"]
     works = shutil.which("bwrap") and subprocess.run(command, capture_output=True).returncode == 0
-    advice = "optional: only grading needs it (Debian: `apt install bubblewrap`); root may use it where others may not"
+    advice = "optional, only grading needs it (Debian: `apt install bubblewrap`); root may be allowed to use it"
     return _judged(works, f"bubblewrap {'works' if works else 'is not installed, or not allowed here'}", advice)
 
 
@@ -187,7 +187,7 @@ CHECKS = {
 @click.command("doctor")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json):
-    """Examine this machine: versions, device, cores, convolution speed, data; and say what to do.
+    """Examine this machine (versions, device, cores, convolution speed, data) and say how to fix what is wrong.
 
     Exit status 1 if there is a problem.
 
@@ -202,7 +202,7 @@ def command(as_json):
         colours = {"ok": "green", "note": "yellow", "problem": "red"}
         for finding in findings:
             status = click.style(f"{finding.status:8}", fg=colours[finding.status])
-            click.echo(f"{status} {finding.name:15} {finding.found}")
+            click.echo(f"{status} {finding.name:15} {finding.value}")
             if finding.advice:
                 click.echo(f"{'':24} -> {finding.advice}")
     sys.exit(0 if ok else 1)

@@ -1,4 +1,4 @@
-"""Figures: one style and one colour per thing, the same in every chapter. Each function returns a matplotlib Figure."""
+"""Figures with one style and one colour per thing in all chapters. Each function returns a matplotlib Figure."""
 
 import matplotlib
 import numpy as np
@@ -10,13 +10,13 @@ BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = COLOURS = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9",
 )  # fmt: skip
 REFERENCE, INK, PAPER = "#666666", "#222222", "#FFFFFF"
-# The same thing has the same colour in every figure. Other things take COLOURS in turn.
+# What has the same colour in every figure. Anything else takes COLOURS in turn.
 COLOUR_OF = {
     "MindSpore": BLUE, "labkit": BLUE, "PyTorch": REFERENCE, "target": REFERENCE,
     "momentum": BLUE, "gradient": PURPLE, "Newton": VERMILION, "natural": GREEN, "THOR": GREEN, "thor": GREEN,
-    "right": BLUE, "wrong": VERMILION,  # what should be, and the defect or exception next to it
+    "right": BLUE, "wrong": VERMILION,  # what is expected, and the defect or exception next to it
 }  # fmt: skip
-MARKERS = ("o", "s", "^", "D", "v", "P")  # in addition to the colour, for those who do not see it
+MARKERS = ("o", "s", "^", "D", "v", "P")  # in addition to colours, for readers who cannot distinguish them
 STYLE = {
     "figure.dpi": 110,
     "savefig.dpi": 160,
@@ -35,7 +35,7 @@ STYLE = {
 
 
 def use_style() -> None:
-    """Set the course's style for all figures of this process."""
+    """Set the course's style for all figures in this process."""
     matplotlib.rcParams.update(STYLE)
 
 
@@ -47,17 +47,17 @@ def new_figure(width=5.6, height=3.2, rows=1, columns=1, **options):
 
 
 def colour_of(names):
-    """{name: colour}: from COLOUR_OF, or else COLOURS in turn, without repeats while there are enough."""
-    left = [colour for colour in COLOURS if colour not in {COLOUR_OF.get(name) for name in names}] or COLOURS
+    """{name: colour}: from COLOUR_OF, or else COLOURS in turn, repeated only if there are too few."""
+    unused = [colour for colour in COLOURS if colour not in {COLOUR_OF.get(name) for name in names}] or COLOURS
     others = [name for name in names if name not in COLOUR_OF]
-    turn = {name: left[number % len(left)] for number, name in enumerate(others)}
-    return {name: COLOUR_OF.get(name) or turn[name] for name in names}
+    by_turn = {name: unused[number % len(unused)] for number, name in enumerate(others)}
+    return {name: COLOUR_OF.get(name) or by_turn[name] for name in names}
 
 
 def label_lines(axis, apart=0.07) -> None:
-    """Write each line's label at its right end in its colour, instead of a legend; call it after limits are set.
+    """Write each line's label at its right end in its colour, instead of a legend; set the limits before.
 
-    apart: least distance between two labels, as a share of the height.
+    apart: smallest distance between two labels, as a fraction of the height.
     """
     axis.autoscale_view()  # or the limits would still be those of the empty axes
     low, high = sorted(axis.get_xlim())
@@ -66,8 +66,8 @@ def label_lines(axis, apart=0.07) -> None:
         x, y = (np.ma.filled(np.ma.asarray(values, float), np.nan) for values in line.get_data())
         drawn = np.flatnonzero((low <= x) & (x <= high) & np.isfinite(y))
         if len(drawn) and not line.get_label().startswith("_"):
-            place = axis.transData.transform((x[drawn[-1]], y[drawn[-1]]))
-            ends.append((float(np.clip(axis.transAxes.inverted().transform(place)[1], 0, 1)), line))
+            end = axis.transData.transform((x[drawn[-1]], y[drawn[-1]]))
+            ends.append((float(np.clip(axis.transAxes.inverted().transform(end)[1], 0, 1)), line))
     heights = []
     for height, line in sorted(ends, key=lambda end: end[0]):
         heights.append(max(height, heights[-1] + apart) if heights else height)
@@ -81,7 +81,7 @@ def smooth(values, window):
 
 
 def training_curves(runs) -> Figure:
-    """Loss, learning rate and test accuracy of Runs over epochs, a colour and a marker each."""
+    """Loss, learning rate and test accuracy of Runs over epochs, with a colour and a marker per Run."""
     figure, (loss, rate, accuracy) = new_figure(5.6, 6.4, rows=3, sharex=True, height_ratios=[3, 2, 3])
     colours = colour_of([run.path.name for run in runs])
     for number, run in enumerate(runs):
@@ -113,13 +113,13 @@ def comparison(curves, target) -> Figure:
     colours = colour_of(list(curves))
     for number, (name, runs) in enumerate(curves.items()):
         colour = colours[name]
-        for one in runs:
-            label = name if one is runs[0] else None
-            percent = [100 * accuracy for accuracy in one.accuracies]
+        for curve in runs:
+            label = name if curve is runs[0] else None
+            percent = [100 * accuracy for accuracy in curve.accuracies]
             marker = MARKERS[number % len(MARKERS)]
             style = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.2, "label": label}
-            steps.plot(one.steps, percent, **style)
-            seconds.plot(one.seconds, percent, **style)
+            steps.plot(curve.steps, percent, **style)
+            seconds.plot(curve.seconds, percent, **style)
     for axes in (steps, seconds):
         axes.axhline(100 * target, color=REFERENCE, linestyle="--", linewidth=1, label=f"target, {target:.2%}")
         axes.set_xlim(0, None)
@@ -131,7 +131,7 @@ def comparison(curves, target) -> Figure:
 
 
 def image_grid(images, titles=(), columns=8, size=1.0) -> Figure:
-    """Images (N, H, W, 3), uint8 or 0..1 floats, in rows; titles above them; size: of one image, in inches."""
+    """Images (N, H, W, 3), uint8 or floats in 0..1, in rows, with titles above them; size of an image in inches."""
     rows = -(-len(images) // columns)
     height = size * (1.25 if len(titles) else 1.05)
     figure, axes = new_figure(columns * size, rows * height, rows, columns, squeeze=False)
@@ -145,7 +145,7 @@ def image_grid(images, titles=(), columns=8, size=1.0) -> Figure:
 
 
 def confusion_matrix(counts, classes) -> Figure:
-    """Counts (K, K), true class by row, predicted by column; errors shaded, the diagonal left white."""
+    """Counts (K, K), true class by row, predicted class by column; errors are shaded, the diagonal stays white."""
     errors = np.array(counts, float)
     np.fill_diagonal(errors, np.nan)
     figure, axis = new_figure(5.6, 5.2)
@@ -154,7 +154,7 @@ def confusion_matrix(counts, classes) -> Figure:
     for row, column in np.ndindex(*errors.shape):
         if counts[row][column]:
             weight = "bold" if row == column else "normal"
-            colour = "white" if errors[row, column] > 0.6 * darkest else "black"  # nan, the diagonal, is not
+            colour = "white" if errors[row, column] > 0.6 * darkest else "black"  # the diagonal is nan: black
             text = f"{counts[row][column]:,}"
             axis.text(column, row, text, ha="center", va="center", fontsize=8, weight=weight, color=colour)
     axis.set_xticks(range(len(classes)), classes, rotation=45, ha="right")

@@ -6,8 +6,8 @@ from mindspore import nn, ops
 class CrossEntropySmooth(nn.Cell):
     """Cross-entropy with label smoothing: logits (N, K), labels (N,) int32 -> mean loss, a scalar.
 
-    The true class keeps 1 - smoothing; the rest is spread over the K - 1 others (the original documents' convention).
-    PyTorch's `label_smoothing=s` spreads s over all K: the same loss as smoothing = s (K - 1) / K here.
+    The true class keeps 1 - smoothing; the rest is spread over the K - 1 other classes, as in the original documents.
+    PyTorch's `label_smoothing=s` spreads s over all K classes, which equals smoothing = s (K - 1) / K here.
     """
 
     def __init__(self, num_classes, smoothing=0.0):

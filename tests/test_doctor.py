@@ -49,7 +49,7 @@ def test_report(sample_data):
     assert list(found) == list(doctor.CHECKS)
     assert {finding["status"] for finding in found.values()} <= {"ok", "note", "problem"}
     assert all(bool(finding["advice"]) is (finding["status"] != "ok") for finding in found.values())
-    assert found["sample data"]["status"] == "ok" and "1,437 + 360" in found["sample data"]["found"]
+    assert found["sample data"]["status"] == "ok" and "1,437 + 360" in found["sample data"]["value"]
     text = CliRunner().invoke(main, ["doctor"]).stdout
     assert all(name in text for name in found)
 
@@ -60,7 +60,7 @@ def test_damaged_and_missing_data(tmp_path, monkeypatch):
     (damaged / "data_batch_1.bin").write_bytes(b"12345")
     monkeypatch.setenv("LABKIT_DATA", str(tmp_path))
     found = findings(CliRunner().invoke(main, ["doctor", "--json"]))
-    assert found["sample data"]["status"] == "problem" and "data_batch_1.bin" in found["sample data"]["found"]
+    assert found["sample data"]["status"] == "problem" and "data_batch_1.bin" in found["sample data"]["value"]
     assert found["CIFAR-10"]["status"] == "note" and "download" in found["CIFAR-10"]["advice"]
 
 
@@ -83,7 +83,7 @@ def test_a_broken_installation_gets_the_whole_report(sample_data):
     assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
     found = {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
     assert list(found) == list(doctor.CHECKS)
-    assert found["convolution"]["found"] == "OSError: libgomp.so.1: cannot open shared object file"
+    assert found["convolution"]["value"] == "OSError: libgomp.so.1: cannot open shared object file"
     assert "apt install libgomp1" in found["convolution"]["advice"]
     assert found["memory"]["status"] == "problem" and "make env" in found["memory"]["advice"]
 

@@ -1,4 +1,4 @@
-"""Plain and residual stacks of equal layers, and two measurements of them, for the chapter on residual networks."""
+"""Plain and residual stacks of equal layers, with two measurements, for the chapter on residual networks."""
 
 import mindspore as ms
 import numpy as np

@@ -1,8 +1,8 @@
-"""Evaluation images of labkit's two routes compared with torchvision's.
+"""Compare evaluation images from labkit's two routes with torchvision's.
 
     python book/2-migration/evaluation_images.py
 
-records the result for readers without PyTorch, in labs/imagenet/parity/evaluation-images.json.
+writes the result to labs/imagenet/parity/evaluation-images.json, for readers without PyTorch.
 """
 
 import datetime
@@ -12,6 +12,7 @@ import mindspore as ms
 import PIL
 from PIL import Image
 
+from labkit import choices
 from labkit.data import imagenet, imagenet_files
 from labkit.parity.measures import Difference, Tolerances, difference
 from labkit.parity.pytorch import torch, torchvision
@@ -23,18 +24,18 @@ RECORD = environment.REPO / "labs/imagenet/parity/evaluation-images.json"
 
 def compare(files, image_size=224, resize=256) -> list[Difference]:
     """A Difference for each file and route, with the tolerance of the stage "batch". Raises NoTorchError."""
-    steps, apart = torchvision().transforms, []
+    steps, errors = torchvision().transforms, []
     normalize = [steps.ToTensor(), steps.Normalize(imagenet.MEAN, imagenet.STD)]
     preprocess = steps.Compose([steps.Resize(resize), steps.CenterCrop(image_size), *normalize])
     for file in files:
         with Image.open(file) as image:
             reference = preprocess(image.convert("RGB")).numpy()
-        for route in imagenet.ROUTES:
+        for route in choices.ROUTES:
             candidate = imagenet.read(file)
             for step in imagenet.evaluation_transforms(image_size, resize, route):
                 candidate = step(candidate)
-            apart.append(difference(f"{file.name}, {route}", reference, candidate, Tolerances.batch))
-    return apart
+            errors.append(difference(f"{file.name}, {route}", reference, candidate, Tolerances.batch))
+    return errors
 
 
 if __name__ == "__main__":

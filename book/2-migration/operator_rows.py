@@ -22,7 +22,7 @@ LARGE = (256, 128, 3, 3)  # enough values for three digits of a standard deviati
 GRADIENTS = [np.array([[1.0, -2.0], [3.0, 0.5]], np.float32) * factor for factor in (1, 2, -1)]
 
 
-# -- How a row is run: `create` makes a layer, or gives a function ----------------------------------
+# -- Running a row: `create` returns a layer or a function ------------------------------------------
 
 
 def theirs(create, inputs, weights):
@@ -44,9 +44,9 @@ def ours(create, inputs, weights):
 
 
 def layer(pytorch, mindspore, create_theirs, create_ours, *inputs, weights=None, traps=None, arguments=""):
-    """A row of two layers, and of the layers that one might write instead."""
+    """A row for two layers, and for layers that one might write instead."""
     given = {"inputs": inputs, "weights": weights or {}}
-    traps = {how: partial(ours, create, **given) for how, create in (traps or {}).items()}
+    traps = {trap: partial(ours, create, **given) for trap, create in (traps or {}).items()}
     run = partial(theirs, create_theirs, **given), partial(ours, create_ours, **given)
     return Row(pytorch, mindspore, *run, traps, arguments)
 
@@ -120,7 +120,7 @@ def their_clipped():
 
 
 def their_draw(name, **options):
-    """Standard deviation of what an initialiser draws."""
+    """Standard deviation of an initialiser's values."""
     return getattr(torch().nn.init, name)(torch().empty(LARGE), **options).std().numpy()
 
 
@@ -248,7 +248,7 @@ FUNCTIONS = (
     Row(
         "torch.optim.SGD", "mindspore.nn.SGD",
         partial(their_steps, momentum=0.875, dampening=0.5),
-        lambda: our_steps(lambda p: nn.SGD(p, 0.1, 0.875, dampening=0.5)), what="with dampening",
+        lambda: our_steps(lambda p: nn.SGD(p, 0.1, 0.875, dampening=0.5)), aspect="with dampening",
     ),
     Row(
         "torch.optim.lr_scheduler.CosineAnnealingLR", "mindspore.nn.cosine_decay_lr",

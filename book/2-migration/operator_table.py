@@ -1,6 +1,6 @@
-"""The operator tables of part 2: what torchvision's ResNets are made of, and its counterpart in MindSpore, compared.
+"""The operator tables of part 2: compare the parts of torchvision's ResNets with their counterparts in MindSpore.
 
-`python book/2-migration/operator_table.py` writes RECORD, which machines without PyTorch show.
+`python book/2-migration/operator_table.py` writes RECORD, which is shown on machines without PyTorch.
 """
 
 import ast
@@ -23,7 +23,7 @@ RECORD = environment.REPO / "labs/imagenet/parity/operators.json"
 
 
 def uses(network) -> dict:
-    """What a ResNet of torchvision calls in a forward pass, and which initialisers its source names: name -> count."""
+    """What torchvision's ResNet calls in a forward pass, and the initialisers in its source: {name: count} each."""
     resnet = torchvision().models.resnet
     net = getattr(resnet, network)()
     calls = Counter()
@@ -40,7 +40,7 @@ def uses(network) -> dict:
 
 
 def published(network) -> dict:
-    """What torchvision says of its own trained weights: accuracies on ImageNet's validation images, parameters."""
+    """torchvision's data about its trained weights: accuracies on ImageNet's validation images, parameters, recipe."""
     weights = torchvision().models.get_model_weights(network)
     return {
         version.name: {
@@ -52,7 +52,7 @@ def published(network) -> dict:
 
 
 def examine(network="resnet50") -> dict:
-    """All rows on this machine, and what they are for; sets both frameworks' seeds. Raises NoTorchError."""
+    """Compare all rows on this machine; sets both frameworks' seeds. Raises NoTorchError."""
     torch().manual_seed(1)
     ms.set_seed(1)
     return {
@@ -69,20 +69,20 @@ def examine(network="resnet50") -> dict:
 
 
 def recorded() -> dict:
-    """What `examine` found when RECORD was written."""
+    """The results of `examine` in RECORD."""
     return json.loads(RECORD.read_text())
 
 
 def table(rows) -> str:
-    """Rows of `examine` as a table in HTML: names, defaults that differ, what traps lead to, the largest error."""
+    """Rows of `examine` as an HTML table: names, different defaults, results of traps, the largest error."""
     lines = []
     for row in rows:
         notes = []
-        for there, here in row["defaults"]:
-            notes.append(f"default `{here}`, not `{there}`" if there else f"default `{here}`")
-        for how, outcome in row["traps"].items():
-            notes.append(f"{how}: **{outcome if isinstance(outcome, str) else f'{100 * outcome:.3g}% off'}**")
-        ours = f"`{_short(row['mindspore'])}`" + (f", {row['what']}" if row["what"] else "")
+        for theirs, ours in row["defaults"]:
+            notes.append(f"default `{ours}`, not `{theirs}`" if theirs else f"default `{ours}`")
+        for trap, outcome in row["traps"].items():
+            notes.append(f"{trap}: **{outcome if isinstance(outcome, str) else f'{100 * outcome:.3g}% off'}**")
+        ours = f"`{_short(row['mindspore'])}`" + (f", {row['aspect']}" if row["aspect"] else "")
         cells = f"`{_short(row['pytorch'])}`", "\n".join([ours, *notes]), _verdict(row)
         lines.append("<tr><td>{}</td><td>{}</td><td nowrap>{}</td></tr>".format(*map(_html, cells)))
     head = "<tr><th>PyTorch</th><th>MindSpore, and what to look out for</th><th>error</th></tr>"
@@ -94,7 +94,7 @@ def _short(name):
 
 
 def _html(text):
-    """`code`, **strong** and line ends as HTML; code may break behind the dot of a name."""
+    """`code`, **strong** and line ends as HTML; code may break after the dot in a name."""
     text = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", html.escape(text, quote=False).replace("\n", "<br>"))
     code = '<code style="white-space: normal">{}</code>'
     return re.sub(r"`(.+?)`", lambda match: code.format(re.sub(r"\.(?=[a-zA-Z])", ".<wbr>", match[1])), text)

@@ -1,7 +1,7 @@
-"""Six steps of two small networks, for any number of processes that share a batch of eight; rank 0 prints.
+"""Train two small networks for six steps, in any number of processes that share a batch of eight; rank 0 prints.
 
-Each line of output is JSON: [name, losses, weights of the last layer]. The chapter on several processes runs it as one
-process and, with `labkit launch`, as two.
+Each line of output is JSON: [name, losses, weights of the last layer]. The chapter on several processes runs this in
+one process and, with `labkit launch`, in two.
 """
 
 import json
@@ -17,11 +17,11 @@ from labkit.optimizers import momentum
 from labkit.system import device
 from labkit.training import callbacks
 
-BATCH, STEPS = 8, 6  # a batch over all processes
+BATCH, STEPS = 8, 6  # BATCH: over all processes
 
 
 class Losses(ms.train.Callback):
-    """Keeps the loss of every step, averaged over all processes."""
+    """Records the loss of every step, averaged over all processes."""
 
     def __init__(self):
         super().__init__()
@@ -32,7 +32,7 @@ class Losses(ms.train.Callback):
 
 
 def train(name, *norm):
-    """Train a network; its first weights differ between ranks until they are shared."""
+    """Train a network, whose initial weights differ between ranks until they are shared."""
     rank, ranks = device.ranks()
     ms.set_seed(100 + rank)
     last = nn.Dense(256, 10)

@@ -4,20 +4,20 @@ from labkit import figures
 
 
 def layers(report):
-    """Error of every layer, forwards and backwards, on a logarithmic scale; what differs is marked."""
+    """Error of every layer, forwards and backwards, on a logarithmic scale; layers that differ are marked."""
     figure, axes = figures.new_figure(5.6, 5.2, rows=2)
     right, wrong = figures.COLOUR_OF["right"], figures.COLOUR_OF["wrong"]
-    kinds = (  # for a gradient that is off by e, 1 − cosine is e² / 2: its rounding needs a lower floor
+    panels = (  # if a gradient is off by e, 1 − cosine is e² / 2, so its rounding needs a lower floor
         (axes[0], report.forward, "Outputs, in forward order", "largest error, relative", lambda d: d.max_rel, 1e-9),
         (axes[1], report.backward, "Gradients, in backward order", "1 − cosine", lambda d: 1 - d.cosine, 1e-16),
     )
-    for axis, differences, title, label, value, floor in kinds:
-        values = [min(max(value(layer), floor), 10) for layer in differences]  # inf and 0 have a place too
-        places = range(1, len(differences) + 1)
-        axis.semilogy(places, values, ".", color=right, markersize=4)
-        apart = [(place, v) for place, v, layer in zip(places, values, differences) if not layer.ok]
-        if apart:
-            axis.semilogy(*zip(*apart), "s", color=wrong, markersize=5, label="differs")
+    for axis, differences, title, label, value, floor in panels:
+        values = [min(max(value(layer), floor), 10) for layer in differences]  # inf and 0 are drawn at the limits
+        numbers = range(1, len(differences) + 1)
+        axis.semilogy(numbers, values, ".", color=right, markersize=4)
+        different = [(number, v) for number, v, layer in zip(numbers, values, differences) if not layer.ok]
+        if different:
+            axis.semilogy(*zip(*different), "s", color=wrong, markersize=5, label="differs")
             axis.legend(loc="lower right")
         for bound in {d.tolerance if d.by == "max_rel" else 1 - d.tolerance for d in differences}:
             axis.axhline(bound, color=figures.REFERENCE, linestyle="--")
@@ -26,7 +26,7 @@ def layers(report):
 
 
 def losses(report):
-    """Losses of the short training, and how far apart they are."""
+    """Losses of the short training, and their differences."""
     figure, (above, below) = figures.new_figure(5.6, 5.2, rows=2, sharex=True)
     theirs, ours = report.losses["pytorch"], report.losses["mindspore"]
     steps = range(1, len(theirs) + 1)
@@ -35,8 +35,8 @@ def losses(report):
     above.plot(steps, ours, color=colours["MindSpore"], label="MindSpore")
     above.set(title="Loss (nats)")
     above.legend()
-    apart = [max(abs(a - b) / abs(a), 1e-9) for a, b in zip(theirs, ours)]
-    below.semilogy(steps, apart, "o-", color=colours["MindSpore"], markersize=3)
+    errors = [max(abs(a - b) / abs(a), 1e-9) for a, b in zip(theirs, ours)]
+    below.semilogy(steps, errors, "o-", color=colours["MindSpore"], markersize=3)
     below.axhline(report.stages[-1].tolerance, color=colours["target"], linestyle="--")
     below.set(title="Difference, relative", xlabel="step")
     below.xaxis.get_major_locator().set_params(integer=True)

@@ -1,4 +1,4 @@
-"""A training step of ResNet-18 to measure: its time, and the time of its operators."""
+"""Measure a training step of ResNet-18: its time, and the times of its operators."""
 
 import csv
 import tempfile
@@ -19,7 +19,7 @@ labels = Tensor(np.arange(8), ms.int32)
 
 
 def train_step(level="O0", mode=ms.GRAPH_MODE):
-    """A training step in mixed precision of a level: a function that returns the loss as a number."""
+    """A training step at a level of mixed precision: a function that returns the loss as a number."""
     ms.set_context(mode=mode)
     ms.set_seed(1)
     net = mixed_precision(create_resnet("resnet18", stem="imagenet"), level)
@@ -29,7 +29,7 @@ def train_step(level="O0", mode=ms.GRAPH_MODE):
 
     def step():
         ms.set_context(mode=mode)
-        return float(cell(images, labels).asnumpy())  # asnumpy waits for the result
+        return float(cell(images, labels).asnumpy())  # asnumpy() waits for the result
 
     return step
 
@@ -44,7 +44,7 @@ def seconds(call):
 def operators(step, steps=3):
     """Operators of a step, longest first, [{type, calls, ms}]; the profiler's folder."""
     folder = Path(tempfile.mkdtemp())
-    # analyse_flag=True would add trace_view.json, from a process that prints.
+    # analyse_flag=True would also write trace_view.json, in a process that prints messages.
     handler = tensorboard_trace_handler(str(folder), analyse_flag=False)
     with profile(activities=[ProfilerActivity.CPU], on_trace_ready=handler):
         for _ in range(steps):

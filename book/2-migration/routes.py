@@ -1,4 +1,4 @@
-"""Where MindData's operations and Pillow's part on the way from a file to pixels, step by step."""
+"""Compare MindData's operations with Pillow's, step by step from a file to pixels."""
 
 import numpy as np
 from mindspore.dataset import vision
@@ -8,11 +8,11 @@ from labkit.data import imagenet
 
 
 def compare(image, image_size=224, resize=256):
-    """Mean and largest difference of the fast route from the exact one, step by step, in units of a pixel (0..255).
+    """Mean and largest difference between the fast route and the exact one in each step, in pixel values (0..255).
 
-    `image`: bytes of a file, (N,) uint8. Returns {step: (mean, largest)}. In each step both begin with the same pixels;
-    in the last, each goes its own whole way. The resize lines name the filter that MindData uses; `exact` is Pillow's
-    bilinear, which averages all the pixels that fall on a new one.
+    `image`: bytes of a file, (N,) uint8. Returns {step: (mean, largest)}. Each step starts from the same pixels in both
+    routes; "all" compares the complete routes. The resize steps name MindData's filter; `exact` is Pillow's bilinear
+    filter, which averages all pixels that contribute to a new one.
     """
     decoded = imagenet.decode(image)
     pixels, resized = np.asarray(decoded), np.asarray(imagenet.resize_short(decoded, resize))
@@ -23,13 +23,13 @@ def compare(image, image_size=224, resize=256):
     cubic = np.asarray(decoded.resize(resized.shape[1::-1], Image.Resampling.BICUBIC))
     pairs["resize, PILCUBIC and Pillow's bicubic"] = pairs["resize, PILCUBIC"][0], cubic
     pairs["center crop"] = vision.CenterCrop(image_size)(resized), cropped
-    whole = image
+    result = image
     for step in imagenet.evaluation_transforms(image_size, resize)[:3]:
-        whole = step(whole)
-    pairs["all"] = whole, cropped
+        result = step(result)
+    pairs["all"] = result, cropped
     return {step: _difference(*pair) for step, pair in pairs.items()}
 
 
 def _difference(first, second):
-    apart = np.abs(np.subtract(first, second, dtype=np.float64))
-    return float(apart.mean()), float(apart.max())
+    error = np.abs(np.subtract(first, second, dtype=np.float64))
+    return float(error.mean()), float(error.max())

@@ -1,4 +1,4 @@
-"""A ResNet of eight layers on scikit-learn's digits at 16x16 pixels: trainings of seconds, to break on purpose."""
+"""A ResNet of eight layers on scikit-learn's digits at 16x16 pixels: trains in seconds, to be broken on purpose."""
 
 import mindspore as ms
 import numpy as np
@@ -12,24 +12,24 @@ from labkit.system import environment
 
 
 def load(split):
-    """Every second pixel of split "train" or "test": (N, 3, 16, 16) float32 of 0..255, and labels (N,)."""
+    """Every second pixel of the split "train" or "test": (N, 3, 16, 16) float32 in 0..255, and labels (N,)."""
     images, labels = cifar10_files.read(environment.data_root() / "sample" / cifar10_files.FOLDER, split)
     images = images[:, ::2, ::2].transpose(0, 3, 1, 2)
     return images.astype(np.float32), labels.astype(np.int32)
 
 
 def normalise(images):
-    """Pixels of 0..255 with mean about 0 and deviation near 1."""
+    """Pixels in 0..255, normalised to a mean near 0 and a standard deviation near 1."""
     return ((images / 255 - 0.3) / 0.4).astype(np.float32)
 
 
 def create():
-    """The network, with first weights from MindSpore's seed."""
+    """The network, with initial weights from MindSpore's seed."""
     return ResNet(BasicBlock, (1, 1, 1), 10, "cifar", widths=(16, 32, 64), projection=False)
 
 
 def train(images, labels, lr, *, batch=64, seed=1, augment=None, weight_decay=1e-4):
-    """Train the network for len(lr) steps, at the rate lr[i] in step i; return it and the losses."""
+    """Train the network for len(lr) steps, with learning rate lr[i] in step i; return it and the losses."""
     ms.set_seed(seed)
     random = np.random.default_rng(seed)
     net = create()
@@ -46,9 +46,9 @@ def train(images, labels, lr, *, batch=64, seed=1, augment=None, weight_decay=1e
 
 
 def accuracy(net, images, labels):
-    """Share of images that the network classifies right, in evaluation mode."""
+    """Share of images that the network classifies correctly, in evaluation mode."""
     net.set_train(False)
-    answers = [
+    predictions = [
         net(Tensor(images[first : first + 360])).asnumpy().argmax(axis=1) for first in range(0, len(images), 360)
     ]
-    return np.mean(np.concatenate(answers) == labels)
+    return np.mean(np.concatenate(predictions) == labels)

@@ -1,6 +1,6 @@
-"""The parts of a ResNet, each compared with torchvision's on its own: fixed input, fixed weights, one training step.
+"""Compare each part of a ResNet with torchvision's: fixed input, fixed weights, one training step.
 
-`python book/2-migration/subnets.py` compares all of them and writes RECORD, which machines without PyTorch show.
+`python book/2-migration/subnets.py` compares all of them and writes RECORD, which is shown without PyTorch.
 """
 
 import json
@@ -39,7 +39,7 @@ def our_shortcut(channels, out_channels, stride):
     return nn.SequentialCell(conv(channels, out_channels, 1, stride), batch_norm(out_channels))
 
 
-# Name -> torchvision's part (of its module `resnet`), labkit's, shape of the input.
+# {name: (torchvision's part, from its module `resnet`; labkit's part; shape of the input)}
 SUBNETS = {
     "conv1x1": (lambda r: r.conv1x1(64, 256), lambda: conv(64, 256, 1), (4, 64, 14, 14)),
     "conv3x3, stride 2": (lambda r: r.conv3x3(64, 64, 2), lambda: conv(64, 64, 3, 2), (4, 64, 14, 14)),
@@ -64,15 +64,15 @@ SUBNETS = {
 
 
 def compare_subnet(name, plant=None):
-    """The Report of one part: its output (as "logits"), a loss of it, gradients, update, statistics.
+    """The Report about a part: output (as "logits"), a loss of it, gradients, update, statistics.
 
-    plant: changes the pair before the comparison, (reference, candidate) -> None. Raises NoTorchError.
+    plant: (reference, candidate) -> None changes the pair before the comparison. Raises NoTorchError.
     """
     create_theirs, create_ours, shape = SUBNETS[name]
     torch().manual_seed(1)
     random = np.random.default_rng(1)
     theirs, ours = create_theirs(torchvision().models.resnet), create_ours()
-    # Initial values are ones and zeros, which would hide that scale, shift and statistics were exchanged.
+    # The initial ones and zeros would hide exchanged scale, shift and statistics, so draw random values.
     state = torch_state(theirs)
     state.update({k: random.uniform(0.5, 1.5, v.shape).astype(np.float32) for k, v in state.items() if v.ndim == 1})
     theirs.load_state_dict({k: torch().from_numpy(v.copy()) for k, v in state.items()})
@@ -84,7 +84,7 @@ def compare_subnet(name, plant=None):
     ours.set_train()
 
     def loss(probe):
-        """Every output counts, each with its own weight."""
+        """Every output counts, with its own weight."""
         return lambda output, labels: (output * output * probe).mean()
 
     labels = np.zeros(shape[0], np.int64)
@@ -97,30 +97,30 @@ def compare_subnet(name, plant=None):
 
 
 def same_padding(reference, candidate):
-    """A defect to plant: the strided convolution of a bottleneck padded by "same"."""
+    """A defect to plant: pad a bottleneck's strided convolution with "same"."""
     conv = candidate.net.conv2
     conv.conv2d = ops.Conv2D(conv.out_channels, 3, pad_mode="same", stride=2)
 
 
 def compare_all() -> dict:
-    """Each part's largest errors, and the stages in which a planted defect shows; raises NoTorchError."""
+    """The largest errors of each part, and the stages where a planted defect shows; raises NoTorchError."""
     about = {"date": date.today().isoformat(), "PyTorch": torch().__version__, "MindSpore": ms.__version__}
     planted = compare_subnet("Bottleneck, stride 2", same_padding)
-    found = {"about": {**about, "machine": environment.machine()}, "subnets": {}}
-    found["planted"] = {"ok": {stage.name: stage.ok for stage in planted.stages}, "first": planted.first_divergence}
+    record = {"about": {**about, "machine": environment.machine()}, "subnets": {}}
+    record["planted"] = {"ok": {stage.name: stage.ok for stage in planted.stages}, "first": planted.first_divergence}
     for name in SUBNETS:
         report = compare_subnet(name)
         stages = {stage.name: stage for stage in report.stages}
-        found["subnets"][name] = {
+        record["subnets"][name] = {
             "ok": report.ok, "parameters": len(stages["weights"].tensors), "layers": len(report.forward),
             "output": stages["logits"].max_rel, "gradients": 1 - stages["gradients"].cosine,
             "update": stages["weights after the update"].max_rel,
         }  # fmt: skip
-    return found
+    return record
 
 
 def recorded() -> dict:
-    """What `compare_all` found when RECORD was written."""
+    """The results of `compare_all` in RECORD."""
     return json.loads(RECORD.read_text())
 
 

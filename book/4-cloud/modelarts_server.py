@@ -1,4 +1,4 @@
-"""A stand-in for ModelArts on this machine, as far as labkit asks it: checks signatures, keeps jobs, can fail."""
+"""A local stand-in for ModelArts, with all that labkit needs: checks signatures, keeps jobs, can fail on purpose."""
 
 import json
 import re
@@ -24,30 +24,31 @@ INSTEAD = {"html": (200, "<html>Welcome to the network</html>"), "empty": (200, 
 
 
 class Stub:
-    """What the server knows: jobs by id, in the order of their creation, and all that it was asked.
+    """The server's state: jobs by id, in the order of their creation, and all requests so far.
 
-    faults: {operation: [fault, ...]}, one for each request that follows. "drop": nothing done, no answer;
-    (status, body): nothing done; the others are done first. "lose": no answer; "stall": none, and the line stays open;
-    those of INSTEAD: another one. hidden: searches that do not show any job yet.
+    faults: {operation: [fault, ...]}, one for each following request. "drop": do nothing and give no answer;
+    (status, body): do nothing and give this answer. Others execute the request first. "lose": give no answer; "stall":
+    give no answer and keep the connection open; a key of INSTEAD: give that answer.
+    hidden: number of following searches that show no jobs yet.
     """
 
     def __init__(self):
-        self.jobs, self.asked, self.faults, self.hidden, self.log = {}, [], {}, 0, "step 1\n"
+        self.jobs, self.requests, self.faults, self.hidden, self.log = {}, [], {}, 0, "step 1\n"
 
     def operations(self):
-        return [operation for operation, _ in self.asked]
+        return [operation for operation, _ in self.requests]
 
 
 def refusal(method, address, headers, body):
-    """Why a request is not signed as labkit signs, which its tests compare with the vendor's own way; or None."""
+    """Why a request is not signed as by labkit, whose tests compare its signatures with the vendor's; or None."""
     given = dict(re.findall(r"(Access|SignedHeaders)=([^,]+)", headers.get("Authorization", "")))
     if given.get("Access") != ACCESS:
         return "no such access key"
     date = datetime.strptime(headers["X-Sdk-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
     names = set(given["SignedHeaders"].split(";")) - {"host", "x-sdk-date"}
     signed = {name: headers[name] for name in names}
-    right = sign(method, f"//{headers['Host']}{address}", signed, body, ACCESS, SECRET, date)
-    return None if right["Authorization"] == headers["Authorization"] else "signature is wrong"
+    correct = sign(method, f"//{headers['Host']}{address}", signed, body, ACCESS, SECRET, date)
+    return None if correct["Authorization"] == headers["Authorization"] else "signature is wrong"
 
 
 def _handler(stub):
@@ -65,15 +66,15 @@ def _handler(stub):
                 return self.answer(404, {"error_code": "ModelArts.0", "error_msg": "no such project"})
             parts = path.removeprefix(f"/v2/{PROJECT}/").split("/")
             operation = f"{self.command} {parts[0]}{'/' + parts[-1] if len(parts) > 2 else '/ID' * (len(parts) - 1)}"
-            asked = json.loads(body) if body else dict(parse_qsl(query))
-            stub.asked.append((operation, asked))
+            arguments = json.loads(body) if body else dict(parse_qsl(query))
+            stub.requests.append((operation, arguments))
             waiting = stub.faults.get(operation)
             fault = waiting.pop(0) if waiting else None
             if fault == "drop":
                 return self.hang_up()
             if isinstance(fault, tuple):
                 return self.answer(*fault)
-            answer = self.perform(operation, parts, asked)
+            answer = self.perform(operation, parts, arguments)
             if fault == "lose":
                 return self.hang_up()
             if fault == "stall":
@@ -82,24 +83,24 @@ def _handler(stub):
 
         do_POST = do_GET
 
-        def perform(self, operation, parts, asked):
+        def perform(self, operation, parts, arguments):
             match operation:
                 case "POST training-jobs":
                     number = f"job-{len(stub.jobs) + 1}"
-                    metadata = {**asked["metadata"], "id": number, "create_time": 1700000000000 + len(stub.jobs)}
+                    metadata = {**arguments["metadata"], "id": number, "create_time": 1700000000000 + len(stub.jobs)}
                     status = {"phase": "Creating", "duration": 0, "tasks": ["worker-0"]}
-                    stub.jobs[number] = {**asked, "metadata": metadata, "status": status}
+                    stub.jobs[number] = {**arguments, "metadata": metadata, "status": status}
                     return 201, stub.jobs[number]
                 case "POST training-job-searches":
                     stub.hidden, hide = max(stub.hidden - 1, 0), stub.hidden > 0
-                    named = [value for one in asked.get("filters", []) for value in one["value"]]
-                    found = [] if hide else list(stub.jobs.values())[::-1]
-                    found = [job for job in found if all(part in job["metadata"]["name"] for part in named)]
-                    page = found[asked["offset"] :][: asked["limit"]]
-                    return 200, {"total": len(found), "count": len(page), "items": page}
+                    names = [value for condition in arguments.get("filters", []) for value in condition["value"]]
+                    jobs = [] if hide else list(stub.jobs.values())[::-1]
+                    jobs = [job for job in jobs if all(name in job["metadata"]["name"] for name in names)]
+                    page = jobs[arguments["offset"] :][: arguments["limit"]]
+                    return 200, {"total": len(jobs), "count": len(page), "items": page}
                 case "GET training-job-flavors":
-                    kind = asked.get("flavor_type")
-                    return 200, {"flavors": [one for one in FLAVORS if kind in (None, one["flavor_type"])]}
+                    device = arguments.get("flavor_type")
+                    return 200, {"flavors": [flavor for flavor in FLAVORS if device in (None, flavor["flavor_type"])]}
                 case "GET training-job-engines":
                     return 200, {"total": len(ENGINES), "items": ENGINES}
             job = stub.jobs.get(unquote(parts[1]))
@@ -133,7 +134,7 @@ def _handler(stub):
 
 @contextmanager
 def serve(wrap=None):
-    """A server on a free port of this machine: the Stub, with .url. wrap: makes a TLS socket of its socket."""
+    """Run a server on a free local port; yields its Stub, with .url. wrap: turns the server's socket into a TLS one."""
     stub = Stub()
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(stub))
     if wrap:

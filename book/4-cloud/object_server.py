@@ -1,10 +1,10 @@
-"""A bucket to practise with: an object server in memory, on this machine, that speaks as much of S3 as labkit asks for.
+"""A bucket to practise with: a local object server in memory, with as much of S3 as labkit needs.
 
     python book/4-cloud/object_server.py 9000 course       until Ctrl-C: port 9000, with the bucket "course"
     export OBS_ENDPOINT=http://127.0.0.1:9000 OBS_ACCESS_KEY_ID=learner OBS_SECRET_ACCESS_KEY=practice
 
-It checks signatures (version 4), keeps nothing, and can fail on purpose: see `fault`. It is made for one learner; the
-tests of labkit use it too, and OpenStack Swift.
+It checks signatures (version 4), stores nothing on disk, and can fail on purpose: see `fault`. It is made for one
+learner; labkit's tests also use it, next to OpenStack Swift.
 """
 
 import base64
@@ -32,11 +32,11 @@ class Object:
 
 @dataclass
 class Upload:
-    """An object that arrives in parts; until it is completed, no listing has it."""
+    """An object that arrives in parts; listings do not show it until it is completed."""
 
     key: str
     metadata: dict
-    parts: dict = field(default_factory=dict)  # number: content
+    parts: dict = field(default_factory=dict)  # {number: content}
 
 
 class Server(ThreadingHTTPServer):
@@ -51,35 +51,35 @@ class Server(ThreadingHTTPServer):
         self.access, self.secret, self.faults, self._lock = access, secret, [], threading.Lock()
 
     def start(self):
-        """Answer from now on, in threads that end with this process."""
+        """Start answering, in threads that end with this process."""
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         return self
 
     def environment(self):
-        """What leads labkit here."""
+        """Environment variables that point labkit to this server."""
         return {"OBS_ENDPOINT": self.url, "OBS_ACCESS_KEY_ID": self.access, "OBS_SECRET_ACCESS_KEY": self.secret}
 
-    def fault(self, kind, pattern, times=1):
-        """Fail the next requests whose line in the log would match, instead of doing what they ask.
+    def fault(self, name, pattern, times=1):
+        """Make the next requests whose log line matches the pattern fail.
 
-        kind: "stall", no answer; "busy", 503; "flip", a wrong byte in what is sent.
+        name: "stall", no answer; "busy", 503; "flip", a wrong byte in the answer.
         """
-        self.faults += [(kind, pattern)] * times
+        self.faults += [(name, pattern)] * times
 
     def faulty(self, line):
         with self._lock:
-            for known in self.faults:
-                if re.search(known[1], line):
-                    self.faults.remove(known)
-                    return known[0]
+            for fault in self.faults:
+                if re.search(fault[1], line):
+                    self.faults.remove(fault)
+                    return fault[0]
 
     def handle_error(self, *_):
-        """A client that went away is no news."""
+        """Ignore clients that have disconnected."""
 
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # or the body of each answer waits 40 ms for the head to be acknowledged
+    disable_nagle_algorithm = True  # otherwise each answer's body waits 40 ms until the head is acknowledged
 
     def do_PUT(self):
         path, _, query = self.path.partition("?")
@@ -124,7 +124,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def operation(self):
-        """What a request is about, in words."""
+        """The request in words, for the log."""
         query, key = self.query, self.key
         if "partNumber" in query:
             return f"part {query['partNumber']} of {key}"
@@ -135,16 +135,16 @@ class Handler(BaseHTTPRequestHandler):
         span = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
         return (f"{key}, bytes {span[1]} to {span[2]}" if span else key) if key else f"list {query.get('prefix', '')}"
 
-    # -- What is asked for -----------------------------------------------------------------------------
+    # -- Executing requests ----------------------------------------------------------------------------
 
     def perform(self, bucket):
         key, query, uploads = self.key, self.query, self.server.uploads
         if not key:
             return self.list_objects(bucket)
         if "uploads" in query:
-            known = uuid.uuid4().hex
-            uploads[known] = Upload(key, self.metadata)
-            names = f"<Bucket>{self.bucket}</Bucket><Key>{escape(key)}</Key><UploadId>{known}</UploadId>"
+            upload_id = uuid.uuid4().hex
+            uploads[upload_id] = Upload(key, self.metadata)
+            names = f"<Bucket>{self.bucket}</Bucket><Key>{escape(key)}</Key><UploadId>{upload_id}</UploadId>"
             return self.xml("InitiateMultipartUploadResult", names)
         if "uploadId" in query:
             upload = uploads.get(query["uploadId"])
@@ -163,11 +163,11 @@ class Handler(BaseHTTPRequestHandler):
             return self.error(404, "NoSuchKey", "The object does not exist")
         return self.send_object(bucket[key])
 
-    def send_object(self, found):
-        wanted, content = self.headers.get("If-Match", found.etag).strip('"'), found.content
-        if wanted != found.etag:
+    def send_object(self, item):
+        if self.headers.get("If-Match", item.etag).strip('"') != item.etag:
             return self.error(412, "PreconditionFailed", "The object is not the version asked for")
-        headers = {"ETag": f'"{found.etag}"', "Last-Modified": "Sat, 21 Nov 2026 12:00:00 GMT"} | found.metadata
+        content = item.content
+        headers = {"ETag": f'"{item.etag}"', "Last-Modified": "Sat, 21 Nov 2026 12:00:00 GMT"} | item.metadata
         if self.command == "HEAD":
             return 200, headers | {"Content-Length": len(content)}, b""
         if span := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", "")):
@@ -187,20 +187,20 @@ class Handler(BaseHTTPRequestHandler):
                 f'<Part><PartNumber>{number}</PartNumber><ETag>"{hashlib.md5(content).hexdigest()}"</ETag>'
                 f"<Size>{len(content)}</Size></Part>" for number, content in sorted(upload.parts.items())
             )  # fmt: skip
-            known = f"<Bucket>{self.bucket}</Bucket><Key>{quote(upload.key)}</Key>"
-            known += f"<UploadId>{self.query['uploadId']}</UploadId><IsTruncated>false</IsTruncated>"
-            return self.xml("ListPartsResult", known + parts)
+            head = f"<Bucket>{self.bucket}</Bucket><Key>{quote(upload.key)}</Key>"
+            head += f"<UploadId>{self.query['uploadId']}</UploadId><IsTruncated>false</IsTruncated>"
+            return self.xml("ListPartsResult", head + parts)
         if self.command == "POST":
-            named = ElementTree.fromstring(self.body).iter()
-            asked = [int(one.text) for one in named if one.tag.endswith("PartNumber")]
-            if not asked or not set(asked) <= set(upload.parts):
+            elements = ElementTree.fromstring(self.body).iter()
+            numbers = [int(element.text) for element in elements if element.tag.endswith("PartNumber")]
+            if not numbers or not set(numbers) <= set(upload.parts):
                 return self.error(400, "InvalidPart", "A part is missing")
-            parts = [upload.parts[number] for number in asked]
+            parts = [upload.parts[number] for number in numbers]
             etag = hashlib.md5(b"".join(hashlib.md5(part).digest() for part in parts)).hexdigest() + f"-{len(parts)}"
             bucket[upload.key] = Object(b"".join(parts), etag, upload.metadata)
             del self.server.uploads[self.query["uploadId"]]
-            told = f'<Bucket>{self.bucket}</Bucket><Key>{escape(upload.key)}</Key><ETag>"{etag}"</ETag>'
-            return self.xml("CompleteMultipartUploadResult", told)
+            result = f'<Bucket>{self.bucket}</Bucket><Key>{escape(upload.key)}</Key><ETag>"{etag}"</ETag>'
+            return self.xml("CompleteMultipartUploadResult", result)
         del self.server.uploads[self.query["uploadId"]]
         return 204, {}, b""
 
@@ -212,19 +212,19 @@ class Handler(BaseHTTPRequestHandler):
             ends = {key: key.find("/", len(prefix)) + 1 for key in keys}
             folders = sorted({key[:end] for key, end in ends.items() if end})
             keys, most = [key for key in keys if not ends[key]], len(keys)
-        told = f"<Name>{self.bucket}</Name><Prefix>{escape(prefix)}</Prefix><MaxKeys>{most}</MaxKeys>"
-        told += "".join(f"<CommonPrefixes><Prefix>{quote(one)}</Prefix></CommonPrefixes>" for one in folders)
-        told += f"<IsTruncated>{str(len(keys) > most).lower()}</IsTruncated>"
+        listing = f"<Name>{self.bucket}</Name><Prefix>{escape(prefix)}</Prefix><MaxKeys>{most}</MaxKeys>"
+        listing += "".join(f"<CommonPrefixes><Prefix>{quote(name)}</Prefix></CommonPrefixes>" for name in folders)
+        listing += f"<IsTruncated>{str(len(keys) > most).lower()}</IsTruncated>"
         for key in keys[:most]:
-            told += f'<Contents><Key>{quote(key)}</Key><ETag>"{bucket[key].etag}"</ETag>'
-            told += f"<Size>{len(bucket[key].content)}</Size><LastModified>2026-11-21T12:00:00.000Z</LastModified>"
-            told += "<StorageClass>STANDARD</StorageClass></Contents>"
-        return self.xml("ListBucketResult", told + "<EncodingType>url</EncodingType>")
+            listing += f'<Contents><Key>{quote(key)}</Key><ETag>"{bucket[key].etag}"</ETag>'
+            listing += f"<Size>{len(bucket[key].content)}</Size><LastModified>2026-11-21T12:00:00.000Z</LastModified>"
+            listing += "<StorageClass>STANDARD</StorageClass></Contents>"
+        return self.xml("ListBucketResult", listing + "<EncodingType>url</EncodingType>")
 
-    # -- What all requests share -----------------------------------------------------------------------
+    # -- Shared by all requests ------------------------------------------------------------------------
 
     def refusal(self, path):
-        """Why a request is not from somebody who knows the secret key, or None."""
+        """Why a request is not signed with the secret key, as (code, message), or None."""
         signed = self.headers.get("Authorization", "")
         given = dict(re.findall(r"(Credential|SignedHeaders|Signature)=([^,\s]+)", signed))
         if len(given) < 3:
@@ -251,8 +251,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.error(400, "BadDigest", "The content is not what was sent")
 
     def error(self, status, code, message):
-        told = f"<Error><Code>{code}</Code><Message>{message}</Message><RequestId>practice</RequestId></Error>"
-        return status, {"Content-Type": "application/xml"}, told.encode()
+        document = f"<Error><Code>{code}</Code><Message>{message}</Message><RequestId>practice</RequestId></Error>"
+        return status, {"Content-Type": "application/xml"}, document.encode()
 
     def xml(self, name, inside):
         return 200, {"Content-Type": "application/xml"}, f"<{name}>{inside}</{name}>".encode()
@@ -263,7 +263,7 @@ if __name__ == "__main__":
     try:
         server = Server(*(sys.argv[2:] or ["course"]), port=port)
     except OSError as error:
-        sys.exit(f"port {port}: {error.strerror}; give another")
+        sys.exit(f"port {port}: {error.strerror}; choose another port")
     print("export", *(f"{name}={value}" for name, value in server.environment().items()), flush=True)
     try:
         server.serve_forever()

@@ -1,4 +1,4 @@
-"""A terminal for the chapters of this part: labkit's commands run in a new folder, and their output fits a page."""
+"""A terminal for the chapters of this part: runs labkit's commands in a new folder and wraps their output."""
 
 import os
 import re
@@ -14,7 +14,7 @@ FOREIGN = ("OBS_", "HUAWEICLOUD_", "S3_", "ACCESS_KEY", "SECRET_ACCESS_KEY", "MO
 
 
 class Terminal:
-    """Commands in a folder of their own, `work`. Nobody's account is used: this process forgets those it was given."""
+    """Runs commands in a new folder, `work`. Removes all variables with accounts from this process's environment."""
 
     def __init__(self):
         self.work = Path(tempfile.mkdtemp())
@@ -23,13 +23,13 @@ class Terminal:
         os.environ |= {"XDG_CACHE_HOME": str(self.work / ".cache"), "PYTHONPATH": str(REPO), "TMPDIR": str(self.work)}
 
     def start(self, command, **environment):
-        """A process that runs a command of labkit."""
+        """Start a process that runs a labkit command."""
         words = [sys.executable, "-m", "labkit", *command.split()[1:]]
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         return subprocess.Popen(words, cwd=self.work, env=os.environ | environment, text=True, **streams)
 
     def sh(self, command, last=None, **environment):
-        """Run a command; print what it prints (or its last lines), with shorter paths, and its status if not 0."""
+        """Run a command; print its output (or the last lines), with shorter paths, and its status if it is not 0."""
         process = self.start(command, **environment)
         output = process.communicate()[0].rstrip()
         for folder, name in ((self.work, ""), (data_root(), "data/"), (REPO, "")):
@@ -41,6 +41,6 @@ class Terminal:
 
 
 def wrapped(text):
-    """Lines that fit a page."""
+    """The text's lines, wrapped to fit a page."""
     options = {"subsequent_indent": "    ", "break_long_words": False, "break_on_hyphens": False}
     return [line if len(line) < 80 else textwrap.fill(line, 78, **options) for line in text.splitlines()]

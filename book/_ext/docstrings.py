@@ -1,6 +1,6 @@
-"""Docstrings and helps, which are plain text with code in backticks, as reStructuredText for the pages of the API.
+"""Turn docstrings and help texts, plain text with code in backticks, into reStructuredText for the API's pages.
 
-A line that tells of arguments, such as `name, other: what`, becomes a paragraph; lists get the empty lines they need.
+A line that describes arguments, such as `name, other: description`, becomes a paragraph; lists get their empty lines.
 """
 
 import re
@@ -12,38 +12,38 @@ ARGUMENTS = re.compile(r"([a-z]\w*(?:, [a-z]\w*)*): (?=\S)")
 
 
 def paragraphs(lines: list[str]) -> list[str]:
-    """The lines with an empty one before each that tells of arguments, their names in bold, and round a list."""
-    told = []
+    """The lines with empty lines around lists and before descriptions of arguments, whose names become bold."""
+    result = []
     for line in lines:
         match = ARGUMENTS.match(line)
-        listed = line.startswith(("- ", "  "))
-        if match or (told and listed != told[-1].startswith(("- ", "  "))):
-            told.append("")
-        told.append(f"**{match[1]}**: {line[match.end() :]}" if match else line)
-    return told
+        in_list = line.startswith(("- ", "  "))
+        if match or (result and in_list != result[-1].startswith(("- ", "  "))):
+            result.append("")
+        result.append(f"**{match[1]}**: {line[match.end() :]}" if match else line)
+    return result
 
 
-def _docstring(app, what, name, obj, options, lines):
-    lines[:] = paragraphs([re.sub(r"[*|]", r"\\\g<0>", line) for line in lines])  # which would be marks
+def _docstring(app, objtype, name, obj, options, lines):
+    lines[:] = paragraphs([re.sub(r"[*|]", r"\\\g<0>", line) for line in lines])  # otherwise these are markup
 
 
 def _help(app, context, lines):
-    """Lines that click is to keep as they are, behind a bar each, become a block of text."""
-    told, within = [], False
+    """Turn lines that click must not wrap, each with a bar before it, into a block of text."""
+    result, in_block = [], False
     for line in lines:
-        kept = line.startswith("| ")
-        if kept != within:
-            told += ["", ".. code-block:: text", ""] if kept else [""]
-        told.append(f"    {line[2:]}" if kept else line)
-        within = kept
-    lines[:] = told
+        unwrapped = line.startswith("| ")
+        if unwrapped != in_block:
+            result += ["", ".. code-block:: text", ""] if unwrapped else [""]
+        result.append(f"    {line[2:]}" if unwrapped else line)
+        in_block = unwrapped
+    lines[:] = result
 
 
-def _signature(app, what, name, obj, options, signature, annotation):
-    """Of a cell that of its __init__, which MindSpore hides; of a part of a recipe its keys without their types."""
-    if what == "class" and issubclass(obj, BaseModel):
+def _signature(app, objtype, name, obj, options, signature, annotation):
+    """Show a cell with the signature of its __init__, which MindSpore hides, and parts of a recipe without types."""
+    if objtype == "class" and issubclass(obj, BaseModel):
         return inspect.stringify_signature(inspect.signature(obj), show_annotation=False), annotation
-    if what == "class" and signature == "(*args, **kwargs)":
+    if objtype == "class" and signature == "(*args, **kwargs)":
         return inspect.stringify_signature(inspect.signature(obj.__init__, bound_method=True)), annotation
     return None
 

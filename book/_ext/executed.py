@@ -1,4 +1,4 @@
-"""Chapters on the pages have the outputs of their executed copies, which book/execution.py keeps."""
+"""Give the pages' chapters the outputs of their executed copies, which book/execution.py stores."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from myst_nb import sphinx_
 
 
 def _with_outputs(create):
-    """MyST-NB's function that makes a page's reader, whose notebooks then have outputs."""
+    """Wrap MyST-NB's function that creates a page's reader, so that its notebooks have outputs."""
 
     def create_nb_reader(path, *arguments):
         reader = create(path, *arguments)
@@ -18,9 +18,9 @@ def _with_outputs(create):
             def read_with_outputs(text):
                 notebook, copy = read(text), nbformat.read(executed(Path(path)), as_version=4)
                 notebook.metadata |= {name: copy.metadata[name] for name in ("kernelspec", "language_info")}
-                for cell, done in zip(notebook.cells, copy.cells, strict=True):
+                for cell, executed_cell in zip(notebook.cells, copy.cells, strict=True):
                     if cell.cell_type == "code":
-                        cell.outputs, cell.execution_count = done.outputs, done.execution_count
+                        cell.outputs, cell.execution_count = executed_cell.outputs, executed_cell.execution_count
                 return notebook
 
             reader.read = read_with_outputs

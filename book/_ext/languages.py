@@ -1,8 +1,8 @@
-"""Pages link to themselves in the other language, and search splits Chinese text into words.
+"""Link pages to their translations, translate what Sphinx does not, and split Chinese text into words for the search.
 
-A language's pages are in a folder next to the others: _build/html-zh_CN next to _build/html. book/build.py writes which
-of them there are into _static/languages.js of each, and course.js shows the link where its page exists. Online, another
-language's pages are in a folder of book_url that has the language's name.
+Each language's pages are in a folder of their own: _build/html-zh_CN next to _build/html. book/build.py writes the list
+of languages to _static/languages.js in each, and course.js shows the link if its page exists. Online, another
+language's pages are in a subfolder of book_url with the language's name.
 """
 
 import functools
@@ -26,11 +26,11 @@ SUMMARY = re.compile(r"<summary>(.*?)</summary>")
 
 
 class Search(SearchChinese):
-    """Sphinx's, which splits pages by jieba, and here the question as well: into the longest words that it has."""
+    """Sphinx's search, which splits pages by jieba; this also splits the query, into the longest words in the index."""
 
-    @functools.cache  # noqa: B019, one lives as long as the build
+    @functools.cache  # noqa: B019, the only instance lives as long as the build
     def stem(self, word: str) -> str:
-        """As Sphinx's, which looks each word up in a list of all Latin words so far."""
+        """The same as Sphinx's method, which looks up each word in a list of all Latin words so far."""
         stemmed = self.stemmer.stemWord(word.lower())
         return word.lower() if len(stemmed) < 3 <= len(word) and self.latin1_letters.fullmatch(word) else stemmed
 
@@ -54,19 +54,19 @@ function splitQuery(query) {
 
 
 def _add_link(app, pagename, templatename, context, doctree):
-    found = []
+    links = []
     for code, name in NAMES.items():
         if app.config.book_url:
             folder = app.config.book_url + ("" if code == "en" else f"/{code}")
         else:
             folder = f"{context['pathto']('', 1)}../html" + ("" if code == "en" else f"-{code}")
         if code != (app.config.language or "en"):
-            found.append((code, name, f"{folder}/{pagename}.html", f"{folder}/_static/languages.js"))
-    context["other_languages"] = found
+            links.append((code, name, f"{folder}/{pagename}.html", f"{folder}/_static/languages.js"))
+    context["other_languages"] = links
 
 
 def _keep_messages(app, doctree):
-    """Write down what Sphinx would translate of a page: book/translation.py takes it into the catalogues."""
+    """Save the messages that Sphinx would translate on a page; book/translation.py puts them into the catalogues."""
     if app.config.language == "en":
         file = Path(app.doctreedir, "messages", f"{app.env.docname}.json")
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -74,14 +74,14 @@ def _keep_messages(app, doctree):
 
 
 def _translate_captions(app, doctree):
-    """Parts of the table of contents: _toc.yml has them, so they come too late for Sphinx's translation."""
+    """Translate captions in the table of contents, which _toc.yml adds after Sphinx's translation."""
     captions = translations(app.config.language, "book/index")
     for toctree in doctree.findall(addnodes.toctree):
         toctree["caption"] = captions.get(toctree["caption"], toctree["caption"])
 
 
 class Formulas(SphinxTransform):
-    """Translates displayed formulas before Sphinx does, which would write reStructuredText's `::` into MyST."""
+    """Translates displayed formulas before Sphinx, which would write reStructuredText's `::` into MyST."""
 
     default_priority = Locale.default_priority - 1
 
@@ -90,12 +90,12 @@ class Formulas(SphinxTransform):
         for formula in self.document.findall(nodes.math_block) if catalogue else ():
             text = catalogue.get(formula.rawsource or formula.astext())
             if text:
-                formula.rawsource = text  # which is no message of the catalogue, so Sphinx leaves it alone
+                formula.rawsource = text  # not a message in the catalogue, so Sphinx leaves it alone
                 formula[:] = [nodes.Text(text)]
 
 
 def _mark_titles(app, doctree):
-    """A Chinese sentence has the title of a chapter or a section in 《》."""
+    """Put titles of chapters and sections in Chinese sentences into 《》."""
     if not app.config.language.startswith("zh"):
         return
     for xref in list(doctree.findall(addnodes.pending_xref)):
@@ -105,7 +105,7 @@ def _mark_titles(app, doctree):
 
 
 def _translate_rest(app, doctree, docname):
-    """What Sphinx's own translation leaves out: alternative texts, and summaries in raw HTML."""
+    """Translate what Sphinx does not: alternative texts, and summaries in raw HTML."""
     catalogue = translations(app.config.language, docname)
     if not catalogue:
         return
@@ -118,12 +118,12 @@ def _translate_rest(app, doctree, docname):
 
 
 def said(app, text: str) -> str:
-    """A text that an extension writes on a page, in the page's language."""
+    """Translate a text that an extension writes on a page."""
     return translations(app.config.language, "book/_ext/extensions").get(text, text)
 
 
 def drawn(drawing: str, language: str) -> str:
-    """An SVG with its labels in a language."""
+    """An SVG with its labels translated."""
     catalogue = translations(language, "book/_static/drawings")
 
     def label(match):
@@ -137,24 +137,24 @@ def _translate_drawings(app, exception):
     if app.config.language == "en" or exception or app.builder.format != "html":
         return
     for path in Path(app.outdir, "_images").glob("*.svg"):
-        if (Path(app.srcdir, "book", "_static") / path.name).exists():  # not a plot of a cell
+        if (Path(app.srcdir, "book", "_static") / path.name).exists():  # not a cell's plot
             path.write_text(drawn(path.read_text(encoding="utf-8"), app.config.language), encoding="utf-8")
 
 
 def _allow_processes(app):
-    """Let Sphinx use several processes; two of Jupyter Book's extensions do not say that it may."""
+    """Let Sphinx use several processes, although two of Jupyter Book's extensions do not declare that it may."""
     for name in ("sphinx_jupyterbook_latex", "sphinx_multitoc_numbering"):
         app.extensions[name].parallel_read_safe = True
 
 
 def setup(app):
-    logging.getLogger("jieba").setLevel(logging.WARNING)  # it says when it reads its dictionary
+    logging.getLogger("jieba").setLevel(logging.WARNING)  # it logs that it reads its dictionary
     app.add_search_language(Search)
     app.add_transform(Formulas)
     app.connect("build-finished", _translate_drawings)
     app.connect("doctree-read", _translate_captions, priority=400)  # before Sphinx collects them
     app.connect("doctree-read", _mark_titles)
-    app.connect("doctree-read", _keep_messages, priority=900)  # as the page is kept
+    app.connect("doctree-read", _keep_messages, priority=900)  # after all other changes
     app.connect("doctree-resolved", _translate_rest)
     app.connect("builder-inited", _allow_processes)
     app.connect("html-page-context", _add_link)

@@ -1,4 +1,4 @@
-"""Labs in the book are the learner's: no solutions and no probes on their pages, or in what can be downloaded there."""
+"""Show the learners' version of labs in the book: no solutions or probes on their pages and in their downloads."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ LAB = re.compile(r"labs/([a-z0-9_-]+)/lab")
 
 
 def text_of(file: Path) -> str:
-    """A chapter's text as the book executes and shows it. Raises ValueError where markers of a solution do not pair."""
+    """A chapter's text as the book executes and shows it. Raises ValueError if markers of a solution do not match."""
     text = file.read_text(encoding="utf-8")
     if not LAB.fullmatch("/".join(file.with_suffix("").parts[-3:])):
         return text
@@ -25,7 +25,7 @@ def _strip(app, docname, source):
 
 
 def _strip_downloads(app, exception):
-    """Sphinx copies each page's source for its download button, from the file."""
+    """Replace the page sources that Sphinx has copied from the files, for its download buttons."""
     if exception or app.builder.format != "html":
         return
     for docname in filter(LAB.fullmatch, app.env.found_docs):

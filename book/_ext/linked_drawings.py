@@ -1,6 +1,6 @@
-"""A figure with `:class: linked` becomes part of the page as SVG, so that readers can follow its links.
+"""Include figures with `:class: linked` in the page as SVG, so that readers can follow their links.
 
-They are relative to the page that shows it. Title and description of the drawing are its alternative text.
+Links are relative to the page. The drawing's title and description serve as its alternative text.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""Formulas are drawn without a network: the parts of MathJax that _config.yml loads are copied beside the pages.
+"""Show formulas without a network: copy the parts of MathJax that _config.yml loads to the pages.
 
-The package sphinx-mathjax-offline carries its files; its own extension would copy all of them, 24 MB.
+The files are in the package sphinx-mathjax-offline, whose own extension would copy all of them, 24 MB.
 """
 
 import shutil
@@ -19,7 +19,7 @@ def _copy(app, exception):
 
 
 def _only_where_needed(app, page, template, context, doctree):
-    """Sphinx loads MathJax, 0.8 MB, even where only chapters below a page have formulas."""
+    """Remove MathJax, 0.8 MB, from pages without formulas, if Sphinx loads it because of chapters below them."""
     if not app.env.get_domain("math").data["has_equations"].get(page):
         context["script_files"][:] = [file for file in context["script_files"] if "mathjax" not in str(file).lower()]
 

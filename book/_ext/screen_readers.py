@@ -1,4 +1,4 @@
-"""What screen readers ask for and Sphinx or the theme leaves out."""
+"""Add what screen readers need and Sphinx or the theme omits."""
 
 from languages import said
 
@@ -14,7 +14,7 @@ def _complete(app, pagename, templatename, context, doctree):
         return tree
 
     context["generate_toctree_html"] = generate_with_names
-    # The bibliography is a list, so its entries are a list's. Their own role is deprecated, and no list may hold it.
+    # The bibliography is a list, so its entries need the role of list items; their own role is deprecated.
     if "body" in context:
         context["body"] = context["body"].replace(' role="doc-biblioentry"', ' role="listitem"')
 

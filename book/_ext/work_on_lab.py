@@ -1,9 +1,9 @@
-"""At the top of every lab's page: how to work on it, in JupyterLab, as a download, on ModelArts, on Binder.
+"""Add to the top of every lab's page how to work on it: in JupyterLab, as a download, on ModelArts, on Binder.
 
-The settings in _config.yml that book/appendix/online.md explains: book_url, where everybody can read the book,
-switches ModelArts on; repository_url gives every page its buttons for a repository on GitHub; binder_ref, which Binder
-takes from that repository, switches Binder on. Without a setting, its button is grey and leads to the section of
-book/4-cloud/notebooks that a reader then needs. The learner's notebook of every lab is written next to the pages.
+Settings in _config.yml, which book/appendix/online.md explains: book_url, the book's public address, enables ModelArts;
+repository_url adds buttons for a repository on GitHub to every page; binder_ref, a branch, tag or commit in that
+repository, enables Binder. Without a setting, its button is grey and leads to the relevant section of
+book/4-cloud/notebooks. The learner's notebook of every lab is written next to the pages.
 """
 
 import base64
@@ -56,17 +56,17 @@ def _apply(app, config):
 
 
 def console_link(notebook_url: str) -> str:
-    """Address at which ModelArts opens the notebook at this public URL."""
+    """Address for opening the notebook at a public URL in ModelArts."""
     return CONSOLE + quote(base64.b64encode(notebook_url.encode()).decode(), safe="")
 
 
 def binder_link(repository: str, ref: str, notebook: str) -> str:
-    """Address at which Binder starts a public repository on GitHub, and opens a notebook in it."""
+    """Address for starting a public GitHub repository in Binder, with a notebook open."""
     return f"{BINDER}/gh{urlsplit(repository).path}/{quote(ref, safe='')}?labpath={quote(notebook, safe='')}"
 
 
 def notebook(source: Path, book_url: str):
-    """A lab as the learner's notebook, to stand alone: it looks for labkit first; links lead to the book's pages."""
+    """A lab's notebook for learners, for use without the project: first checks for labkit; links lead to the book."""
     learners = nbformat.from_dict(handout.notebook(read(source), f"labs/{source.parent.name}", book_url))
     chapter = f"{book_url}/{CHAPTER}.html" if book_url else "the chapter 'Labs in a ModelArts notebook'"
     learners.cells.insert(0, nbformat.v4.new_code_cell(FIRST.format(chapter=chapter), id="labkit-is-here"))
@@ -83,9 +83,9 @@ def _write_notebooks(app, exception):
         nbformat.write(learners, folder / f"lab-{match[1]}.ipynb")
 
 
-def _button(kind, address, text):
+def _button(css_class, address, text):
     verb, _, place = text.partition(" | ")
-    return f'<a class="lab-button {kind}" href="{escape(address)}"><span>{verb}</span> <span>{place}</span></a>\n'
+    return f'<a class="lab-button {css_class}" href="{escape(address)}"><span>{verb}</span> <span>{place}</span></a>\n'
 
 
 def _add_row(app, doctree, docname):
@@ -119,7 +119,7 @@ def _add_row(app, doctree, docname):
     place = title.parent.index(title) + 1
     title.parent[place:place] = [
         nodes.raw("", HEAD.format(title=said(app, "Work on this lab"), note=how), format="html"),
-        nodes.literal_block(command, command, language="sh"),  # sphinx-copybutton gives it its button
+        nodes.literal_block(command, command, language="sh"),  # sphinx-copybutton adds a button to it
         nodes.raw("", f"{buttons}</div>\n{note}</div>\n", format="html"),
     ]
 

@@ -19,7 +19,6 @@ from labkit.system.environment import workers
 # Per channel (R, G, B) over ImageNet, in units of 0..1 (the original documents', and torchvision's).
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
-ROUTES = ("fast", "exact")
 BILINEAR = Image.Resampling.BILINEAR
 RATIO = (0.75, 1.333)  # width / height of a random crop (the original THOR tutorial)
 

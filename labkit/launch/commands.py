@@ -1,4 +1,4 @@
-"""`labkit rank-table`: the cards of an Ascend training, written or checked."""
+"""`labkit rank-table`: write or check the list of cards for an Ascend training."""
 
 import json
 from pathlib import Path
@@ -12,10 +12,10 @@ import click
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File. Default: print it.")
 @click.option("--check", type=click.Path(path_type=Path), help="Check a rank table instead, and list its cards.")
 def rank_table(server, devices, out, check):
-    """Write the rank table of an Ascend training: the file that lists its cards, for `labkit launch --rank-table`.
+    """Write a rank table, the file that lists the cards of an Ascend training, for `labkit launch --rank-table`.
 
-    SERVER is an address. Its devices are read from this machine's /etc/hccn.conf; ADDRESS=FILE reads a copy of that
-    server's hccn.conf instead, and ADDRESS=DEVICE:ADDRESS,... names them. Ranks follow the order of the servers.
+    SERVER is an address; its devices are read from this machine's /etc/hccn.conf. ADDRESS=FILE reads a copy of that
+    server's hccn.conf instead, and ADDRESS=DEVICE:ADDRESS,... lists the devices. Ranks follow the order of the servers.
 
     \b
     Example:  labkit rank-table 10.0.0.1 --out rank_table_8p.json
@@ -27,7 +27,7 @@ def rank_table(server, devices, out, check):
     from labkit.system.files import atomic_write
 
     if bool(server) == bool(check):
-        raise click.UsageError("name servers, or a file with --check")
+        raise click.UsageError("give either servers, or a file with --check")
     if check:
         cards = rank_tables.read_rank_table(check)
         rows = [("rank", "server", "device"), *((str(card.rank), card.server, str(card.device)) for card in cards)]
@@ -38,7 +38,7 @@ def rank_table(server, devices, out, check):
     chosen = ()
     if devices is not None:
         if not all(word.isdecimal() for word in devices.split(",")):
-            raise click.BadParameter(f"write numbers, such as 0,1, not {devices!r}", param_hint="--devices")
+            raise click.BadParameter(f"must be numbers, such as 0,1, not {devices!r}", param_hint="--devices")
         chosen = tuple(sorted({int(word) for word in devices.split(",")}))
     table = rank_tables.build([rank_tables.parse_server(text) for text in server], chosen)
     text = json.dumps(table, indent=2) + "\n"

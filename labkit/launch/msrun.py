@@ -1,9 +1,9 @@
-"""Launch: the processes of one training on this machine, watched until all have ended or one has failed.
+"""Launch: start the processes of a training on this machine and watch them until all have ended or one has failed.
 
-MindSpore's msrun starts them: a scheduler, which only connects them, and for each training process a shield, a wrapper
-that runs its program (`labkit.launch.shield`). On Ascend the programs may be started for the cards of a rank table
-instead. On Linux they end even if the launch itself is killed.
-MindSpore's build for macOS has no msrun that works on a CPU; there, one process can be launched.
+MindSpore's msrun starts them: a scheduler, which only connects the others, and for each training process a shield, a
+wrapper that runs the program (`labkit.launch.shield`). On Ascend, labkit can also start one program for each card of a
+rank table. On Linux all of them end even if the launch itself is killed. The msrun in MindSpore's build for macOS does
+not work on a CPU; there, only one process can be launched.
 """
 
 import os
@@ -26,26 +26,26 @@ from labkit.system.device import DEVICE
 from labkit.system.errors import LabkitError
 from labkit.system.files import locked
 
-LOGS = ("worker_*.log", "worker_*.pid", "scheduler.log", "msrun.log")  # named as msrun names them
+LOGS = ("worker_*.log", "worker_*.pid", "scheduler.log", "msrun.log")  # msrun's names
 TAIL = 12  # lines of a failed process's log to show
 POLL = 0.1  # seconds
-NOISE = ("[INFO]", "[WARNING]")  # beginnings of MindSpore's own lines, which mean nothing to a user
-OWN_ERROR = re.compile(r"(?:^|\])Error: (.*)")  # labkit's, in one line; a progress bar may precede it
-LAUNCHED = "LABKIT_LAUNCHED"  # the folder of the logs; identifies all started processes at the end
+NOISE = ("[INFO]", "[WARNING]")  # MindSpore's own lines begin with these; they mean nothing to a user
+LABKIT_ERROR = re.compile(r"(?:^|\])Error: (.*)")  # an error in one line; a progress bar may precede it
+LAUNCHED = "LABKIT_LAUNCHED"  # the folder with the logs; identifies all started processes at the end
 HOSTS_MEET = 7200  # seconds that msrun waits for other hosts, which may still be copying their data
 MSRUN_FAILURE = re.compile(r"Worker process (\d+) exit with exception\. Error code: (-?\d+)")
 
 
 def require_possible(count: int) -> None:
-    """Raise LabkitError on a system that cannot launch so many processes."""
+    """Raise LabkitError if this system cannot launch `count` processes."""
     if count > 1:
         environment.require_linux("labkit launch", "MindSpore's own builds train in several processes only there")
 
 
 class LaunchError(LabkitError):
-    """Processes that cannot be started, or one that failed: what happened, and the last lines of its log.
+    """The processes cannot be started, or one failed: says what happened, with the last lines of its log.
 
-    status: the failed process's, negative for a signal.
+    status: exit status of the failed process, negative if a signal killed it.
     """
 
     def __init__(self, message, status=1):
@@ -60,17 +60,17 @@ class Hosts:
     count: int
     rank: int
     master: str
-    port: int = 8118  # msrun's default for its scheduler: all must know it, so it is not just any free one
+    port: int = 8118  # msrun's default for its scheduler; fixed, because all machines must know it
 
 
 def launch(command, count: int, log_dir: Path | None = None, *, device=None, cards=None, hosts=None) -> None:
     """Run `python COMMAND` in `count` processes that train together; return when all have succeeded.
 
-    log_dir: folder for a log of each; by default a temporary folder, which is kept if a process fails.
-    device: "CPU", "GPU" or "Ascend"; cards: from `local_cards`, to start a process for each without msrun.
-    hosts: for a training on several machines, each with `count` processes.
-    The output of rank 0 (or the first process here) is also shown here. However it ends, no process stays behind.
-    Raises LaunchError as soon as a process fails, LabkitError if the system cannot do it.
+    log_dir: folder for the logs, one per process; by default a temporary folder, which is kept if a process fails.
+    device: "CPU", "GPU" or "Ascend"; cards: from `local_cards`, to start one process per card without msrun.
+    hosts: for a training on several machines, with `count` processes on each.
+    Prints the output of rank 0, or of this machine's first process. Leaves no process behind, however the training
+    ends. Raises LaunchError as soon as a process fails, LabkitError if this system cannot launch.
     """
     require_possible(count)
     if log_dir is None:
@@ -86,7 +86,7 @@ def launch(command, count: int, log_dir: Path | None = None, *, device=None, car
         return
     log_dir = Path(log_dir).absolute()
     log_dir.mkdir(parents=True, exist_ok=True)
-    with locked(log_dir, LaunchError(f"{log_dir}: another launch writes its logs there")), _free_port() as port:
+    with locked(log_dir, LaunchError(f"{log_dir}: another launch is writing its logs here")), _free_port() as port:
         for file in [file for pattern in LOGS for file in log_dir.glob(pattern)]:
             file.unlink()
         if count == 1 and not hosts:
@@ -97,8 +97,8 @@ def launch(command, count: int, log_dir: Path | None = None, *, device=None, car
             starts = [("msrun.log", {shield.LOGS: str(log_dir)}, _msrun(command, count, port, log_dir, hosts))]
         env, processes = _environment(log_dir, device), {}
         try:
-            for log, own, start in starts:
-                processes[log_dir / log] = start_process(start, {**env, **own}, log_dir / log)
+            for log, variables, start in starts:
+                processes[log_dir / log] = start_process(start, {**env, **variables}, log_dir / log)
             first = hosts.rank * count if hosts else 0
             _watch(processes, log_dir / starts[0][0].replace("msrun", f"worker_{first}"))
         finally:
@@ -108,10 +108,10 @@ def launch(command, count: int, log_dir: Path | None = None, *, device=None, car
 
 
 def _environment(log_dir, device):
-    """Environment that all processes share."""
+    """Environment variables for all processes."""
     env = dict(os.environ)
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
-    env["PYTHONUNBUFFERED"] = "1"  # so that a log holds what was printed before a process was killed
+    env["PYTHONUNBUFFERED"] = "1"  # so that the log of a killed process is complete
     env["GLOG_v"] = min(env["GLOG_v"], "3")  # msrun reports a failed process as an error
     env.setdefault("MS_OM_PATH", str(log_dir))  # where MindSpore leaves the graph of a failed compilation
     env[LAUNCHED] = str(log_dir)
@@ -124,21 +124,21 @@ def _environment(log_dir, device):
 
 
 def _msrun(command, count, port, log_dir, hosts=None):
-    """Command line of msrun. `tail_worker_log` names a process that does not exist, so msrun starts no `tail`."""
+    """Command line of msrun. No process has the number in `tail_worker_log`, so msrun starts no `tail`."""
     size = count * hosts.count if hosts else count
     python = "python" if (Path(sys.executable).parent / "python").exists() else "python3"  # names that msrun recognises
-    place = [f"--master_addr={hosts.master}", f"--node_rank={hosts.rank}"] if hosts else []
-    place += [f"--cluster_time_out={HOSTS_MEET}"] if hosts else []
+    cluster = [f"--master_addr={hosts.master}", f"--node_rank={hosts.rank}"] if hosts else []
+    cluster += [f"--cluster_time_out={HOSTS_MEET}"] if hosts else []
     return (
         sys.executable, "-m", "mindspore.parallel.cluster.run", "--join=True", f"--worker_num={size}",
-        f"--local_worker_num={count}", *place, f"--master_port={hosts.port if hosts else port}",
+        f"--local_worker_num={count}", *cluster, f"--master_port={hosts.port if hosts else port}",
         f"--log_dir={log_dir}", f"--tail_worker_log={size}", python, "-m", "labkit.launch.shield", *command,
     )  # fmt: skip
 
 
 @contextmanager
 def _free_port():
-    """A free TCP port, held until the end: no other program gets it, but the scheduler may still listen on it."""
+    """Reserve a free TCP port: no other program gets it, but the scheduler can listen on it."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -146,7 +146,7 @@ def _free_port():
 
 
 def start_process(command, env, log, cwd=None):
-    """Start a process in a session of its own, out of reach of the terminal's Ctrl-C, which is for this process."""
+    """Start a process in a new session, so that the terminal's Ctrl-C reaches only this process."""
     with open(log, "w", encoding="utf-8") as output:
         return subprocess.Popen(
             command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
@@ -155,7 +155,7 @@ def start_process(command, env, log, cwd=None):
 
 
 def _watch(processes, shown):
-    """Show one log until all processes (by their logs) have ended; raise LaunchError as soon as one fails."""
+    """Print the log `shown` until all processes, {log: process}, have ended; raise LaunchError as soon as one fails."""
     output, ended = Follower(shown), False
     while not ended:
         time.sleep(POLL)
@@ -167,37 +167,37 @@ def _watch(processes, shown):
 
 
 def _check(log, process):
-    """Raise LaunchError if a process has failed: a program of a card, or msrun, or one that msrun started."""
+    """Raise LaunchError if a process has failed: a card's program, msrun, or a program that msrun started."""
     if log.name == "msrun.log":
         failed = MSRUN_FAILURE.search(log.read_text(encoding="utf-8", errors="replace"))
         if failed:
             raise _failure(_log_of(failed[1], log.parent), int(failed[2]))
-        scheduler = log.with_name("scheduler.log")  # msrun checks its scheduler last of all
-        if any(OWN_ERROR.search(line) or line.startswith("Traceback") for line in _lines(scheduler)):
+        scheduler = log.with_name("scheduler.log")  # msrun checks its scheduler last
+        if any(LABKIT_ERROR.search(line) or line.startswith("Traceback") for line in _lines(scheduler)):
             raise _failure(scheduler, 1)
     if process.poll():
         raise _failure(log, process.returncode)
 
 
 def _log_of(pid, log_dir):
-    """Log of the shield with a process id; one that failed before it wrote its id has a log without one."""
+    """Log of the shield with a process id, or else of a shield that failed before it could write its id."""
     logs = {log: log.with_suffix(".pid") for log in sorted(log_dir.glob("worker_*.log"))}
     known = [log for log, note in logs.items() if note.exists() and note.read_text() == pid]
     return next(iter([*known, *(log for log, note in logs.items() if not note.exists())]), log_dir / "msrun.log")
 
 
 def _failure(log, status):
-    """LaunchError that says how the process of a log ended, with the last lines of the log."""
-    how = f"was killed ({interrupts.signal_name(-status)})" if status < 0 else f"ended with exit status {status}"
+    """LaunchError with labkit's own error message, or else with how the process ended and the last lines of its log."""
+    outcome = f"was killed ({interrupts.signal_name(-status)})" if status < 0 else f"ended with exit status {status}"
     lines = _lines(log)
-    for own in filter(None, map(OWN_ERROR.search, lines[-3:])):  # this line is enough
-        return LaunchError(f"{log.stem}: {own[1]}", status)
+    for error in filter(None, map(LABKIT_ERROR.search, lines[-3:])):
+        return LaunchError(f"{log.stem}: {error[1]}", status)
     end = "".join(f"\n    {line}" for line in lines[-TAIL:]) or " (empty)"
-    return LaunchError(f"{log.stem} {how}; the end of {log}:{end}", status)
+    return LaunchError(f"{log.stem} {outcome}; the end of {log}:{end}", status)
 
 
 def _lines(log):
-    """Lines of a log, without empty ones and MindSpore's own."""
+    """Lines of a log, without empty lines and MindSpore's own."""
     if not log.exists():
         return []
     text = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n")
@@ -205,39 +205,39 @@ def _lines(log):
 
 
 def _end(processes, log_dir):
-    """Kill processes and all that they started, identified by their environment; return when they are gone."""
+    """Kill the processes and everything they started, identified by their environment; return when all are gone."""
     while family := [process for process in psutil.process_iter() if _belongs(process, log_dir)]:
         for process in family:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         psutil.wait_procs(family, timeout=1)
         for process in processes:
-            process.poll()  # otherwise it would stay as a zombie
+            process.poll()  # otherwise it would remain as a zombie
 
 
 def _belongs(process, log_dir):
     try:
         return process.environ().get(LAUNCHED) == str(log_dir)
-    except psutil.Error:  # somebody else's, or gone meanwhile
+    except psutil.Error:  # another user's process, or one that has ended meanwhile
         return False
 
 
 class Follower:
-    """Reads what is added to a file, in whole lines; a progress bar's line ends with a carriage return."""
+    """Reads what is appended to a file, in whole lines; a progress bar's line ends with a carriage return."""
 
     def __init__(self, file):
-        self.file, self.place, self.begun = file, 0, b""
+        self.file, self.offset, self.partial = file, 0, b""
 
     def read(self, rest=False) -> str:
-        """Text added since, without MindSpore's own lines; with `rest` also an unfinished last line."""
+        """Text appended since the last call, without MindSpore's own lines; with `rest` also a partial last line."""
         if not self.file.exists():
             return ""
         with open(self.file, "rb") as file:
-            file.seek(self.place)
+            file.seek(self.offset)
             added = file.read()
-        self.place += len(added)
-        *lines, self.begun = re.split(rb"(?<=[\r\n])", self.begun + added)
+        self.offset += len(added)
+        *lines, self.partial = re.split(rb"(?<=[\r\n])", self.partial + added)
         if rest:
-            lines, self.begun = [*lines, self.begun], b""
+            lines, self.partial = [*lines, self.partial], b""
         texts = [line.decode("utf-8", errors="replace") for line in lines]
         return "".join(text for text in texts if not text.startswith(NOISE))

@@ -1,4 +1,4 @@
-"""Rank tables: which Ascend devices of which servers train together, in the file (JSON) that their HCCL reads."""
+"""Rank tables: JSON files from which HCCL learns which Ascend devices of which servers train together."""
 
 import re
 from collections import Counter
@@ -11,7 +11,7 @@ from pydantic import BaseModel, IPvAnyAddress, ValidationError, model_validator
 
 from labkit.system.errors import LabkitError
 
-HCCN = Path("/etc/hccn.conf")  # where an Ascend server keeps its devices' addresses
+HCCN = Path("/etc/hccn.conf")  # the addresses of an Ascend server's devices
 
 
 class RankTableError(LabkitError):
@@ -19,7 +19,7 @@ class RankTableError(LabkitError):
 
 
 class Device(BaseModel):
-    """An Ascend device; a table of one server may leave its address out."""
+    """An Ascend device; if there is only one server, its address may be missing."""
 
     device_id: int
     device_ip: IPvAnyAddress | None = None
@@ -34,7 +34,7 @@ class Server(BaseModel):
 
 
 class RankTable(BaseModel):
-    """A rank table of version 1.0, as HCCL accepts it; in the file, numbers are texts."""
+    """A rank table of version 1.0, as HCCL accepts it; in the file, numbers are strings."""
 
     version: Literal["1.0"]
     status: Literal["completed"] = "completed"
@@ -53,7 +53,7 @@ class RankTable(BaseModel):
         if not ranks or ranks != list(range(len(ranks))):
             raise ValueError(f"rank_id: must count from 0 without a gap, not {ranks}")
         if len(set(counts)) > 1:
-            raise ValueError(f"device: must be as many on each server, not {' and '.join(map(str, counts))}")
+            raise ValueError(f"device: each server must have equally many, not {' and '.join(map(str, counts))}")
         return self
 
 
@@ -73,16 +73,16 @@ class Card:
 
 
 def read_rank_table(path: Path) -> list[Card]:
-    """Cards of an Ascend rank table (JSON, version 1.0), by rank. Raises RankTableError, with file and key."""
+    """Cards of an Ascend rank table (JSON, version 1.0), by rank. Raises RankTableError, which names file and key."""
     table = _valid(path, RankTable.model_validate_json, _read(path))
     cards = [Card(s.server_id, d.device_id, d.rank_id) for s in table.server_list for d in s.device]
     return sorted(cards, key=lambda card: card.rank)
 
 
 def local_cards(rank_table: Path, count: int) -> list[dict]:
-    """Environment variables for the process of each of this server's cards; the table must list `count` cards.
+    """Environment variables for the process of each card on this server. Raises RankTableError.
 
-    Raises RankTableError.
+    count: number of cards that the table must list, on all servers.
     """
     path = Path(rank_table)
     cards = read_rank_table(path)
@@ -92,8 +92,8 @@ def local_cards(rank_table: Path, count: int) -> list[dict]:
     if len(servers) > 1:
         servers &= {address.address for interface in psutil.net_if_addrs().values() for address in interface}
     if len(servers) != 1:
-        which = f"{' and '.join(sorted(servers))} are both" if servers else "none of its servers has"
-        raise RankTableError(f"{path}: server_id: {which} an address of this machine")
+        fault = f"{' and '.join(sorted(servers))} are both addresses" if servers else "no server has an address"
+        raise RankTableError(f"{path}: server_id: {fault} of this machine")
     size, table = str(len(cards)), str(path.absolute())
     return [
         {"RANK_TABLE_FILE": table, "RANK_SIZE": size, "RANK_ID": str(card.rank), "DEVICE_ID": str(card.device)}
@@ -103,9 +103,9 @@ def local_cards(rank_table: Path, count: int) -> list[dict]:
 
 
 def parse_server(text: str) -> tuple[str, dict[int, str]]:
-    """Address and devices of a server written ADDRESS, ADDRESS=HCCN_CONF or ADDRESS=DEVICE:ADDRESS,...
+    """Address and devices of a server given as ADDRESS, ADDRESS=HCCN_CONF or ADDRESS=DEVICE:ADDRESS,...
 
-    ADDRESS alone is this machine's, with the devices of /etc/hccn.conf. Raises RankTableError.
+    ADDRESS alone means this machine, with the devices in /etc/hccn.conf. Raises RankTableError.
     """
     server, equals, rest = text.partition("=")
     if re.match(r"\d+:", rest):
@@ -114,20 +114,20 @@ def parse_server(text: str) -> tuple[str, dict[int, str]]:
         pairs = re.findall(r"^address_(.*?) *= *(.*?) *$", _read(rest or HCCN), re.MULTILINE)
     devices = {int(number): address for number, address in pairs if number.isdecimal()}
     if not pairs or len(devices) < len(pairs):
-        raise RankTableError(f"{text}: must give each device once: 0:192.168.100.101,... or, in a file, address_0=...")
+        raise RankTableError(f"{text}: must list each device once: 0:192.168.100.101,... or, in a file, address_0=...")
     return server, devices
 
 
 def build(servers: list[tuple[str, dict[int, str]]], chosen: tuple[int, ...] = ()) -> dict:
-    """The rank table of servers, with the ranks in their order.
+    """The rank table for servers from `parse_server`; ranks follow their order. Raises RankTableError.
 
-    chosen: device ids to use on each server; default: all. Raises RankTableError.
+    chosen: device ids to use on each server; default: all.
     """
     rank, listed = 0, []
     for server, devices in servers:
         if missing := [number for number in chosen if number not in devices]:
-            there = ", ".join(map(str, sorted(devices)))
-            raise RankTableError(f"{server}: it has no device {missing[0]}, only {there}")
+            available = ", ".join(map(str, sorted(devices)))
+            raise RankTableError(f"{server}: has no device {missing[0]}, only {available}")
         entries = []
         for number in sorted(chosen or devices):
             entries.append({"device_id": str(number), "device_ip": devices[number], "rank_id": str(rank)})
@@ -144,15 +144,15 @@ def _read(path):
     except OSError as error:
         raise RankTableError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
-        raise RankTableError(f"{path}: not text") from None
+        raise RankTableError(f"{path}: not a text file") from None
 
 
-def _valid(place, validate, table):
-    """The RankTable; RankTableError, with the place and the first key that is wrong."""
+def _valid(source, validate, table):
+    """The validated RankTable; raises RankTableError, which names the source and the first invalid key."""
     try:
         return validate(table)
     except ValidationError as error:
         first = error.errors()[0]
         keys = [str(key) for key in first["loc"] if isinstance(key, str)]
-        what = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-        raise RankTableError(": ".join([str(place), *keys[-1:], what])) from None
+        problem = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+        raise RankTableError(": ".join([str(source), *keys[-1:], problem])) from None

@@ -1,11 +1,11 @@
-"""Shield: what msrun starts. It runs a program in a child process, and ends as the program ended.
+"""The shield, which msrun starts, runs a program in a child process and exits as the program did.
 
 python -m labkit.launch.shield {PROGRAM | -m MODULE} [ARGUMENT ...]
 
 MindSpore disconnects its processes after a program's end, and may crash then: it closes the connection to the scheduler
-while its other thread still reads the scheduler's last answer (SIGSEGV in 3 of 164 processes, MindSpore 2.8 on two
-cores). All is saved by then, but msrun would kill the other processes. So the program runs in a child process, which
-reports how it ended; what happens to the child afterwards does not matter.
+while another thread still reads the scheduler's last answer (SIGSEGV in 3 of 164 processes, MindSpore 2.8 on two
+cores). Everything is saved by then, but msrun would kill the other processes. So the program runs in a child process,
+which reports how it ended; what happens to the child afterwards does not matter.
 """
 
 import os
@@ -17,15 +17,15 @@ from pathlib import Path
 
 from labkit.system import interrupts
 
-PASSED_ON = (signal.SIGINT, signal.SIGTERM)
-LOGS = "LABKIT_LAUNCH_LOGS"  # the folder of the logs, from `labkit launch` to its shields
+FORWARDED = (signal.SIGINT, signal.SIGTERM)
+LOGS = "LABKIT_LAUNCH_LOGS"  # the folder with the logs; `labkit launch` sets it for its shields
 
 
 def main() -> None:
-    """Run the program of the command line; end with its exit status, or by the signal that killed it."""
-    _sign_in(os.environ.pop(LOGS, None))
+    """Run the program on the command line; exit with its status, or by the signal that killed it."""
+    _write_pid(os.environ.pop(LOGS, None))
     reading, writing = os.pipe()
-    child = os.fork()  # before anything starts a thread
+    child = os.fork()  # while there is only one thread
     if child == 0:
         os.close(reading)
         interrupts.die_with_parent()
@@ -33,26 +33,26 @@ def main() -> None:
         os.write(writing, bytes([status]))
         sys.exit(status)
     os.close(writing)
-    for number in PASSED_ON:
+    for number in FORWARDED:
         signal.signal(number, lambda number, frame: os.kill(child, number))
-    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    os.set_blocking(reading, False)  # a process that the program left behind may hold the other end
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os.set_blocking(reading, False)  # a process that the program left behind may keep the other end open
     try:
-        left = os.read(reading, 1)
+        reported = os.read(reading, 1)
     except BlockingIOError:
-        left = b""
-    if left and ended < 0:
-        print(f"{interrupts.signal_name(-ended)} after the program's end, which had exit status {left[0]}", flush=True)
-        sys.exit(left[0])
-    if ended < 0:
-        for number in PASSED_ON:
+        reported = b""
+    if reported and status < 0:
+        print(f"{interrupts.signal_name(-status)} after the program had ended with status {reported[0]}", flush=True)
+        sys.exit(reported[0])
+    if status < 0:
+        for number in FORWARDED:
             signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), -ended)
-    sys.exit(ended)
+        os.kill(os.getpid(), -status)
+    sys.exit(status)
 
 
-def _sign_in(log_dir):
-    """Write this process's id next to its log, since msrun names failed processes by it; end with the parent."""
+def _write_pid(log_dir):
+    """Write this process's id next to its log, since msrun identifies failed processes by it; end with the parent."""
     if log_dir is not None:
         interrupts.die_with_parent()
         if os.environ.get("MS_ROLE") != "MS_SCHED":
@@ -60,7 +60,7 @@ def _sign_in(log_dir):
 
 
 def run(command: list[str]) -> int:
-    """Run a program or module with its arguments, as `python` with them would; its exit status."""
+    """Run a program or module with its arguments, as `python` would; return its exit status."""
     module = command[1] if command[0] == "-m" else None
     sys.argv = command[1:] if module else command
     try:

@@ -1,4 +1,4 @@
-"""ModelArts, API v2: training jobs (Job), and the server that has them (Client)."""
+"""ModelArts, API v2: training jobs (Job) and their server (Client)."""
 
 import json
 import os
@@ -19,13 +19,13 @@ from labkit.obs import access
 from labkit.obs.place import CloudError
 from labkit.obs.retrying import Tries
 
-PAGE = 50  # jobs of one answer
+PAGE = 50  # jobs per answer
 ENDED = ("Completed", "Failed", "Terminated", "Abnormal")
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job. phase: Creating, Pending, Running, Terminating, or one that ENDED names; times in milliseconds."""
+    """A job. phase: Creating, Pending, Running, Terminating, or one of ENDED; times in milliseconds."""
 
     id: str
     name: str
@@ -36,12 +36,12 @@ class Job:
 
     @property
     def ended(self) -> bool:
-        """True in a phase that no other follows."""
+        """True in a final phase."""
         return self.phase in ENDED
 
     @classmethod
     def parse(cls, answer):
-        """The job in an answer; LookupError, TypeError or ValueError where there is none."""
+        """The job in an answer; LookupError, TypeError or ValueError if there is none."""
         metadata, status = answer["metadata"], answer.get("status") or {}
         times = int(metadata.get("create_time") or 0), int(status.get("duration") or 0)
         tasks = tuple(map(str, status.get("tasks") or ()))
@@ -49,18 +49,18 @@ class Job:
 
 
 class Unanswered(CloudError):
-    """No answer, or none that says whether it was done: a timeout, a reset, 5xx, something else than expected."""
+    """No answer, or none that says whether the request was executed: a timeout, a reset, 5xx, or unexpected content."""
 
 
 class Busy(CloudError):
-    """Not done, and worth retrying (429)."""
+    """The request was not executed and is worth retrying (429)."""
 
 
 class Client:
-    """ModelArts of one region and project. deadline: seconds after which a request that may be repeated is given up.
+    """ModelArts in one region and project. deadline: seconds after which a request that may be repeated is given up.
 
-    ca: file of the certificates to trust, instead of the usual ones. settle: seconds in which a job whose creation was
-    not answered may still appear. notice: called with a line when an answer takes longer than usual.
+    ca: file of certificates to trust instead of the usual ones. settle: seconds to wait for a job to appear if the
+    request to create it was not answered. notice: called with a line of text if an answer takes longer than usual.
     """
 
     def __init__(self, endpoint, project, keys, *, ca=None, deadline=120.0, timeout=30.0, settle=30.0,
@@ -72,20 +72,20 @@ class Client:
     def connect(cls, environment=os.environ, **options):
         """The region, project and account that the environment or the SDKs' file names; raises CloudError."""
         keys, ca = access.credentials(environment), environment.get("MODELARTS_CA_FILE")
-        access.tls(environment, "MODELARTS_CA_FILE")  # where it cannot be read, this names the variable
+        access.tls(environment, "MODELARTS_CA_FILE")  # if the file cannot be read, this error names the variable
         return cls(access.modelarts_url(environment), access.project(environment), keys, ca=ca, **options)
 
     def create(self, spec: JobSpec) -> Job:
-        """Start a job, once: where the answer is lost, the job is looked for by its name and never requested again.
+        """Start a job exactly once: if the answer is lost, look for the job by name instead of requesting it again.
 
-        CloudError where the name is taken, the job is refused, or nobody can say whether it was created.
+        CloudError if the name is taken, the job is refused, or it is unknown whether the job was created.
         """
         self.require_free(spec.name)
         try:
             return self._once("POST", "training-jobs", spec.body(), Job.parse)
         except Unanswered as error:
             lost = error
-        self.notice(f"{spec.name}: its creation was not answered; looking for it, {self.settle:g} s at most")
+        self.notice(f"{spec.name}: no answer to its creation; looking for the job, {self.settle:g} s at most")
         unknown = f"{spec.name}: no answer says whether this job was created [{lost}]; it was not requested again"
         end, jobs = time.monotonic() + self.settle, []
         while not jobs and time.monotonic() < end:
@@ -100,7 +100,7 @@ class Client:
         raise CloudError(f"{unknown}; jobs of this name: {ids}: look before you try again")
 
     def require_free(self, name: str) -> None:
-        """CloudError where there is a job of this name."""
+        """CloudError if there is a job of this name."""
         for job in self.find(name):
             raise CloudError(f"{name}: there is a job of this name already ({job.id}, {job.phase})")
 
@@ -109,25 +109,25 @@ class Client:
         return self._ask("GET", f"training-jobs/{_id(job)}", None, Job.parse)
 
     def stop(self, job: str) -> Job:
-        """Stop a job; one that stops or has stopped already is left alone."""
+        """Stop a job; a job that is stopping or has been stopped is left alone."""
         try:
             action = {"action_type": "terminate"}
             self._ask("POST", f"training-jobs/{_id(job)}/actions", action, lambda answer: answer)
-        except CloudError as error:  # also where it was done and the answer lost
+        except CloudError as error:  # the job may be stopping nevertheless, if only the answer was lost
             now = self.show(job) if error.status != 404 else None
             if now is None or now.phase not in ("Terminating", "Terminated"):
                 raise
         return self.show(job)
 
     def jobs(self, name: str = "", offset: int = 0) -> list[Job]:
-        """The newest jobs whose names contain `name`, at most 50, without the first `offset`."""
-        asked = {"offset": offset, "limit": PAGE, "sort_by": "create_time", "order": "desc"}
+        """The newest jobs whose names contain `name`, at most 50, after skipping `offset`."""
+        query = {"offset": offset, "limit": PAGE, "sort_by": "create_time", "order": "desc"}
         if name:
-            asked["filters"] = [{"key": "name", "operator": "like", "value": [name]}]
-        return self._ask("POST", "training-job-searches", asked, lambda answer: list(map(Job.parse, answer["items"])))
+            query["filters"] = [{"key": "name", "operator": "like", "value": [name]}]
+        return self._ask("POST", "training-job-searches", query, lambda answer: list(map(Job.parse, answer["items"])))
 
     def find(self, name: str) -> list[Job]:
-        """All jobs of exactly this name."""
+        """All jobs with exactly this name."""
         page = self.jobs(name)
         jobs = {job.id: job for job in page}
         while len(page) == PAGE:
@@ -136,34 +136,34 @@ class Client:
         return [job for job in jobs.values() if job.name == name]
 
     def log(self, job: str, task: str = "worker-0") -> str:
-        """The end of a task's log, as much of it as the server shows; "" before it has any."""
+        """The end of a task's log, as much as the server shows; "" if it is still empty."""
         path = f"training-jobs/{_id(job)}/tasks/{_id(task)}/logs/preview"
         text = self._ask("GET", path, None, lambda answer: str(answer["content"] or ""))
-        return text.encode("utf-8", "replace").decode()  # what is cut in the middle of a letter leaves half of it
+        return text.encode("utf-8", "replace").decode()  # the log may be cut in the middle of a character
 
-    def flavors(self, kind: str = "") -> list[dict]:
-        """The machines to choose from (flavor_id, ...). kind: CPU, GPU or Ascend."""
-        query = f"?{urlencode({'flavor_type': kind})}" if kind else ""
+    def flavors(self, device: str = "") -> list[dict]:
+        """The machines to choose from (flavor_id, ...). device: CPU, GPU or Ascend."""
+        query = f"?{urlencode({'flavor_type': device})}" if device else ""
         return self._ask("GET", f"training-job-flavors{query}", None, _sorted("flavors", "flavor_id"))
 
     def engines(self) -> list[dict]:
         """The preset images to choose from (engine_name, engine_version, ...)."""
         return self._ask("GET", "training-job-engines", None, _sorted("items", "engine_name", "engine_version"))
 
-    def _ask(self, method, path, body, take):
-        """What may be asked more than once, until the deadline."""
+    def _ask(self, method, path, body, parse):
+        """Make a request that may be repeated, until the deadline."""
         tries = Tries(self.deadline)
         while True:
             try:
-                return self._once(method, path, body, take)
+                return self._once(method, path, body, parse)
             except (Unanswered, Busy) as error:
-                known = error
+                failure = error
             if not tries.count:
-                self.notice(f"{known.message}; asking again, {self.deadline:g} s at most")
-            time.sleep(tries.wait(known))
+                self.notice(f"{failure.message}; trying again, {self.deadline:g} s at most")
+            time.sleep(tries.wait(failure))
 
-    def _once(self, method, path, body, take: Callable):
-        """What `take` makes of the answer; Unanswered, Busy or (refused) CloudError."""
+    def _once(self, method, path, body, parse: Callable):
+        """The parsed answer to one request; raises Unanswered, Busy or, if refused, CloudError."""
         url = f"{self.endpoint}/v2/{_id(self.project)}/{path}"
         place = f"{method} {url.partition('?')[0]}"
         content = b"" if body is None else json.dumps(body).encode()
@@ -180,12 +180,12 @@ class Client:
         if not 200 <= answer.status_code < 300:
             raise self._refused(place, answer)
         try:
-            return take(json.loads(answer.content or b"{}"))
+            return parse(json.loads(answer.content or b"{}"))
         except (ValueError, LookupError, TypeError, AttributeError):
-            raise Unanswered(f"{place}: not the answer expected", answer.status_code) from None
+            raise Unanswered(f"{place}: unexpected answer", answer.status_code) from None
 
     def _sign(self, request):
-        """Sign a request as it is sent."""
+        """Sign a prepared request."""
         access_key, secret, token = self._keys
         headers = {"Content-Type": "application/json", "X-Project-Id": self.project}
         headers |= {"X-Security-Token": token} if token else {}
@@ -199,17 +199,17 @@ class Client:
         except (ValueError, TypeError):
             details = {}
         status = answer.status_code
-        kind = Busy if status == 429 else Unanswered if status == 408 or status >= 500 else CloudError
+        error = Busy if status == 429 else Unanswered if status == 408 or status >= 500 else CloudError
         message = access.cleaned(f"{place}: {details.get('error_msg') or answer.reason or 'refused'}", self._keys)
-        return kind(message, status, str(details.get("error_code") or ""), answer.headers.get("X-Request-Id"))
+        return error(message, status, str(details.get("error_code") or ""), answer.headers.get("X-Request-Id"))
 
 
-def _sorted(key, *names):  # by what each entry must have
+def _sorted(key, *names):  # names: fields that every entry must have
     return lambda answer: sorted(answer[key], key=itemgetter(*names))
 
 
 def _cause(error):
-    """The innermost of the errors that requests and urllib3 wrap around each other."""
+    """The innermost error: requests and urllib3 wrap errors in errors."""
     while inner := next((part for part in (getattr(error, "reason", None), *error.args)
                          if isinstance(part, Exception)), None):  # fmt: skip
         error = inner
@@ -217,7 +217,7 @@ def _cause(error):
 
 
 def _id(text):
-    """The id of a job, task or project, if it is one: it becomes a part of a URL."""
+    """The id of a job, task or project, checked because it becomes part of a URL."""
     if not re.fullmatch(r"[A-Za-z0-9_-]+", text):
-        raise CloudError(f"{text!r}: no id of a job, task or project: they have letters, digits, - and _")
+        raise CloudError(f"{text!r}: not the id of a job, task or project, which has only letters, digits, - and _")
     return text

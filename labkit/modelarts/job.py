@@ -1,4 +1,4 @@
-"""What a training job of ModelArts is: where its code, data and results are in OBS, and what runs it."""
+"""A training job of ModelArts: where its code, data and results are in OBS, and what runs it."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +16,7 @@ def _place(text):
         key = parse(text).key if text.startswith("obs://") else text
     except CloudError as error:
         raise ValueError(error.message) from None
-    if (key or key is text) and (reason := why_outside(key) or why_no_file(key)):  # a URL may be a whole bucket's
+    if (key or key is text) and (reason := why_outside(key) or why_no_file(key)):  # a URL may name a whole bucket
         raise ValueError(reason)
     return text
 
@@ -36,7 +36,7 @@ def _text(value):
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$")]
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 NotEmpty = Annotated[str, StringConstraints(min_length=1)]
-Place = Annotated[str, AfterValidator(_place)]  # an obs:// URL, or a path below the bucket's
+Place = Annotated[str, AfterValidator(_place)]  # an obs:// URL, or a path relative to the bucket
 Text = Annotated[str, BeforeValidator(_text), StringConstraints(max_length=4096, pattern=r"^[^\x00]*$")]
 
 
@@ -48,9 +48,9 @@ class Engine(Part):
 
 
 class JobSpec(Part):
-    """A training job. inputs and outputs arrive in the job as parameters: --NAME=FOLDER.
+    """A training job. Inputs and outputs are passed to the job as parameters: --NAME=FOLDER.
 
-    bucket: obs://BUCKET[/FOLDER], or for a rehearsal file://DIR. boot_file: a path below the code folder.
+    bucket: obs://BUCKET[/FOLDER], or for a rehearsal file://DIR. boot_file: a path relative to the code folder.
     """
 
     name: Name
@@ -67,11 +67,11 @@ class JobSpec(Part):
     log: Place | None = None
 
     def url(self, place: str) -> str:
-        """URL of a place of this job."""
+        """URL of one of this job's places."""
         return place if "://" in place else f"{self.bucket}/{place}"
 
     def body(self) -> dict:
-        """What is sent to create the job. Folders of OBS are written /bucket/path/."""
+        """The request body that creates the job. It contains OBS folders as /bucket/path/."""
 
         def folder(place):
             return self.url(place).removeprefix("obs:/") + "/"
@@ -92,7 +92,7 @@ class JobSpec(Part):
 
 
 def read_job(path: Path, **given) -> JobSpec:
-    """Read a job's YAML; what is given wins over the file's.
+    """Read a job's YAML; given keys override those in the file.
 
     CloudError: one line that names the key and, unless the key was given, the file.
     """
@@ -103,19 +103,19 @@ def read_job(path: Path, **given) -> JobSpec:
     except (yaml.YAMLError, ValueError, RecursionError):
         raise CloudError(f"{path}: not valid YAML") from None
     if not isinstance(tree, dict):
-        raise CloudError(f"{path}: a job holds keys and values, this file does not")
+        raise CloudError(f"{path}: must contain keys and values")
     try:
         return JobSpec.model_validate(tree | given)
     except ValidationError as error:
         first = error.errors()[0]
-        blamed = "" if first["loc"][0] in given else f"{path}: "
-        raise CloudError(blamed + _message(first)) from None
+        source = "" if first["loc"][0] in given else f"{path}: "
+        raise CloudError(source + _message(first)) from None
 
 
 def _message(error):
-    """'key: what is wrong with it', without values of variables and parameters: one may be a secret."""
+    """'key: problem', without the values of variables and parameters, which may be secret."""
     key = ".".join(str(part) for part in error["loc"] if part != "[key]")
     if error["type"] in ("missing", "extra_forbidden"):
         return f"{key}: {'missing' if error['type'] == 'missing' else 'unknown key'}"
-    what = error["msg"].removeprefix("Value error, ").replace("Input should", "must").replace("String should", "must")
-    return f"{key}: {what}" + ("" if key.startswith(("environment", "parameters")) else f", not {error['input']!r}")
+    text = error["msg"].removeprefix("Value error, ").replace("Input should", "must").replace("String should", "must")
+    return f"{key}: {text}" + ("" if key.startswith(("environment", "parameters")) else f", not {error['input']!r}")

@@ -1,4 +1,4 @@
-"""`labkit jobs`: the training jobs of an account, and what they can run on."""
+"""`labkit jobs`: the training jobs of an account, and the machines and images for them."""
 
 import datetime
 import signal
@@ -16,12 +16,12 @@ from labkit.obs.place import CloudError
 
 DEADLINE = deadline(120.0)
 EXAMPLE = "5b5d8c2e-3f0a-4d57-9d3c-0c8a1f6f2b11"  # of a job's id
-POLL = 10.0  # seconds between two looks at a job
+POLL = 10.0  # seconds between two requests while following a job
 
 
 @click.group(epilog=access.HELP)
 def jobs():
-    """Look at training jobs of ModelArts, stop them, fetch their Runs.
+    """List, show and stop training jobs of ModelArts, print their logs and fetch their Runs.
 
     Exit status: 0; 1 if ModelArts refuses or does not answer; 2 for wrong usage.
 
@@ -37,8 +37,8 @@ def _client(deadline):
     return Client.connect(deadline=deadline, notice=warn)
 
 
-def _shows_a_job(action, help):
-    """The command that does this with a job and prints what it is then."""
+def _job_command(action, help):
+    """Define the command that calls this method of the client and prints the job it returns."""
 
     @jobs.command(action, help=f"{help}\n\n\b\nExample:  labkit jobs {action} {EXAMPLE}")
     @click.argument("job")
@@ -52,8 +52,8 @@ def _shows_a_job(action, help):
             click.echo(f"{name:10}{value}")
 
 
-_shows_a_job("show", "Show the job with the id JOB.")
-_shows_a_job("stop", "Stop JOB. One that has been stopped already is left alone; one that ended by itself is an error.")
+_job_command("show", "Show the job with the id JOB.")
+_job_command("stop", "Stop the job with the id JOB. It is an error if the job has already ended by itself.")
 
 
 @jobs.command("list")
@@ -71,23 +71,23 @@ def listed(name, deadline, as_json):
 
 
 @jobs.command()
-@click.option("--kind", type=click.Choice(["CPU", "GPU", "Ascend"]), help="Only these.")
+@click.option("--kind", "device", type=click.Choice(["CPU", "GPU", "Ascend"]), help="Only machines of this kind.")
 @with_options(DEADLINE, AS_JSON)
-def flavors(kind, deadline, as_json):
-    """List the machines that jobs can have, the values for `flavor` in job.yaml.
+def flavors(device, deadline, as_json):
+    """List the machines for jobs: the values for `flavor` in job.yaml.
 
     \b
     Example:  labkit jobs flavors --kind Ascend
     """
 
     columns = {"flavor": "flavor_id", "kind": "flavor_type", "at most": "max_num"}
-    _list("flavors", _client(deadline).flavors(kind or ""), columns, as_json)
+    _list("flavors", _client(deadline).flavors(device or ""), columns, as_json)
 
 
 @jobs.command()
 @with_options(DEADLINE, AS_JSON)
 def engines(deadline, as_json):
-    """List the preset images, the values for `engine` in job.yaml.
+    """List the preset images: the values for `engine` in job.yaml.
 
     \b
     Example:  labkit jobs engines
@@ -99,11 +99,11 @@ def engines(deadline, as_json):
 
 @jobs.command()
 @click.argument("job")
-@click.option("--task", default="worker-0", show_default=True, help="The worker whose log is printed.")
+@click.option("--task", default="worker-0", show_default=True, help="The worker whose log to print.")
 @click.option("--follow", is_flag=True, help="Until the job has ended. Ctrl-C stops following; the job keeps running.")
 @with_options(DEADLINE)
 def logs(job, task, follow, deadline):
-    """Print the end of JOB's log, as much as ModelArts shows.
+    """Print the end of JOB's log, as much as ModelArts provides.
 
     \b
     Example:  labkit jobs logs 5b5d8c2e-3f0a-4d57-9d3c-0c8a1f6f2b11 --follow
@@ -115,7 +115,7 @@ def logs(job, task, follow, deadline):
 
 
 def follow_job(client, job, task="worker-0"):
-    """Print phases and log of a job until it has ended; its exit status. Ctrl-C ends the command, not the job."""
+    """Print a job's phases and log until it has ended; return the exit status. Ctrl-C does not stop the job."""
     phase, shown = None, ""
     with on_ctrl_c("the job keeps running"):
         while True:
@@ -128,10 +128,10 @@ def follow_job(client, job, task="worker-0"):
             except CloudError as error:
                 if error.status != 404:
                     raise
-                log = ""  # not there yet, or no longer: the job runs all the same
+                log = ""  # not available yet, or no longer; the job itself is not affected
             click.echo(added(shown, log), nl=False)
             shown = log or shown
-            if now.ended:  # after the last of its log
+            if now.ended:  # after the end of its log
                 warn(f"job {now.name}: {now.phase}")
                 return 0 if now.phase == "Completed" else 1
             time.sleep(POLL)
@@ -139,7 +139,7 @@ def follow_job(client, job, task="worker-0"):
 
 @contextmanager
 def on_ctrl_c(hint):
-    """Within, Ctrl-C ends the command with a line that says how things stand."""
+    """Inside this context, Ctrl-C ends the command with a line that contains this hint."""
     try:
         yield
     except KeyboardInterrupt as error:
@@ -148,19 +148,19 @@ def on_ctrl_c(hint):
 
 
 def added(shown, log):
-    """What is new in the end of a log, of which an earlier end was shown."""
+    """The new lines in a log that was partly `shown` before; both are only the end of the full log."""
     if log.startswith(shown):
         return log[len(shown) :]
-    _, known, rest = log.rpartition(shown[-400:])  # the beginning of the log has gone
-    return rest if known else log
+    _, overlap, rest = log.rpartition(shown[-400:])  # the beginning of the log is gone
+    return rest if overlap else log
 
 
 @jobs.command()
 @click.argument("name")
-@click.option("--bucket", required=True, metavar="URL", help="The bucket that `labkit submit` was given.")
+@click.option("--bucket", required=True, metavar="URL", help="The --bucket of `labkit submit`.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for the Run. Default: runs/NAME.")
 def fetch(name, bucket, out):
-    """Fetch the Run of the job called NAME. If the job has not ended, fetch what it has left so far.
+    """Fetch the Run of the job called NAME. If the job has not ended, fetch what it has saved so far.
 
     The Run's recipe gets the data folder given at submission, so that `labkit eval` and `train --resume` find the data.
 
@@ -171,7 +171,7 @@ def fetch(name, bucket, out):
 
 
 def fetch_run(bucket, name, out):
-    """Copy the Run of a job to this machine and print what it is; False where the job left none."""
+    """Copy a job's Run to this machine and print a summary; False if the job left no Run."""
     from labkit.modelarts.submission import fetch
 
     with bar() as progress:
@@ -187,19 +187,19 @@ def fetch_run(bucket, name, out):
 
 
 def _described(job):
-    """A job's fields in words, by the titles of their columns."""
+    """A job's fields as text, by column title."""
     moment = datetime.datetime.fromtimestamp(job.created / 1000, datetime.timezone.utc) if job.created else None
     created = f"{moment:%Y-%m-%d %H:%M:%S} UTC" if moment else "-"
     duration = str(datetime.timedelta(seconds=job.duration // 1000))
     return {"id": job.id, "name": job.name, "phase": job.phase, "created": created, "duration": duration}
 
 
-def _list(what, rows, columns, as_json):
-    """Print rows as JSON, or as a table with these columns: titles, and the keys of their values."""
+def _list(title, rows, columns, as_json):
+    """Print rows as JSON, or as a table; columns: {column title: key in a row}."""
     if as_json:
         print_json(rows)
     elif not rows:
-        warn(f"no {what}")
+        warn(f"no {title}")
     else:
         table = [list(columns), *([str(row.get(key, "-")) for key in columns.values()] for row in rows)]
         widths = [max(map(len, column)) for column in zip(*table)]

@@ -1,8 +1,8 @@
-"""One copy for all processes of a machine: one copies, the others wait, and a failure reaches all.
+"""One copy for all processes on a machine: one process copies, the others wait, and a failure reaches all.
 
-The system releases the lock when the process that holds it ends, however it ends, so the next one copies and no lock is
-ever stale. The outcome of the copy is written into the locked file; a process believes it only if it was written while
-the process waited.
+The system releases a lock when the process ends, for whatever reason; the next process then copies, so no lock is ever
+stale. The outcome of the copy is written into the locked file; a process trusts it only if it was written while the
+process waited.
 """
 
 import math
@@ -12,25 +12,25 @@ from dataclasses import asdict
 from pathlib import Path
 
 from labkit.obs.copying import Report, copy
-from labkit.obs.local_files import held, own_folder, read_json, short, write_json
+from labkit.obs.local_files import locked_file, read_json, short, user_folder, write_json
 from labkit.obs.place import CloudError
 
 
 def copy_once_per_node(src, dst, *, timeout=math.inf, **options) -> Report:
-    """copy(src, dst, **options) by one of the processes of this machine that call it; all return its report.
+    """Run copy(src, dst, **options) in one of the processes on this machine that call this; all return its report.
 
-    A process that comes when all is done copies again, which is quick: what is there stays. timeout: seconds to wait
-    for another's copy, which may take hours; one that has died is not waited for.
-    Raises CloudError in all of them where the copy fails.
+    A process that calls it later copies again, which is quick: existing files are skipped. timeout: seconds to wait for
+    another process's copy, which may take hours; a process that has died is not waited for.
+    Raises CloudError in all of them if the copy fails.
     """
     file = lock_file(src, dst)
     before = read_json(file)
-    with held(file, timeout) as handle:
+    with locked_file(file, timeout) as handle:
         outcome = read_json(file)
         if outcome and outcome != before:
             if "error" in outcome:
                 message, *details = outcome["error"]
-                raise CloudError(f"the copy by another process of this machine failed: {message}", *details)
+                raise CloudError(f"another process on this machine failed to copy: {message}", *details)
             return Report(**outcome["report"] | {"failed": ()})
         try:
             report = copy(src, dst, **options)
@@ -45,4 +45,4 @@ def copy_once_per_node(src, dst, *, timeout=math.inf, **options) -> Report:
 def lock_file(src, dst) -> Path:
     """The file that a process locks while it copies src to dst."""
     target = str(dst) if "://" in str(dst) else str(Path(dst).absolute())
-    return own_folder(tempfile.gettempdir()) / f"{short(str(src), target)}.lock"
+    return user_folder(tempfile.gettempdir()) / f"{short(str(src), target)}.lock"

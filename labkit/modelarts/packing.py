@@ -1,4 +1,4 @@
-"""Packing: the code of a job, which is what git tracks of the lab and of labkit, and the recipe that was asked for."""
+"""Pack the code of a job: the files of the lab and labkit that git tracks, and the requested recipe."""
 
 import shutil
 from pathlib import Path
@@ -10,27 +10,27 @@ from labkit.system import environment
 from labkit.system.files import checkout, tracked
 
 BOOT_FILE = "train.py"
-# What a start file imports besides MindSpore and what that brings; ModelArts installs them before it starts the code.
+# Packages that a start file imports besides MindSpore and its dependencies; ModelArts installs them before the start.
 NEEDS = ("pydantic", "PyYAML", "psutil", "tqdm", "click", "filelock", "esdk-obs-python")
 NEEDS_FILE = "pip-requirements.txt"
 
 
 def pack(submission, folder: Path) -> list[str]:
-    """Write a Submission's code into an empty folder; returns the names of its files.
+    """Write a Submission's code into an empty folder; returns the names of the files.
 
-    The lab and labkit are side by side, so that a start file finds labkit. The recipe has the requested settings and
-    this machine's data folder: the job uses another, but a fetched Run must name this one. Recorded Runs are no code
-    and stay here.
+    The lab's files and labkit are next to each other, so that a start file finds labkit. The recipe has the requested
+    settings and this machine's data folder: the job uses another, but a fetched Run must name this one. Recorded Runs
+    are not packed.
     """
     package, lab = environment.REPO / "labkit", submission.lab
     files = {f"labkit/{name}": package / name for name in _tracked(package)}
     files |= {name: lab / name for name in _tracked(lab) if not name.startswith("runs/")}
     if BOOT_FILE not in files:
-        raise CloudError(f"{lab / BOOT_FILE}: git does not track it; a job gets what git tracks: `git add` it")
+        raise CloudError(f"{lab / BOOT_FILE}: not tracked by git, so a job would not get it: `git add` it")
     for name, source in files.items():
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)  # of a link, the file that it leads to
+        shutil.copyfile(source, target)  # follows links
     tree = submission.recipe.model_dump(exclude={"lab", "profile"})
     tree["data"]["folder"] = submission.data_at_home
     recipe = {"lab": submission.recipe.lab, "profiles": {submission.recipe.profile: tree}}
@@ -42,11 +42,11 @@ def pack(submission, folder: Path) -> list[str]:
 
 
 def _tracked(folder):
-    """Names of the files below a folder that git tracks and that are there; CloudError where git does not know it."""
+    """Names of the existing files in a folder that git tracks; CloudError if there are none."""
     names = [name for name in tracked(folder, CloudError) or () if (folder / name).is_file()]
     if not names:
-        raise CloudError(f"{folder}: git tracks nothing there; a job gets what git tracks: `git add` it")
+        raise CloudError(f"{folder}: not tracked by git, so a job would not get it: `git add` it")
     for path in (folder / name for name in names):
         if not path.resolve().is_relative_to(checkout(folder)):
-            raise CloudError(f"{path}: a link to a file that is not in this checkout: remove it")
+            raise CloudError(f"{path}: a link that leads out of this checkout: remove it")
     return names

@@ -1,7 +1,7 @@
-"""Rehearsal: a job on this machine under ModelArts' contract (API v2), with a folder or an object server as OBS.
+"""Rehearsal: run a job on this machine as ModelArts does (API v2), with a folder or an object server as OBS.
 
-Code and inputs are copied from the bucket into fresh folders. The start file gets --NAME=FOLDER for inputs and outputs,
-and the job's environment. Its outputs and its log are copied to the bucket, however it ends.
+Code and inputs are copied from the bucket into new folders. The start file gets --NAME=FOLDER for inputs and outputs,
+and the job's environment. However it ends, its outputs and its log are copied to the bucket.
 """
 
 import os
@@ -19,7 +19,7 @@ from labkit.modelarts.job import JobSpec
 from labkit.obs import copying
 from labkit.obs.place import CloudError
 
-# Of another launch, which this is no part of.
+# Prefixes of variables from another launch or job, which must not affect this one.
 FOREIGN = ("RANK_", "MS_", "VC_", "MA_", "OMPI_", "LABKIT_LAUNCH", "DEVICE_ID", "ASCEND_DEVICE_ID")
 TIME_TO_SAVE = 60.0  # seconds between "stop" and the end of an interrupted job
 
@@ -27,11 +27,11 @@ TIME_TO_SAVE = 60.0  # seconds between "stop" and the end of an interrupted job
 def rehearse(spec: JobSpec, cards: int = 1, printed=lambda text: None) -> int:
     """Run a job whose code and data are in the bucket; returns the start file's exit status, negative for a signal.
 
-    cards: of the machine, as a custom image sees it: one start file starts a process for each.
-    printed: called with what it has printed since.
+    cards: number of cards, as in a custom image: one start file starts a process per card.
+    printed: called with new output of the start file.
 
-    Preset images, which start one start file per card, and API v1, whose arguments are URLs, are not rehearsed.
-    Ctrl-C stops it as ModelArts does, with SIGTERM, and its outputs are copied all the same. Raises CloudError.
+    Preset images, which run one start file per card, and API v1, with URLs as arguments, cannot be rehearsed. Ctrl-C
+    stops the job with SIGTERM, as ModelArts does; its outputs are copied nevertheless. Raises CloudError.
     """
     top = Path(tempfile.mkdtemp(prefix=f"labkit-{spec.name}-"))
     code, log = top / "user-job-dir" / "code", top / "log"
@@ -55,7 +55,7 @@ def rehearse(spec: JobSpec, cards: int = 1, printed=lambda text: None) -> int:
 
 @contextmanager
 def _copied_back(spec, results, top):
-    """Copy the results, folders by their places, to the bucket in the end; only then the job's folders are removed."""
+    """Copy the results, {place: folder}, to the bucket in the end, then remove the job's folders."""
     try:
         yield
     finally:
@@ -69,9 +69,9 @@ def _copied_back(spec, results, top):
 
 
 def environment(spec, job_dir, log, cards) -> dict[str, str]:
-    """The environment of a job's start file on the only machine of the job."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
-    return own | {
+    """The environment of a job's start file if the job has one machine."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+    return variables | {
         "MA_JOB_DIR": str(job_dir), "MA_LOG_DIR": str(log), "MA_NUM_HOSTS": "1", "MA_NUM_GPUS": str(cards),
         "VC_WORKER_NUM": "1", "VC_TASK_INDEX": "0", "VC_WORKER_HOSTS": "127.0.0.1", "PYTHONUNBUFFERED": "1",
         **spec.environment,
@@ -91,7 +91,7 @@ def _run(command, environment, folder, log, printed):
             process.wait(TIME_TO_SAVE)
         raise
     finally:
-        with suppress(ProcessLookupError):  # whatever it has started and left
+        with suppress(ProcessLookupError):  # kill whatever processes it has left behind
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         printed(output.read(rest=True))

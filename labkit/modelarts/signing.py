@@ -1,6 +1,6 @@
-"""How Huawei Cloud's API gateway knows who asks: SDK-HMAC-SHA256, as its guide to signing requests describes it.
+"""Sign requests to Huawei Cloud's API gateway with SDK-HMAC-SHA256, following its guide to signing requests.
 
-The secret key never travels; what travels is a hash of the request made with it, good for about a quarter of an hour.
+The secret key is never sent, only a keyed hash of the request, which is valid for about 15 minutes.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ ALGORITHM = "SDK-HMAC-SHA256"
 
 
 def sign(method: str, url: str, headers: dict, body: bytes, access: str, secret: str, now=None) -> dict:
-    """The headers with Host, X-Sdk-Date and Authorization added. All of them are signed. now: a datetime in UTC."""
+    """The headers, all signed, with Host, X-Sdk-Date and Authorization added. now: a datetime in UTC."""
     parts, now = urlsplit(url), now or datetime.now(timezone.utc)
     headers = headers | {"Host": parts.netloc, "X-Sdk-Date": now.strftime("%Y%m%dT%H%M%SZ")}
     signed = sorted((name.lower(), value.strip()) for name, value in headers.items())

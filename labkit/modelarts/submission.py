@@ -1,7 +1,7 @@
-"""Submission: a lab as a training job. It is copied with its data; its Run is fetched.
+"""Submission: run a lab as a training job. Copies code and data to a bucket, and fetches the Run.
 
 In the bucket:
-- jobs/NAME/ has one job's code, run and log
+- jobs/NAME/ contains a job's code, run and log
 - data/FOLDER is shared by all jobs
 """
 
@@ -25,8 +25,8 @@ from labkit.training import provenance, recipes, runs
 class Submission:
     """A job that is ready to be copied and started.
 
-    lab: folder of its code. data_here: the data's folder on this machine, to be copied; None where a URL was given.
-    data_at_home: the folder that a fetched Run is to name.
+    lab: folder with its code. data_here: folder of the data on this machine, to be copied; None if a URL was given.
+    data_at_home: the data folder that a fetched Run will name.
     """
 
     spec: JobSpec
@@ -37,32 +37,32 @@ class Submission:
 
     @property
     def data(self) -> str:
-        """Where the data is in the bucket."""
+        """URL of the data in the bucket."""
         return self.spec.url(self.spec.inputs["data_url"])
 
     @property
     def run(self) -> str:
-        """Where the job leaves its Run."""
+        """URL of the job's Run."""
         return self.spec.url(self.spec.outputs["train_url"])
 
 
 def prepare(lab, profile, bucket=None, data=None, settings=(), name=None, make_sample=True, **given) -> Submission:
-    """The job of a lab, from its recipe and job.yaml; the arguments override them. Nothing is copied yet.
+    """The job for a lab, from its recipe and job.yaml, which the arguments override. Copies nothing yet.
 
     bucket: obs://BUCKET[/FOLDER], or file://DIR for a rehearsal; default: job.yaml's. data: an obs:// URL, or a folder
-    of this machine; default: job.yaml's, then the recipe's. make_sample: write the sample data where it is asked for
-    and missing. Raises LabkitError.
+    on this machine; default: job.yaml's, then the recipe's. make_sample: write the sample data if it is needed and
+    missing. Raises LabkitError.
     """
     from labkit.data.formats import format_of
 
     file = recipes.find(lab)
     folder, recipe = file.parent, recipes.load(file, profile, tuple(settings))
-    moment = f"{datetime.datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"  # two may begin in one second
-    name = name or f"{recipe.lab}-{recipe.profile}-{moment}"
+    unique = f"{datetime.datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"  # two jobs may begin in one second
+    name = name or f"{recipe.lab}-{recipe.profile}-{unique}"
     given |= {"name": name, "boot_file": BOOT_FILE, "code": f"jobs/{name}/code", "log": f"jobs/{name}/log"}
     given |= {"bucket": bucket} if bucket else {}
-    own = read_job(folder / "job.yaml", **given)
-    here, home, place = None, recipe.data.folder, own.inputs.get("data_url")
+    job = read_job(folder / "job.yaml", **given)
+    here, home, place = None, recipe.data.folder, job.inputs.get("data_url")
     if "://" in str(data):
         place = str(data)
     elif data:
@@ -71,44 +71,44 @@ def prepare(lab, profile, bucket=None, data=None, settings=(), name=None, make_s
         here = recipe.data_folder()
     if here:
         place = f"data/{_name(Path(home))}"
-        own_sample = here == recipe.data_folder() and recipe.data.folder.startswith("sample/")
-        info = format_of(recipe, here).check(make_sample=make_sample and own_sample)
-        recipes.require_fit(recipe, info)  # what would stop the training, before anything is copied or paid for
-        copying.ls(here)  # links that are not followed are reported now, and not when all else has been copied
+        is_sample = here == recipe.data_folder() and recipe.data.folder.startswith("sample/")
+        info = format_of(recipe, here).check(make_sample=make_sample and is_sample)
+        recipes.require_fit(recipe, info)  # fail now, before anything is copied or paid for
+        copying.ls(here)  # report links that cannot be followed now, before everything else has been copied
     commit, changed = provenance.commit()  # a job has no git
-    known = {provenance.COMMIT: commit + ("+" if changed else "")} if commit else {}
+    variables = {provenance.COMMIT: commit + ("+" if changed else "")} if commit else {}
     spec = read_job(
-        folder / "job.yaml", **given, inputs=own.inputs | {"data_url": place},
-        outputs=own.outputs | {"train_url": f"jobs/{name}/run"}, parameters=own.parameters | {"profile": profile},
-        environment=known | own.environment,
+        folder / "job.yaml", **given, inputs=job.inputs | {"data_url": place},
+        outputs=job.outputs | {"train_url": f"jobs/{name}/run"}, parameters=job.parameters | {"profile": profile},
+        environment=variables | job.environment,
     )  # fmt: skip
     return Submission(spec, recipe, folder, here, home)
 
 
 def _name(folder):
-    """Name of a data folder in the bucket; the sample's is not that of the real data."""
+    """Name of a data folder in the bucket, different for the sample and the real data."""
     name = folder.name if folder.is_absolute() else "/".join(part for part in folder.parts if part != "..")
     return re.sub(r"[^A-Za-z0-9._/-]", "-", name)
 
 
 def require_new(submission: Submission, store=None) -> None:
-    """CloudError where the bucket has anything of a job of this name, or other data under the same name.
+    """Raise CloudError if the bucket has files of a job of this name, or other data under the same name.
 
-    In a folder of this machine the name is taken at once, so of several submissions only one gets it.
+    If the bucket is a folder on this machine, this creates the job's folder, so that only one submission gets the name.
     """
     spec = submission.spec
     taken = CloudError(f"{spec.name}: the bucket has files of a job of this name; choose another --name")
     job = spec.url(f"jobs/{spec.name}")
     if copying.exists(job, store=store):
         raise taken
-    here, there = submission.data_here, submission.data
-    if not copying.exists(there, store=store):
-        if here is None:
-            raise CloudError(f"{there}: there is no data")
-    elif here:
-        differing = copying.verify(here, there, unknown=[], store=store)  # size and name are all that some tools leave
+    source, target = submission.data_here, submission.data
+    if not copying.exists(target, store=store):
+        if source is None:
+            raise CloudError(f"{target}: there is no data")
+    elif source:
+        differing = copying.verify(source, target, unknown=[], store=store)  # ignores missing checksums
         if others := [line for line in differing if not line.endswith(": missing")]:
-            raise CloudError(f"{there}: holds other data than {here} ({others[0]}); name one of them by --data")
+            raise CloudError(f"{target}: differs from {source} ({others[0]}); choose one of them with --data")
     if isinstance(place := parse(job), Local):
         try:
             place.path.mkdir(parents=True)
@@ -117,26 +117,26 @@ def require_new(submission: Submission, store=None) -> None:
 
 
 def copies(submission: Submission, code: Path) -> list[tuple[str, Path, str]]:
-    """(what, source, target) of each copy: first the code, by which the name is taken, then local data."""
+    """(name, source, target) of each copy: first the code, which takes the job's name, then local data."""
     data = [("data", submission.data_here, submission.data)] if submission.data_here else []
     return [("code", code, submission.spec.url(submission.spec.code)), *data]
 
 
 def require_offered(spec: JobSpec, client: Client) -> None:
-    """CloudError where ModelArts has no such machine or image; it names those that there are."""
+    """CloudError if ModelArts does not offer the job's machine or image; the message lists what it offers."""
     flavors = [flavor["flavor_id"] for flavor in client.flavors()]
     if spec.flavor not in flavors:
         raise CloudError(f"flavor: {spec.flavor}: not offered here; there are {', '.join(sorted(flavors)) or 'none'}")
     engines = [f"{engine['engine_name']}:{engine['engine_version']}" for engine in client.engines()]
-    wanted = f"{spec.engine.name}:{spec.engine.version}"
-    if wanted not in engines:
-        raise CloudError(f"engine: {wanted}: not offered here; there are {', '.join(sorted(engines)) or 'none'}")
+    engine = f"{spec.engine.name}:{spec.engine.version}"
+    if engine not in engines:
+        raise CloudError(f"engine: {engine}: not offered here; there are {', '.join(sorted(engines)) or 'none'}")
 
 
 def fetch(bucket: str, name: str, out: Path, progress=None, store=None) -> runs.Run | None:
     """Copy the Run of the job `name` to `out`; its recipe then has the data folder given at submission.
 
-    None where the job left no Run. Raises LabkitError. An interrupted fetch leaves a hidden folder beside `out`, which
+    None if the job left no Run. Raises LabkitError. An interrupted fetch leaves a hidden folder next to `out`, which
     the next one resumes.
     """
     runs.require_free(out)
@@ -146,7 +146,7 @@ def fetch(bucket: str, name: str, out: Path, progress=None, store=None) -> runs.
     out = out.resolve()
     part = out.with_name(f".{out.name}-{name}.part")
     part.mkdir(parents=True, exist_ok=True)
-    with locked(part, CloudError(f"{out}: another fetch to this folder is under way")):
+    with locked(part, CloudError(f"{out}: another fetch into this folder is running")):
         copying.copy(f"{job}/run", part, progress=progress, store=store)
         with tempfile.TemporaryDirectory() as top:
             submitted = Path(top, "recipe.yaml")

@@ -1,4 +1,4 @@
-"""`labkit submit`: a lab as a training job of ModelArts, or as a rehearsal of one on this machine."""
+"""`labkit submit`: run a lab as a training job of ModelArts, or rehearse the job on this machine."""
 
 import json
 import shlex
@@ -20,8 +20,8 @@ from labkit.system.errors import LabkitError
 @click.option("--profile", help="Profile of the lab's recipe. Default: full; with --target local, sample.")
 @click.option("--bucket", metavar="URL", help="obs://BUCKET[/FOLDER]; with --target local also file://DIR, "
               "absolute or relative. Default: job.yaml's; with --target local, file://runs/bucket.")  # fmt: skip
-@click.option("--data", metavar="URL|FOLDER", help="Data in OBS, or a folder to copy. Default: job.yaml's, else the "
-              "recipe's folder, as `labkit train` takes it.")  # fmt: skip
+@click.option("--data", metavar="URL|FOLDER", help="Data in OBS, or a folder to copy. Default: job.yaml's, or else the "
+              "recipe's folder, as for `labkit train`.")  # fmt: skip
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a key of the recipe; repeatable.")
 @click.option("--flavor", help="Machine, instead of job.yaml's; see `labkit jobs flavors`.")
 @click.option("--engine", metavar="NAME:VERSION", help="Image, instead of job.yaml's; see `labkit jobs engines`.")
@@ -29,17 +29,17 @@ from labkit.system.errors import LabkitError
 @click.option("--name", help="Name of the job. Default: LAB-PROFILE-TIME-NUMBER.")
 @click.option("--target", type=click.Choice(["modelarts", "local"]), default="modelarts", show_default=True,
               help="local: rehearse the job on this machine, with paths (API v2), and wait.")  # fmt: skip
-@click.option("--cards", type=click.IntRange(min=1), help="With --target local: cards of the machine. As in a custom "
-              "image, one start file starts a process for each. Default: 1.")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path), help="Folder for the Run that is fetched. Default: runs/NAME.")
+@click.option("--cards", type=click.IntRange(min=1), help="With --target local: number of cards. As in a custom "
+              "image, one start file starts a process per card. Default: 1.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for the fetched Run. Default: runs/NAME.")
 @click.option("--wait", is_flag=True, help="Follow the job and its log to the end and fetch its Run.")
 @DRY_RUN
 def submit(lab, profile, bucket, data, settings, flavor, engine, nodes, name, target, cards, out, wait, dry_run):
-    """Train LAB as a job: copy its data and code to a bucket, start the job there, bring its Run back.
+    """Train LAB as a job: copy its data and code to a bucket, start the job there, fetch its Run.
 
-    What git tracks below the lab and labkit is copied, as it is now. A rehearsal with a folder as bucket needs no
-    account. With --dry-run, the job is printed as JSON. Ctrl-C while waiting does not stop a job of ModelArts, which
-    costs money until it ends: `labkit jobs stop ID` does.
+    Copies the files of the lab and labkit that git tracks, including uncommitted changes. A rehearsal with a folder as
+    bucket needs no account. With --dry-run, the job is printed as JSON. Ctrl-C while waiting does not stop a job of
+    ModelArts, which costs money until it ends: `labkit jobs stop ID` does.
 
     \b
     Example:  labkit submit cifar10 --target local
@@ -60,37 +60,37 @@ def submit(lab, profile, bucket, data, settings, flavor, engine, nodes, name, ta
     given = {key: value for key, value in given.items() if value is not None}
     profile, bucket = profile or ("sample" if local else "full"), bucket or ("file://runs/bucket" if local else None)
     if not local and str(bucket).startswith("file://"):
-        raise click.UsageError(f"--bucket {bucket}: a bucket on this machine is for --target local")
-    asked = submission.prepare(lab, profile, bucket, data, settings, name, not dry_run, **given)
-    spec, out = asked.spec, out or Path("runs") / asked.spec.name
-    fetching = _fetching(spec, out)
+        raise click.UsageError(f"--bucket {bucket}: a bucket on this machine needs --target local")
+    prepared = submission.prepare(lab, profile, bucket, data, settings, name, not dry_run, **given)
+    spec, out = prepared.spec, out or Path("runs") / prepared.spec.name
+    fetch_command = _fetch_command(spec, out)
     with tempfile.TemporaryDirectory(prefix="labkit-code-") as top:
         code = Path(top)
-        packing.pack(asked, code)
-        copies = submission.copies(asked, code)
+        packing.pack(prepared, code)
+        copies = submission.copies(prepared, code)
         if dry_run:
-            _print_plan(asked, copies)
+            _print_plan(prepared, copies)
             return
         runs.require_free(out)
-        if not local:  # it knows us and offers what the job needs
+        if not local:  # check the account and what ModelArts offers before copying
             client = Client.connect(notice=warn)
             submission.require_offered(spec, client)
             client.require_free(spec.name)
         store = connected(spec.bucket)
         with on_ctrl_c("the job was not started"):
-            submission.require_new(asked, store)
+            submission.require_new(prepared, store)
             for part in copies:
                 warn(f"copying {_described(*part)}")
                 with bar() as progress:
                     copying.copy(part[1], part[2], progress=progress, store=store)
-    status = _rehearse(asked, fetching, cards or 1) if local else _start(spec, fetching, client, wait)
+    status = _rehearse(prepared, fetch_command, cards or 1) if local else _start(spec, fetch_command, client, wait)
     if local or wait:
         try:
-            left = fetch_run(spec.bucket, spec.name, out)
+            fetched = fetch_run(spec.bucket, spec.name, out)
         except LabkitError as error:
-            warn(f"Error: {error}\nfetch the Run with: {fetching}")
-            left = False
-        sys.exit(status or (0 if left else 1))
+            warn(f"Error: {error}\nfetch the Run with: {fetch_command}")
+            fetched = False
+        sys.exit(status or (0 if fetched else 1))
 
 
 def _engine(text):
@@ -98,15 +98,15 @@ def _engine(text):
         return None
     name, _, version = text.partition(":")
     if not (name and version):
-        raise click.BadParameter("write NAME:VERSION", param_hint="--engine")
+        raise click.BadParameter("must be NAME:VERSION", param_hint="--engine")
     return {"name": name, "version": version}
 
 
-def _print_plan(asked, copies):
-    """Print the request, without values of job.yaml's variables and parameters: one may be a key."""
+def _print_plan(prepared, copies):
+    """Print the request, without the values of job.yaml's variables and parameters, which may be secret."""
     from labkit.training.provenance import COMMIT
 
-    body = asked.spec.body()
+    body = prepared.spec.body()
     variables = body["algorithm"]["environments"]
     body["algorithm"]["environments"] = {key: variables[key] if key == COMMIT else "***" for key in variables}
     for parameter in body["algorithm"]["parameters"]:
@@ -114,43 +114,43 @@ def _print_plan(asked, copies):
     click.echo(json.dumps(body, indent=2))
     for part in copies:
         warn(f"would copy {_described(*part)}")
-    warn(f"would fetch the Run from {asked.run}")
+    warn(f"would fetch the Run from {prepared.run}")
 
 
-def _described(what, source, target):
-    """What is copied, how much of it, and where to."""
+def _described(name, source, target):
+    """A copy in words: its name, size and target."""
     sizes = [file.stat().st_size for file in source.rglob("*") if file.is_file()]
-    place = "" if what == "code" else f" of {source}"
-    return f"{what}: {len(sizes)} files{place}, {sum(sizes):,} bytes, to {target}"
+    folder = "" if name == "code" else f" of {source}"
+    return f"{name}: {len(sizes)} files{folder}, {sum(sizes):,} bytes, to {target}"
 
 
-def _rehearse(asked, fetching, cards):
+def _rehearse(prepared, fetch_command, cards):
     """Rehearse the job; its exit status."""
     from labkit.modelarts.rehearsal import rehearse
 
-    name = asked.spec.name
+    name = prepared.spec.name
     warn(f"job {name}: Running, on this machine, cards: {cards}")
-    with on_ctrl_c(f"what it wrote is in {asked.run}\nfetch it with: {fetching}"), interrupts.stopped_once():
-        status = interrupts.shell_status(rehearse(asked.spec, cards, lambda text: click.echo(text, nl=False)))
+    with on_ctrl_c(f"what it wrote is in {prepared.run}\nfetch it with: {fetch_command}"), interrupts.stopped_once():
+        status = interrupts.shell_status(rehearse(prepared.spec, cards, lambda text: click.echo(text, nl=False)))
     warn(f"job {name}: {'Failed' if status else 'Completed'}, exit status {status}")
     return status
 
 
-def _start(spec, fetching, client, wait):
-    """Create the job; where it is waited for, its exit status."""
-    with on_ctrl_c(f"perhaps the job was created; look with: labkit jobs list --name {spec.name}"):
+def _start(spec, fetch_command, client, wait):
+    """Create the job; its exit status if we wait for it, or else 0."""
+    with on_ctrl_c(f"the job may have been created; check with: labkit jobs list --name {spec.name}"):
         job = client.create(spec)
     warn(f"job {job.name}: {job.id}")
     click.echo(job.id)
     warn(
         f"the job keeps running; look at it with: labkit jobs show {job.id}\n"
         f"its log: labkit jobs logs {job.id} --follow; stop it: labkit jobs stop {job.id}\n"
-        f"its Run, when it has ended: {fetching}"
+        f"its Run, when it has ended: {fetch_command}"
     )
     return follow_job(client, job.id) if wait else 0
 
 
-def _fetching(spec, out):
+def _fetch_command(spec, out):
     """The command that fetches the Run of a job."""
     to = [] if out == Path("runs") / spec.name else ["--out", str(out)]
     return shlex.join(["labkit", "jobs", "fetch", spec.name, "--bucket", spec.bucket, *to])

@@ -1,9 +1,8 @@
 """Networks, each as plain MindSpore cells."""
 
-from labkit.networks.convolution import use_fast_gradients
+from labkit.networks.cpu_convolution import use_fast_gradients
 from labkit.networks.precision import mixed_precision
 from labkit.networks.resnet import (
-    NAMES,
     BasicBlock,
     Bottleneck,
     ResNet,
@@ -13,7 +12,6 @@ from labkit.networks.resnet import (
 )
 
 __all__ = [
-    "NAMES",
     "BasicBlock",
     "Bottleneck",
     "ResNet",

@@ -1,12 +1,12 @@
-"""ResNets of He et al. 2015 (arXiv 1512.03385), laid out and named as torchvision does.
+"""ResNets of He et al. 2015 (arXiv 1512.03385), with torchvision's layout and names.
 
-Layout "v1.5": a bottleneck carries its stride on the 3x3 convolution, padding is explicit and symmetric.
+Layout "v1.5": in a bottleneck the 3x3 convolution has the stride; padding is explicit and symmetric.
 """
 
 from mindspore import nn, ops
 from mindspore.common.initializer import HeNormal, HeUniform, TruncatedNormal, XavierUniform, initializer
 
-STEMS = ("imagenet", "cifar")
+from labkit.choices import CIFAR_LAYOUTS, IMAGENET_LAYOUTS, NETWORKS, STEMS
 
 
 def conv(in_channels, out_channels, kernel_size, stride=1):
@@ -17,12 +17,12 @@ def conv(in_channels, out_channels, kernel_size, stride=1):
 
 
 def batch_norm(channels):
-    """Batch norm; MindSpore's momentum 0.9 is the share of the old value, PyTorch's 0.1 the share of the new."""
+    """Batch norm; MindSpore's momentum 0.9 is the weight of the old value, PyTorch's 0.1 that of the new one."""
     return nn.BatchNorm2d(channels, eps=1e-5, momentum=0.9)
 
 
 class ZeroPadShortcut(nn.Cell):
-    """Shortcut without parameters: every second pixel, missing channels zero (He et al. 2015, 3.3, option A)."""
+    """Shortcut without parameters: every second pixel, new channels zero (He et al. 2015, section 3.3, option A)."""
 
     def __init__(self, in_channels, out_channels, stride):
         super().__init__()
@@ -97,17 +97,18 @@ class ResNet(nn.Cell):
         if len(layers) != len(widths):
             raise ValueError(f"layers and widths must be of equal length, not {len(layers)} and {len(widths)}")
         if len(layers) not in (3, 4):
-            raise ValueError(f"layers: 3 or 4 stages, not {len(layers)}")
+            raise ValueError(f"layers must have 3 or 4 stages, not {len(layers)}")
         self.channels = widths[0]
         self.projection = projection
         self.conv1 = conv(3, self.channels, 7, 2) if stem == "imagenet" else conv(3, self.channels, 3)
         self.bn1 = batch_norm(self.channels)
         self.relu = nn.ReLU()
         self.maxpool = nn.MaxPool2d(3, 2, pad_mode="pad", padding=1) if stem == "imagenet" else nn.Identity()
-        self.stages = len(layers)
         for i, (count, width) in enumerate(zip(layers, widths, strict=True)):
             stage = self._stage(block, width, count, stride=1 if i == 0 else 2)
             setattr(self, f"layer{i + 1}", stage)
+        if len(layers) == 3:
+            self.layer4 = nn.Identity()
         self.fc = nn.Dense(self.channels, num_classes, weight_init=HeUniform(negative_slope=5**0.5))
 
     def _stage(self, block, width, count, stride):
@@ -129,42 +130,31 @@ class ResNet(nn.Cell):
         x = self.layer1(x)
         x = self.layer2(x)
         x = self.layer3(x)
-        if self.stages == 4:
-            x = self.layer4(x)
+        x = self.layer4(x)
         return self.fc(x.mean((2, 3)))
 
 
-# Table 1 of He et al. 2015: block and blocks per stage.
-IMAGENET_LAYOUTS = {
-    "resnet18": (BasicBlock, (2, 2, 2, 2)),
-    "resnet34": (BasicBlock, (3, 4, 6, 3)),
-    "resnet50": (Bottleneck, (3, 4, 6, 3)),
-    "resnet101": (Bottleneck, (3, 4, 23, 3)),
-    "resnet152": (Bottleneck, (3, 8, 36, 3)),
-}
-# Section 4.2 of the paper: 6n + 2 layers, three stages of 16, 32 and 64 channels; n = 1 is smaller than any of theirs.
-CIFAR_LAYOUTS = {"resnet8": 1, "resnet20": 3, "resnet32": 5, "resnet56": 9}
-NAMES = (*CIFAR_LAYOUTS, *IMAGENET_LAYOUTS)
+BLOCKS = {"basic": BasicBlock, "bottleneck": Bottleneck}
 
 
 def create_resnet(name, num_classes=10, stem="cifar"):
-    """Build a ResNet by its name, one of `NAMES`; ResNet-20/32/56 have no ImageNet stem. Raises ValueError."""
+    """Build a ResNet by name, one of `NETWORKS`; ResNet-8/20/32/56 have no ImageNet stem. Raises ValueError."""
     if name in IMAGENET_LAYOUTS:
         block, layers = IMAGENET_LAYOUTS[name]
-        return ResNet(block, layers, num_classes, stem)
+        return ResNet(BLOCKS[block], layers, num_classes, stem)
     if name in CIFAR_LAYOUTS:
         if stem != "cifar":
             raise ValueError(f"{name} is a CIFAR network: its stem is 'cifar', not {stem!r}")
         blocks = (CIFAR_LAYOUTS[name],) * 3
         return ResNet(BasicBlock, blocks, num_classes, stem, widths=(16, 32, 64), projection=False)
-    raise ValueError(f"unknown network {name!r}; known: {', '.join(NAMES)}")
+    raise ValueError(f"unknown network {name!r}; known: {', '.join(NETWORKS)}")
 
 
 def initialise_as_guide(net):
     """Draw initial weights as the original migration guide does: Xavier for convolutions, truncated normal for dense.
 
-    In MindSpore 1.7, for which the guide was written, `TruncatedNormal()` cut at two standard deviations, and a dense
-    layer's bias began at zero. Today the bounds are absolute, and the default of 2 would cut nothing.
+    In MindSpore 1.7, for which the guide was written, `TruncatedNormal()` cut at two standard deviations, and the bias
+    of a dense layer started at zero. Today the bounds are absolute, and the default of 2 would cut nothing off.
     """
     for cell in net.cells():
         initialise_as_guide(cell)
@@ -176,7 +166,7 @@ def initialise_as_guide(net):
 
 
 def zero_residual_branches(net):
-    """Set the last batch norm's weight of every block to zero: at first a block passes on its shortcut alone.
+    """Set the scale of every block's last batch norm to zero, so that each block starts as its shortcut alone.
 
     Goyal et al. 2017, section 5.1.
     """

@@ -1,4 +1,4 @@
-"""Access to the cloud: which servers, and by whose keys, from the environment or the file of Huawei Cloud's SDKs."""
+"""Servers and keys for the cloud, from the environment or the credentials file of Huawei Cloud's SDKs."""
 
 import configparser
 import re
@@ -11,11 +11,11 @@ from labkit.obs.place import CloudError
 
 KEYS = (("OBS_ACCESS_KEY_ID", "OBS_SECRET_ACCESS_KEY", "OBS_SECURITY_TOKEN"),
         ("HUAWEICLOUD_SDK_AK", "HUAWEICLOUD_SDK_SK", "HUAWEICLOUD_SDK_SECURITY_TOKEN"),
-        ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SECURITY_TOKEN"))  # in this order; the last are a job's  # fmt: skip
-HERE = ("127.0.0.1", "::1", "localhost")
+        ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SECURITY_TOKEN"))  # by precedence; a job has the last  # fmt: skip
+LOCALHOST = ("127.0.0.1", "::1", "localhost")
 FILE = "~/.huaweicloud/credentials"
 HELP = """\b
-Which servers and whose account: from the environment.
+The environment names the servers and the account.
 OBS server    OBS_ENDPOINT; in a job S3_ENDPOINT and S3_USE_HTTPS (0 or 1)
 account       OBS_ACCESS_KEY_ID, OBS_SECRET_ACCESS_KEY, OBS_SECURITY_TOKEN
               or HUAWEICLOUD_SDK_AK, HUAWEICLOUD_SDK_SK and
@@ -28,39 +28,39 @@ ModelArts     MODELARTS_PROJECT_ID, HUAWEICLOUD_SDK_PROJECT_ID, or project_id
 rarely        OBS_SIGNATURE (obs, v2 or v4), OBS_REGION (for v4),
               MODELARTS_ENDPOINT (another server), and files of certificates
               to trust, OBS_CA_FILE and MODELARTS_CA_FILE
-"""  # of every command that asks them: its epilog
+"""  # the epilog of every command that uses the cloud
 
 
 def credentials(environment) -> tuple[str, str, str | None]:
-    """Access key, secret key and token or None; raises CloudError, which quotes none of them."""
+    """Access key, secret key and token, which may be None. Raises CloudError, which quotes none of them."""
     for names in KEYS:
         access, secret, token = (environment.get(name) for name in names)
         if access and secret:
-            return _fit_for_headers(zip(names, (access, secret, token or None)))
+            return _valid_in_headers(zip(names, (access, secret, token or None)))
         if access or secret:
-            known, missing = names[:2] if access else names[1::-1]
-            raise CloudError(f"{missing} is not set, but {known} is")
+            present, missing = names[:2] if access else names[1::-1]
+            raise CloudError(f"{missing} is not set, but {present} is")
     section = _file()
     if section.get("ak") and section.get("sk"):
         names = ("ak", "sk", "security_token")
-        return _fit_for_headers((f"{FILE}: {name}", section.get(name) or None) for name in names)
+        return _valid_in_headers((f"{FILE}: {name}", section.get(name) or None) for name in names)
     raise CloudError(f"no credentials: set {KEYS[0][0]} and {KEYS[0][1]}, or write ak and sk below [basic] in {FILE}")
 
 
 def project(environment) -> str:
-    """Id of ModelArts' project; raises CloudError."""
+    """Id of the ModelArts project; raises CloudError."""
     for name in ("MODELARTS_PROJECT_ID", "HUAWEICLOUD_SDK_PROJECT_ID"):
         if environment.get(name):
-            return _fit_for_headers([(name, environment[name])])[0]
+            return _valid_in_headers([(name, environment[name])])[0]
     if project_id := _file().get("project_id"):
-        return _fit_for_headers([(f"{FILE}: project_id", project_id)])[0]
+        return _valid_in_headers([(f"{FILE}: project_id", project_id)])[0]
     raise CloudError(f"no project: set MODELARTS_PROJECT_ID, or write project_id below [basic] in {FILE}")
 
 
 def obs_url(environment) -> str:
     """URL of the object server: OBS_ENDPOINT, or in a job S3_ENDPOINT; raises CloudError.
 
-    http:// is accepted for any host: a server in your own network may have no certificate, and a job asks for it by
+    http:// is accepted for any host: a server in your own network may have no certificate, and a job may set
     S3_USE_HTTPS=0. Secret keys are never sent, but a token is.
     """
     url = environment.get("OBS_ENDPOINT", "").strip()
@@ -70,27 +70,27 @@ def obs_url(environment) -> str:
         raise CloudError("no server: set OBS_ENDPOINT, for example https://obs.cn-north-4.myhuaweicloud.com")
     url = _checked(url, "OBS_ENDPOINT (in a job, S3_ENDPOINT)")
     if urlsplit(url)._replace(scheme="", netloc="").geturl().strip("/"):
-        raise CloudError("OBS_ENDPOINT (in a job, S3_ENDPOINT): must end after the host or port, without a path")
+        raise CloudError("OBS_ENDPOINT (in a job, S3_ENDPOINT): must not have a path after the host or port")
     return url
 
 
 def region(environment) -> str | None:
     """The region for a new bucket: OBS_ENDPOINT's or OBS_REGION; None for the server's default."""
     name = _region_of(environment) or environment.get("OBS_REGION")
-    return name if name != "us-east-1" else None  # which S3 wants not to be named
+    return name if name != "us-east-1" else None  # S3 does not accept this name here
 
 
 def _region_of(environment):
     host = environment.get("OBS_ENDPOINT", "").strip().lower().rpartition("://")[2]
-    known = re.fullmatch(r"obs\.([a-z0-9-]+)\.myhuaweicloud\.com/?", host)
-    return known and known[1]
+    match = re.fullmatch(r"obs\.([a-z0-9-]+)\.myhuaweicloud\.com/?", host)
+    return match and match[1]
 
 
 def modelarts_url(environment) -> str:
-    """URL of ModelArts: MODELARTS_ENDPOINT, or by region (MODELARTS_REGION, or OBS_ENDPOINT's); raises CloudError."""
+    """URL of ModelArts: MODELARTS_ENDPOINT, or from MODELARTS_REGION or OBS_ENDPOINT's region; raises CloudError."""
     if url := environment.get("MODELARTS_ENDPOINT", "").strip():
         url = _checked(url, "MODELARTS_ENDPOINT")
-        if in_the_clear(url):
+        if is_unencrypted(url):
             raise CloudError("MODELARTS_ENDPOINT: must be https://HOST (http:// only on this machine, for rehearsals)")
         return url
     name = environment.get("MODELARTS_REGION") or _region_of(environment)
@@ -99,26 +99,26 @@ def modelarts_url(environment) -> str:
     return f"https://modelarts.{name}.myhuaweicloud.com"
 
 
-def in_the_clear(url) -> bool:
-    """Whether what is sent to a URL can be read on the way: http:// to another machine."""
-    return urlsplit(url).scheme == "http" and urlsplit(url).hostname not in HERE
+def is_unencrypted(url) -> bool:
+    """Whether others on the network can read what is sent to a URL: http:// to another machine."""
+    return urlsplit(url).scheme == "http" and urlsplit(url).hostname not in LOCALHOST
 
 
 def proxy(url) -> dict:
-    """The SDK's settings for the proxy that http_proxy, https_proxy and no_proxy name for a URL; raises CloudError."""
+    """The SDK's settings for the proxy that http_proxy, https_proxy and no_proxy specify; raises CloudError."""
     server = urlsplit(url)
     text = getproxies().get(server.scheme, "").strip()
-    if not text or server.hostname in HERE or proxy_bypass(server.netloc):
+    if not text or server.hostname in LOCALHOST or proxy_bypass(server.netloc):
         return {}
-    way = urlsplit(_checked(text if "://" in text else f"http://{text}", f"{server.scheme}_proxy", account=True))
-    if way.scheme != "http":
+    proxy = urlsplit(_checked(text if "://" in text else f"http://{text}", f"{server.scheme}_proxy", account=True))
+    if proxy.scheme != "http":
         raise CloudError(f"{server.scheme}_proxy: must begin with http://")
-    account = {"proxy_username": unquote(way.username or ""), "proxy_password": unquote(way.password or "")}
-    return {"proxy_host": way.hostname, "proxy_port": way.port or 80, **(account if way.username else {})}
+    account = {"proxy_username": unquote(proxy.username or ""), "proxy_password": unquote(proxy.password or "")}
+    return {"proxy_host": proxy.hostname, "proxy_port": proxy.port or 80, **(account if proxy.username else {})}
 
 
 def tls(environment, name) -> ssl.SSLContext:
-    """A context that verifies the host's name and the certificate chain, by the CA file in variable `name` if set."""
+    """A context that verifies host name and certificate chain, with the CA file in the variable `name` if it is set."""
     try:
         return ssl.create_default_context(cafile=environment.get(name))
     except OSError as error:
@@ -126,7 +126,7 @@ def tls(environment, name) -> ssl.SSLContext:
 
 
 def cleaned(message, keys) -> str:
-    """One line, not too long, without keys: what a server says may repeat what it was sent."""
+    """The message in one short line, without keys: a server's answer may repeat what it was sent."""
     for secret in filter(None, keys):
         message = message.replace(secret, "***")
     message = re.sub(r"(Signature=|Credential=)[^\s,&]+", r"\1***", " ".join(message.split()))
@@ -134,7 +134,7 @@ def cleaned(message, keys) -> str:
 
 
 def _checked(url, name, account=False):
-    """The URL, its scheme in small letters; CloudError where it is no server's. account: it may have a password."""
+    """The URL, its scheme in lower case; CloudError if it is not a server's. account: allow user name and password."""
     url = url if "://" in url else f"https://{url}"
     try:
         parts = urlsplit(url)
@@ -142,29 +142,29 @@ def _checked(url, name, account=False):
         valid = valid and parts.hostname and parts.hostname.encode("idna")
     except ValueError:
         valid = False
-    if not valid:  # not quoted: there may be a password in it
-        raise CloudError(f"{name}: not of the form https://HOST or https://HOST:PORT")
+    if not valid:  # not quoted, because it may contain a password
+        raise CloudError(f"{name}: must be a URL such as https://HOST or https://HOST:PORT")
     return parts.geturl()
 
 
-def _fit_for_headers(named):
-    """The values, some None; CloudError for what would break a header: http.client's own error quotes it."""
+def _valid_in_headers(named):
+    """The values of (name, value or None) pairs. CloudError if one would break a header: http.client would quote it."""
     named = list(named)
     for name, value in named:
         if value is not None and not re.fullmatch("[!-~]+", value):
-            raise CloudError(f"{name}: has a space, a line break or a character that is not ASCII")
+            raise CloudError(f"{name}: contains a space, a line break or a character that is not ASCII")
     return tuple(value for _, value in named)
 
 
 def _file():
-    """The section [basic] of the SDKs' file, empty where there is none."""
+    """The section [basic] of the SDKs' file; empty if there is none."""
     file = configparser.ConfigParser(interpolation=None)
     try:
         file.read_string(Path(FILE).expanduser().read_text(encoding="utf-8-sig"))
-    except (FileNotFoundError, RuntimeError):  # RuntimeError: a user without a home
+    except (FileNotFoundError, RuntimeError):  # RuntimeError: the user has no home directory
         return {}
     except OSError as error:
         raise CloudError(f"{FILE}: cannot be read ({error.strerror})") from None
     except (configparser.Error, UnicodeDecodeError):
-        raise CloudError(f"{FILE}: not an INI file") from None  # the parser's own words would quote it
+        raise CloudError(f"{FILE}: not an INI file") from None  # the parser's message would quote it
     return dict(file["basic"]) if file.has_section("basic") else {}

@@ -1,4 +1,4 @@
-"""Checksums of files and objects: digests, ETags, and whether a file has the content of an object."""
+"""Checksums of files and objects: digests, ETags, and whether a file equals an object."""
 
 import hashlib
 import os
@@ -6,7 +6,7 @@ import re
 
 from labkit.obs.place import CloudError
 
-BLOCK = 1 << 17  # bytes that are read at once, by each of many threads
+BLOCK = 1 << 17  # bytes per read, in each of many threads
 
 
 def digest(path, algorithm, size=None) -> str:
@@ -18,7 +18,7 @@ def digest(path, algorithm, size=None) -> str:
 
 
 def digests(path, part) -> tuple[str, list[str]]:
-    """SHA-256 of a file, and the MD5 of each of its parts of this size."""
+    """SHA-256 of a file, and the MD5 of each of its parts; part: size of a part."""
     sha256, md5s = hashlib.sha256(), []
     for begin in range(0, os.stat(path).st_size, part):
         md5 = hashlib.md5()
@@ -30,7 +30,7 @@ def digests(path, part) -> tuple[str, list[str]]:
 
 
 def _blocks(path, begin, size):
-    """At most `size` bytes of a file from `begin` on, block by block."""
+    """At most `size` bytes of a file, starting at `begin`, in blocks."""
     with open(path, "rb", buffering=0) as file:
         file.seek(begin)
         while size and (block := file.read(min(size, BLOCK))):
@@ -39,40 +39,40 @@ def _blocks(path, begin, size):
 
 
 def md5_of(etag) -> str | None:
-    """The MD5 that an ETag may be by its form; None for that of an upload in parts, and of other vendors."""
+    """The MD5 in an ETag, if it looks like one; an ETag of a multipart upload or of other vendors does not."""
     return etag.lower() if re.fullmatch("[0-9a-fA-F]{32}", etag) else None
 
 
 def etag_of_parts(md5s) -> str:
-    """ETag of an object that was made of parts with these MD5s."""
+    """ETag of an object that was uploaded in parts with these MD5s."""
     return f"{hashlib.md5(bytes.fromhex(''.join(md5s))).hexdigest()}-{len(md5s)}"
 
 
 def matches(store, bucket, entry, path) -> bool | None:
-    """Whether a file begins with the object's content, by checksum; None where there is none to compare.
+    """Whether a file begins with the object's content, by checksum; None if there is no checksum to compare.
 
-    An ETag of an MD5's form is one, unless the server encrypts. What another tool uploaded in parts has no SHA-256.
+    An ETag that looks like an MD5 is one, unless the server encrypts. Multipart uploads by other tools have no SHA-256.
     """
     md5 = md5_of(entry.etag)
-    if md5 and digest(path, "md5", entry.size) == md5:  # whatever a SHA-256 of another tool says
+    if md5 and digest(path, "md5", entry.size) == md5:  # even if another tool's SHA-256 differs
         return True
-    known = entry if entry.sha256 else store.head(bucket, entry.key)
-    if known and known.etag == entry.etag and known.sha256:
-        return digest(path, "sha256", entry.size) == known.sha256
-    return False if md5 and not (known and known.encrypted) else None
+    head = entry if entry.sha256 else store.head(bucket, entry.key)
+    if head and head.etag == entry.etag and head.sha256:
+        return digest(path, "sha256", entry.size) == head.sha256
+    return False if md5 and not (head and head.encrypted) else None
 
 
 def state(path) -> tuple[int, ...]:
-    """What changes when a file does: its size first, its time of modification, and which file it is."""
+    """What changes if a file does: first its size, then its modification time and identity."""
     status = os.stat(path)
     return status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev
 
 
 class Changed(CloudError):
-    """The file is not what it was when its copy began."""
+    """The file has changed since its copy began."""
 
 
 def require_unchanged(path, before, size=None):
-    """Changed where the file's state is not what it was before, or its size not this one."""
+    """Raise Changed if the file's state differs from the one before, or its size from `size`."""
     if state(path) != before or size not in (None, before[0]):
         raise Changed(f"{path}: changed while it was copied")

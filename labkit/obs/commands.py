@@ -1,4 +1,4 @@
-"""`labkit obs` and its commands. The SDK is imported once a server is asked."""
+"""`labkit obs` and its commands. The SDK is imported only for requests to a server."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ from labkit.obs.console import (
 )
 from labkit.obs.place import CloudError, Local, parse
 
-SHOWN = 20  # files that failed, by name
+SHOWN = 20  # failed files to list by name
 DEADLINE = deadline()
 SOURCE_AND_TARGET = (
     click.argument("source", metavar="SRC", type=Place()),
@@ -34,10 +34,10 @@ SOURCE_AND_TARGET = (
 )
 COPYING = (
     *SOURCE_AND_TARGET,
-    click.option("--include", multiple=True, metavar="PATTERN", help="In a folder, only matching files; repeatable."),
-    click.option("--exclude", multiple=True, metavar="PATTERN", help="In a folder, no matching files; repeatable."),
+    click.option("--include", multiple=True, metavar="PATTERN", help="Of a folder, copy only matches; repeatable."),
+    click.option("--exclude", multiple=True, metavar="PATTERN", help="Of a folder, copy no matches; repeatable."),
     click.option("--jobs", type=click.IntRange(1, 64), default=8, show_default=True, help="Requests at a time."),
-    click.option("--force", is_flag=True, help="Copy what is there already as well."),
+    click.option("--force", is_flag=True, help="Also copy files that are already there."),
     DEADLINE,
     DRY_RUN,
     QUIET,
@@ -47,12 +47,11 @@ COPYING = (
 
 @click.group(epilog=access.HELP)
 def obs():
-    """Copy between this machine and a bucket of OBS or S3, and look at what is there.
+    """Copy between this machine and a bucket of OBS or S3, and list, compare and remove objects.
 
     A place is obs://BUCKET/KEY, s3://BUCKET/KEY, or a path.
 
-    Exit status: 0; 1 if something or all of it failed; 2 if the command makes no sense; 130 after Ctrl-C, 143 after
-    SIGTERM.
+    Exit status: 0; 1 if anything failed; 2 for wrong usage; 130 after Ctrl-C, 143 after SIGTERM.
 
     \b
     Example:  labkit obs ls obs://my-bucket
@@ -66,14 +65,14 @@ def obs():
 @obs.command()
 @with_options(*COPYING)
 def cp(source, target, **options):
-    """Copy SRC to DST: a file, or what is in a folder. One of them is on this machine.
+    """Copy a file, or the contents of a folder, from SRC to DST. At least one of them must be on this machine.
 
     The files in a folder go into DST, with or without a "/" at its end. A single file goes into DST if that is a folder
-    of this machine or ends with "/"; otherwise DST is its new name. If a key is both an object and a folder, obs://b/k
+    on this machine or ends with "/"; otherwise DST is its new name. If a key is both an object and a folder, obs://b/k
     is the object, obs://b/k/ the folder. Nothing in DST is ever deleted.
 
-    A file that is there already, by size and checksum, is not copied again. If a copy was cut off, the same command
-    resumes it. Everything is compared by checksum afterwards. In a pattern, * stands for anything, also for "/".
+    A file that is already there, by size and checksum, is not copied again. If a copy was interrupted, the same command
+    resumes it. All copies are verified by checksum. In a pattern, * matches anything, including "/".
 
     \b
     Example:  labkit obs cp model.ckpt obs://my-bucket/models/           as models/model.ckpt
@@ -87,10 +86,10 @@ def cp(source, target, **options):
 @obs.command()
 @with_options(*COPYING)
 def sync(source, target, **options):
-    """Copy to the folder DST what the folder SRC has and DST lacks.
+    """Copy files from the folder SRC that are missing or different in the folder DST.
 
-    A file that is there already, by size and checksum, is not copied again; what only DST has stays. Like `labkit obs
-    cp`, but for folders only: a SRC that is a file is refused, and obs://b/k is never the object k.
+    A file that is already there, by size and checksum, is not copied again; files only in DST stay. Like `labkit obs
+    cp`, but for folders only: SRC must not be a file, and obs://b/k is never the object k.
 
     \b
     Example:  labkit obs sync runs/mine obs://my-bucket/runs/mine
@@ -107,8 +106,8 @@ def sync(source, target, **options):
 def verify(source, target, deadline, as_json):
     """Compare by checksum: is all of SRC in DST? Exit status 1 if something is missing or differs.
 
-    SRC and DST as in `labkit obs cp`. An object that another tool has uploaded in parts, or that the server encrypts,
-    may have no checksum to compare. It is listed as such, and the exit status is 1.
+    SRC and DST as in `labkit obs cp`. An object that another tool uploaded in parts, or that the server encrypts, may
+    have no checksum to compare. The output says so, and the exit status is 1.
 
     \b
     Example:  labkit obs verify runs/mine obs://my-bucket/runs/mine
@@ -136,7 +135,7 @@ def verify(source, target, deadline, as_json):
 
 @obs.command()
 @click.argument("place", metavar="PLACE", type=Place())
-@click.option("--recursive", is_flag=True, help="List all below PLACE instead of one level.")
+@click.option("--recursive", is_flag=True, help="List everything below PLACE instead of one level.")
 @with_options(DEADLINE, AS_JSON)
 def ls(place, recursive, deadline, as_json):
     """List the files of PLACE: sizes in bytes, dates in this machine's time zone, and names. Folders end with "/".
@@ -168,13 +167,13 @@ def ls(place, recursive, deadline, as_json):
 
 @obs.command()
 @click.argument("url", type=Place())
-@click.option("--recursive", is_flag=True, help="Remove all below URL.")
+@click.option("--recursive", is_flag=True, help="Remove everything below URL.")
 @click.option("--yes", is_flag=True, help="Empty a whole bucket; the bucket itself stays.")
 @with_options(DEADLINE, DRY_RUN, QUIET)
 def rm(url, recursive, yes, deadline, dry_run, quiet):
-    """Remove the object URL, or with --recursive all below the folder URL.
+    """Remove the object URL, or with --recursive everything below the folder URL.
 
-    Files of this machine are not removed. A whole bucket takes --recursive and --yes.
+    Files on this machine are never removed. Emptying a whole bucket needs --recursive and --yes.
 
     \b
     Example:  labkit obs rm obs://my-bucket/models/old.ckpt
@@ -184,9 +183,9 @@ def rm(url, recursive, yes, deadline, dry_run, quiet):
 
     place = parse(url)
     if isinstance(place, Local):
-        raise click.UsageError(f"{url}: only objects are removed, no files of this machine")
+        raise click.UsageError(f"{url}: only objects can be removed, not files on this machine")
     if not recursive and (not place.key or place.key.endswith("/")):
-        raise click.UsageError(f"{url}: what is in a folder or bucket is removed with --recursive")
+        raise click.UsageError(f"{url}: use --recursive to remove the contents of a folder or bucket")
     if not place.prefix and not yes and not dry_run:
         raise click.UsageError(f"{url}: a whole bucket is emptied with --yes; look first with --dry-run")
     store = connected(url, deadline=deadline)
@@ -199,16 +198,16 @@ def rm(url, recursive, yes, deadline, dry_run, quiet):
 @click.argument("url", type=Place())
 @with_options(DEADLINE)
 def mb(url, deadline):
-    """Make the bucket URL, private, in the region of OBS_ENDPOINT or else OBS_REGION.
+    """Create the private bucket URL, in the region of OBS_ENDPOINT or else OBS_REGION.
 
     \b
     Example:  labkit obs mb obs://my-bucket
     """
     place = parse(url)
     if isinstance(place, Local) or place.key:
-        raise click.UsageError(f"{url}: a bucket is made as obs://BUCKET")
+        raise click.UsageError(f"{url}: must be obs://BUCKET")
     new = connected(url, deadline=deadline).make_bucket(place.bucket, access.region(os.environ))
-    click.echo(f"{'made' if new else 'there already'}  obs://{place.bucket}")
+    click.echo(f"{'created' if new else 'there already'}  obs://{place.bucket}")
 
 
 def _copy(source, target, include, exclude, jobs, force, deadline, dry_run, quiet, as_json):
@@ -248,7 +247,7 @@ def _copy(source, target, include, exclude, jobs, force, deadline, dry_run, quie
 
 @contextmanager
 def _ending_at_once(hint):
-    """Ctrl-C and SIGTERM end the process without waiting for requests under way: a copy may be cut off anywhere."""
+    """Ctrl-C and SIGTERM end the process without waiting for its requests: a copy may be interrupted anywhere."""
 
     def end(number, frame):
         os.write(2, f"\nstopped{hint}\n".encode())

@@ -1,4 +1,4 @@
-"""What the commands for buckets and for jobs share: options, the connection, a progress bar and messages."""
+"""Options, connection, progress bar and messages of the commands for buckets and jobs."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ from labkit.obs.place import CloudError, as_cloud_errors, parse
 
 
 class Place(click.ParamType):
-    """A path or URL, checked and passed on unchanged: a "/" at its end means something."""
+    """A path or URL, checked but not changed, since a "/" at its end matters."""
 
     name = "place"
 
@@ -31,7 +31,7 @@ def deadline(seconds=300.0):
     """The option --deadline with this default."""
     return click.option(
         "--deadline", type=click.FloatRange(0, 30 * 86400, min_open=True), default=seconds, show_default=True,
-        metavar="SECONDS", help="Give a request up after so long without success.",
+        metavar="SECONDS", help="Give up a request after this long without success.",
     )  # fmt: skip
 
 
@@ -47,14 +47,14 @@ def with_options(*options):
 
 
 def connected(*places, deadline=300.0):
-    """The object server, with this deadline in seconds; None where all places are on this machine."""
+    """The object server, with this deadline in seconds; None if all places are on this machine."""
     from labkit.obs import copying
 
     return copying.connected(None, *map(parse, places), deadline=deadline, notice=warn)
 
 
 def warn(line):
-    """A line on stderr, above a bar if there is one."""
+    """Print a line on stderr, above the progress bar if there is one."""
     from tqdm import tqdm
 
     tqdm.write(line, file=sys.stderr)
@@ -62,7 +62,7 @@ def warn(line):
 
 @contextmanager
 def bar(quiet=False):
-    """What to call with bytes done and bytes to do: moves a bar, on a terminal, unless quiet."""
+    """A progress bar on a terminal, unless quiet; yields a function to call with bytes done and the total."""
     from tqdm import tqdm
 
     with tqdm(unit="B", unit_scale=True, dynamic_ncols=True, delay=0.5, disable=quiet or None) as bar:
@@ -81,7 +81,7 @@ def print_json(document):
 
 @contextmanager
 def failure_as_json(as_json):
-    """If the command fails as a whole, the document is the error, which stderr and the exit status report too."""
+    """If the whole command fails and as_json is set, also print the error as a JSON document."""
     try:
         with as_cloud_errors():
             yield
@@ -96,7 +96,7 @@ def fields(error):
 
 
 def shown(name):
-    """A name unchanged, unless it would move the cursor or cannot be printed."""
+    """The name, escaped if it would move the cursor or cannot be printed."""
     return name if name.isprintable() else ascii(name)
 
 

@@ -1,6 +1,6 @@
-"""Copying between this machine and a bucket: parallel, resumable, verified. It never deletes what it did not write.
+"""Copying between this machine and a bucket: parallel, resumable, verified. Never deletes what it did not write.
 
-plan.py finds out what is to be copied before anything is written; transfers.py copies each file.
+plan.py decides what to copy before anything is written; transfers.py copies each file.
 """
 
 import errno
@@ -19,7 +19,7 @@ from labkit.obs.transfers import Transfers
 
 @dataclass(frozen=True)
 class Report:
-    """What a copy did: files copied, files that were there already, (name, error) of the others, bytes sent or got."""
+    """What a copy did: numbers of files copied and already there, (name, error) of failed files, bytes transferred."""
 
     copied: int
     skipped: int
@@ -28,7 +28,7 @@ class Report:
 
 
 class CopyError(CloudError):
-    """Some files failed; `report` names them and counts the others. Status, code and request id are the first one's."""
+    """Some files failed: see `report`. Status, code and request id are those of the first failure."""
 
     def __init__(self, report):
         name, first = report.failed[0]
@@ -40,39 +40,39 @@ class CopyError(CloudError):
 def copy(src, dst, *, jobs=8, incremental=True, dry_run=False, include=(), exclude=(),
          names: Container[str] | None = None, progress: Callable[[int, int], None] | None = None,
          each: Callable[[Item, str], None] | None = None, deadline=300.0, store=None) -> Report:  # fmt: skip
-    """Copy a file, or what is in a folder, to or from a bucket, or between folders of this machine.
+    """Copy a file, or the contents of a folder, to or from a bucket, or between folders on this machine.
 
-    A file goes into a folder that is there, or whose name ends with "/"; else dst is its new name. Copying something
-    onto itself does nothing. What an earlier copy began is resumed, and everything is verified by checksum.
+    A file goes into dst if that is a folder or ends with "/"; otherwise dst is its new name. Copying something onto
+    itself does nothing. An interrupted copy is resumed, and everything is verified by checksum.
     jobs: requests at a time.
-    incremental: leave what is there already, by size and checksum.
+    incremental: skip files that are already there, by size and checksum.
     dry_run: only report what would be done.
-    include, exclude: patterns of names below a folder (`*.bin`; `*` passes "/").
+    include, exclude: patterns of names below a folder (`*.bin`; `*` also matches "/").
     names: of the files that these patterns leave, copy only those with these names.
-    progress: called with bytes done and bytes to do.
-    each: called with a file and what became of it: "copied" or "skipped".
-    deadline: seconds without success before giving up a request, or waiting for another process that copies the same
+    progress: called with bytes done and the total.
+    each: called with a file and its outcome, "copied" or "skipped".
+    deadline: seconds without success before giving up a request, or the wait for another process that copies the same
     file; a given `store` uses its own deadline.
 
-    A file that fails does not stop the others, unless the disk is full, or the server is not there.
-    Raises CloudError, for an empty source as well; CopyError where files failed.
+    A file that fails does not stop the others, unless the disk is full or the server is unreachable.
+    Raises CloudError, also for an empty source; CopyError if files failed.
     """
     if jobs < 1:
         raise CloudError(f"jobs: must be at least 1, got {jobs}")
     source, target = parse(src), parse(dst)
     require_possible(source, target)
     store = connected(store, source, target, deadline=deadline)
-    store = store and store.apart()  # what stops this copy stops no other
+    store = store and store.independent()  # stopping this copy must not stop others
     plan = Plan(src, dst, store, Chosen(tuple(include), tuple(exclude), names))
     if same(source, target):
         return Report(0, len(plan.items), (), 0)
-    lock, done, failed, hopeless = threading.Lock(), {"copied": [], "skipped": []}, [], []
+    lock, done, failed, fatal = threading.Lock(), {"copied": [], "skipped": []}, [], []
     transfers = Transfers(store, jobs, sum(item.size for item in plan.items), progress, deadline)
 
     def copy_item(item):
         try:
-            if hopeless:
-                raise hopeless[0]
+            if fatal:
+                raise fatal[0]
             end, outcome = plan.end(item), "copied"
             if incremental and not plan.difference(item, end):
                 transfers.count(item.size, moved=False)
@@ -84,18 +84,18 @@ def copy(src, dst, *, jobs=8, incremental=True, dry_run=False, include=(), exclu
                 if each:
                     each(item, outcome)
         except (CloudError, OSError) as error:
-            known = cloud_error(error)
+            failure = cloud_error(error)
             with lock:
-                failed.append((item.name, known))
-                if isinstance(known, GivenUp) or getattr(error, "errno", None) == errno.ENOSPC:
-                    hopeless.append(known)
+                failed.append((item.name, failure))
+                if isinstance(failure, GivenUp) or getattr(error, "errno", None) == errno.ENOSPC:
+                    fatal.append(failure)
 
     with as_cloud_errors(), transfers, ThreadPoolExecutor(jobs) as files:
         try:
             for future in [files.submit(copy_item, item) for item in plan.items]:
                 future.result()
-        except BaseException:  # Ctrl-C, or `progress` raised: what has not begun does not begin
-            hopeless.append(transfers.stop())
+        except BaseException:  # Ctrl-C, or `progress` raised: start no further files
+            fatal.append(transfers.stop())
             raise
     moved = sum(item.size for item in done["copied"]) if dry_run else transfers.moved
     report = Report(len(done["copied"]), len(done["skipped"]), tuple(sorted(failed, key=lambda pair: pair[0])), moved)
@@ -114,20 +114,20 @@ def _transfer(transfers, plan, item, end):
 
 
 def copy_parallel(src_url, dst_url, file_list=None, threads=16, is_processing=True) -> Report:
-    """Like moxing's: copy what is in a folder, or only the names in file_list; an empty source is an error here.
+    """Like moxing's: copy the contents of a folder, or only the names in file_list; an empty source is an error.
 
     threads: requests at a time. is_processing: ignored; threads are always used.
     """
     names = None if file_list is None else {str(PurePosixPath(name)) for name in file_list}
     if names is not None and (missing := names - {item.name for item in ls(src_url)}):
-        raise CloudError(f"{src_url}: no {min(missing)}")
+        raise CloudError(f"{src_url}: {min(missing)} is missing")
     return copy(src_url, dst_url, names=names, jobs=threads)
 
 
 def verify(src, dst, *, unknown: list | None = None, store=None) -> list[str]:
     """A line for each file of src that is missing or different in dst; empty if all checksums agree.
 
-    unknown: collects the lines for files of the right size without a checksum; without it, they are returned too.
+    unknown: collects the lines for files of the right size without a checksum; by default, they are returned too.
     """
     require_possible(parse(src), parse(dst))
     plan = Plan(src, dst, connected(store, parse(src), parse(dst)))
@@ -141,13 +141,13 @@ def verify(src, dst, *, unknown: list | None = None, store=None) -> list[str]:
 
 
 def ls(place, *, store=None) -> list[Item]:
-    """The object or file, or what is below the folder; empty for a bucket or prefix without objects."""
+    """The object or file, or all files below the folder; empty for a bucket or prefix without objects."""
     place = parse(place)
     return files_below(place, connected(store, place))[0]
 
 
 def exists(place, *, store=None) -> bool:
-    """Whether there is a file or folder; of a bucket, whether there is anything in it."""
+    """Whether the file or folder exists; for a bucket, whether it contains anything."""
     place = parse(place)
     if isinstance(place, Local):
         return place.path.exists()
@@ -156,15 +156,15 @@ def exists(place, *, store=None) -> bool:
 
 
 def rm(place, *, recursive=False, empty_bucket=False, dry_run=False, store=None) -> list[str]:
-    """Remove an object, or all below a folder; returns their keys. CloudError where there is none, or one stays.
+    """Remove an object, or everything below a folder; returns the keys. CloudError if there are none, or one remains.
 
-    empty_bucket: the folder may be a whole bucket; the bucket itself stays. dry_run: only report what would be removed.
+    empty_bucket: the folder may be a whole bucket; the bucket itself stays. dry_run: only return the keys.
     """
     place = parse(place)
     if isinstance(place, Local):
-        raise CloudError(f"{place}: only objects are removed, no files of this machine")
+        raise CloudError(f"{place}: only objects can be removed, not files on this machine")
     if not place.key.strip("/") and not (recursive and empty_bucket):
-        raise CloudError(f"{place}: a whole bucket is not emptied")
+        raise CloudError(f"{place}: emptying a whole bucket needs recursive and empty_bucket")
     store = connected(store, place)
     if recursive:
         keys = [entry.key for entry in store.list(place.bucket, place.prefix)]
@@ -173,13 +173,13 @@ def rm(place, *, recursive=False, empty_bucket=False, dry_run=False, store=None)
     if not keys:
         raise CloudError(f"{place}: there is no such object{'' if recursive else '; a folder needs --recursive'}")
     if not dry_run:
-        with as_cloud_errors(), ThreadPoolExecutor(8) as several:
-            list(several.map(lambda key: store.delete(place.bucket, key), keys))
+        with as_cloud_errors(), ThreadPoolExecutor(8) as threads:
+            list(threads.map(lambda key: store.delete(place.bucket, key), keys))
     return keys
 
 
 def connected(store, *places, deadline=300.0, notice=None) -> Store | None:
-    """The given store; without one, the environment's server if a place is in a bucket."""
+    """The given store; if there is none, the environment's server if a place is in a bucket."""
     if store is None and any(isinstance(place, Remote) for place in places):
         return Store.connect(deadline=deadline, notice=notice)
     return store

@@ -1,4 +1,4 @@
-"""What is in a place, for people: one level with its folders, and dates."""
+"""Listings for people: one level with its folders, and dates."""
 
 import os
 from datetime import datetime, timezone
@@ -10,9 +10,9 @@ from labkit.obs.plan import Item, files_below
 
 
 def below(place, *, recursive=False, store=None) -> tuple[list[Item], list[str]]:
-    """Files of a place, and the folders directly below it, whose names end with "/"; recursive: all files, no folders.
+    """Files in a place and its subfolders, whose names end with "/"; recursive: all files below it, and no folders.
 
-    CloudError where there is nothing, unless it is a whole bucket or a folder of this machine.
+    CloudError if there are none, unless the place is a whole bucket or a folder on this machine.
     """
     text, place = place, parse(place)
     store = connected(store, place)
@@ -39,7 +39,7 @@ def _level(place, store):
 
 
 def modified(item) -> datetime | None:
-    """When a file was written; None where its server does not say."""
+    """When a file was last written; None if its server does not say."""
     if isinstance(item.at, os.PathLike):
         return datetime.fromtimestamp(item.at.stat().st_mtime, timezone.utc)
     return moment(item.at.modified)

@@ -1,4 +1,4 @@
-"""Files of this machine that one process at a time may hold, and a user's own folder among those of others."""
+"""Files on this machine that one process at a time may lock, and a user's folder in a shared one."""
 
 import hashlib
 import json
@@ -12,8 +12,8 @@ from labkit.obs.place import CloudError
 from labkit.system.files import lock
 
 
-def own_folder(top) -> Path:
-    """This user's folder in one that all users write to, made if need be; CloudError where it is somebody else's."""
+def user_folder(top) -> Path:
+    """This user's folder in a shared one, created if necessary; CloudError if it belongs to another user."""
     folder = Path(top, f"labkit-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid() or folder.is_symlink():
@@ -22,28 +22,28 @@ def own_folder(top) -> Path:
 
 
 @contextmanager
-def held(path, wait=0.0):
-    """File descriptor of this file, made if need be, which no other process holds until the end.
+def locked_file(path, wait=0.0):
+    """Lock a file, created if necessary, until the end of the `with` block; yields its descriptor.
 
-    wait: seconds after which, where another holds it, CloudError is raised.
+    wait: seconds to wait for another process that has locked it; after that, CloudError.
     """
     end = time.monotonic() + wait
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             if lock(handle):
-                if _is(handle, path):  # not renamed or removed by who held it before
+                if _is_at(handle, path):  # not renamed or removed by the process that locked it before
                     yield handle
                     return
             elif time.monotonic() >= end:
-                raise CloudError(f"{path}: held by another process, which copies the same; given up after {wait:g} s")
+                raise CloudError(f"{path}: locked by another process with the same copy; gave up after {wait:g} s")
             else:
                 time.sleep(0.05)
         finally:
             os.close(handle)
 
 
-def _is(handle, path):
+def _is_at(handle, path):
     try:
         return os.path.samestat(os.fstat(handle), os.stat(path))
     except FileNotFoundError:
@@ -51,7 +51,7 @@ def _is(handle, path):
 
 
 def read_json(path):
-    """The document in a file; None where there is none, or half of one."""
+    """The JSON document in a file; None if there is none, or only a part of one."""
     try:
         return json.loads(path.read_bytes())
     except (FileNotFoundError, ValueError):
@@ -59,16 +59,16 @@ def read_json(path):
 
 
 def write_json(handle, document) -> None:
-    """Write a document into a file that is held, in place of what it has."""
+    """Replace the contents of a locked file by a document."""
     os.ftruncate(handle, 0)
     os.pwrite(handle, json.dumps(document).encode(), 0)
 
 
 def short(*parts) -> str:
-    """A name for these, short enough for a file system."""
+    """A name made of a hash of the parts, short enough for any file system."""
     return hashlib.sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def memory(size) -> memoryview:
-    """So many bytes that go back to the system once nobody uses them; malloc would keep megabytes for each thread."""
+    """A buffer that is returned to the system when no longer used; malloc would keep megabytes for each thread."""
     return memoryview(mmap.mmap(-1, size))

@@ -1,4 +1,4 @@
-"""Places that are copied between: files and folders of this machine, objects and prefixes of a bucket."""
+"""Sources and targets of copies: files and folders on this machine, objects and prefixes in a bucket."""
 
 import re
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ BUCKET = re.compile(r"(?!.*\.\.)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")  # OBS and S3
 
 
 class CloudError(LabkitError):
-    """What went wrong in the cloud, or on the way: the place, and the server's status, code and request id."""
+    """An error of the cloud or the network: names the place, with the server's status, code and request id."""
 
     def __init__(self, message, status=None, code=None, request_id=None):
         details = [f"status {status}" if status else "", code or "", f"request {request_id}" if request_id else ""]
@@ -20,13 +20,13 @@ class CloudError(LabkitError):
         super().__init__(f"{message} ({details})" if details else message)
         self.message, self.status, self.code, self.request_id = message, status, code, request_id
 
-    def reworded(self, message, kind=None):
-        """An error of this kind (CloudError) with another message and the same status, code and request id."""
-        return (kind or CloudError)(message, self.status, self.code, self.request_id)
+    def reworded(self, message, error_class=None):
+        """An error of this class (CloudError) with another message and the same status, code and request id."""
+        return (error_class or CloudError)(message, self.status, self.code, self.request_id)
 
 
 def cloud_error(error) -> CloudError:
-    """The CloudError of an error: itself, or for one of the file system FILE: reason."""
+    """A CloudError unchanged; an OSError as CloudError with the message FILE: reason."""
     if isinstance(error, CloudError):
         return error
     reason = error.strerror or str(error)
@@ -35,7 +35,7 @@ def cloud_error(error) -> CloudError:
 
 @contextmanager
 def as_cloud_errors():
-    """Inside this context, errors of the file system become CloudErrors."""
+    """Inside this context, file system errors become CloudErrors."""
     try:
         yield
     except OSError as error:
@@ -44,7 +44,7 @@ def as_cloud_errors():
 
 @dataclass(frozen=True)
 class Local:
-    """A file or folder of this machine."""
+    """A file or folder on this machine."""
 
     path: Path
 
@@ -65,7 +65,7 @@ class Remote:
 
     @property
     def prefix(self) -> str:
-        """What the keys of all objects below it begin with; "" for a bucket."""
+        """The common prefix of the keys of all objects below it; "" for a bucket."""
         return f"{self.key.rstrip('/')}/" if self.key.strip("/") else ""
 
     def below(self, name):
@@ -79,29 +79,29 @@ def parse(place) -> Local | Remote:
     scheme, colon, rest = text.partition("://")
     if not colon:
         if re.match(r"(obs|s3|file):", text):
-            raise CloudError(f"{text}: a URL begins with {text.partition(':')[0]}://")
+            raise CloudError(f"{text}: a URL must begin with {text.partition(':')[0]}://")
         scheme, rest = "file", text
     if scheme == "file":
         if not rest or "\0" in rest:
-            raise CloudError(f"{text!r}: no path")
+            raise CloudError(f"{text!r}: not a path")
         return Local(Path(rest))
     if scheme not in ("obs", "s3"):
-        raise CloudError(f"{text}: {scheme}:// is none of obs://, s3:// and file://")
+        raise CloudError(f"{text}: must begin with obs://, s3:// or file://, not {scheme}://")
     bucket, _, key = rest.partition("/")
     if not BUCKET.fullmatch(bucket):
-        raise CloudError(f"{text}: {bucket!r} is no bucket's name: 3 to 63 of a-z, 0-9, dot and hyphen")
+        raise CloudError(f"{text}: invalid bucket name {bucket!r}: use 3 to 63 of a-z, 0-9, dot and hyphen")
     return Remote(scheme, bucket, key)
 
 
 def why_outside(name: str) -> str | None:
-    """Why `name`, put below a folder, would not stay below it; None where it does."""
+    """Why a file called `name` in a folder would be outside of it; None if it is inside."""
     if name.startswith("/"):
         return "an absolute path"
     return "leads out of the folder" if ".." in name.split("/") else None
 
 
 def why_no_file(name: str) -> str | None:
-    """Why no file of this machine can have the name of an object below a prefix; None where one can."""
+    """Why no file on this machine can have the name of an object below a prefix; None if one can."""
     if {"", "."} & set(name.split("/")):
         return "a part of the name is empty"
-    return "the name has a NUL character" if "\0" in name else None
+    return "the name contains a NUL character" if "\0" in name else None

@@ -1,4 +1,4 @@
-"""The plan of a copy: which files, where each one goes, and what is there already; made before anything is written."""
+"""The plan of a copy, made before anything is written: which files, their targets, and what is already there."""
 
 import os
 from collections.abc import Container
@@ -17,7 +17,7 @@ NO_CHECKSUM = "no checksum to compare"
 
 @dataclass(frozen=True)
 class Item:
-    """A file to copy: its name below the folder (of a single file: its own), its size, and where it is."""
+    """A file to copy: its name relative to the folder (or its own, if single), its size, and where it is."""
 
     name: str
     size: int
@@ -26,26 +26,26 @@ class Item:
 
 @dataclass(frozen=True)
 class Chosen:
-    """Which names below a folder are copied: those like a pattern of `include`, none like one of `exclude`."""
+    """Selects names below a folder: those that match a pattern in `include` and none in `exclude`."""
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     names: Container[str] | None = None
 
     def __call__(self, name):
-        wanted = _any(name, self.include or ("*",)) and not _any(name, self.exclude)
-        return wanted and (self.names is None or name in self.names)
+        chosen = _matches_any(name, self.include or ("*",)) and not _matches_any(name, self.exclude)
+        return chosen and (self.names is None or name in self.names)
 
 
-def _any(name, patterns):
+def _matches_any(name, patterns):
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 class Plan:
-    """The files of a source, where each one goes, and how it differs from what is there.
+    """The files of a source, their targets, and how these differ from what is already there.
 
-    Raises CloudError where the source has nothing to copy or something that is no file, or where a name would lead out
-    of the target.
+    Raises CloudError if the source has nothing to copy or something other than files, or if a name would lead out of
+    the target.
     """
 
     def __init__(self, src, dst, store, chosen: Chosen = Chosen()):
@@ -53,18 +53,18 @@ class Plan:
         self.items, self.single = files_below(self.source, store, chosen)
         if not self.items:
             raise CloudError(f"{self.source}: nothing to copy: there is no such object, or nothing in the folder")
-        self._here = isinstance(self.target, Local)
-        is_folder = self.target.path.is_dir() if self._here else not self.target.key
+        self._to_local = isinstance(self.target, Local)
+        is_folder = self.target.path.is_dir() if self._to_local else not self.target.key
         self._into_folder = not self.single or str(dst).endswith("/") or is_folder
         for item in self.items:
-            key = item.name if self._here else self.end(item)
+            key = item.name if self._to_local else self.end(item)
             if reason := why_outside(item.name) or why_outside(key):
                 raise CloudError(f"{key!r}: {reason}; exclude it to copy the others")
-        self._there = {} if self._here else self._objects_there()  # one request: wrong keys fail here
+        self._objects = {} if self._to_local else self._existing_objects()  # one request: wrong keys fail here
 
     def end(self, item) -> Path | str:
-        """Where an item goes, a path or a key; CloudError where it cannot be."""
-        if not self._here:
+        """An item's target, a path or a key; CloudError if there is none."""
+        if not self._to_local:
             return (self.target.below(item.name) if self._into_folder else self.target).key
         if not self._into_folder:
             require_replaceable(self.target.path)
@@ -78,27 +78,27 @@ class Plan:
         return end
 
     def difference(self, item, end) -> str | None:
-        """How what is at an item's end differs from it; None where it is the same, by checksum."""
-        if self._here:
-            there = Entry(str(end), end.stat().st_size, "") if end.is_file() else None
+        """How the file or object at `end` differs from the item; None if it is the same, by checksum."""
+        if self._to_local:
+            target = Entry(str(end), end.stat().st_size, "") if end.is_file() else None
         else:
-            there = self._there.get(end)
-        if there is None:
+            target = self._objects.get(end)
+        if target is None:
             return "missing"
-        if there.size != item.size:
-            return f"{there.size} bytes instead of {item.size}"
-        same = self._same(item, end, there)
-        return NO_CHECKSUM if same is None else None if same else "another content"
+        if target.size != item.size:
+            return f"{target.size} bytes instead of {item.size}"
+        same = self._same(item, end, target)
+        return NO_CHECKSUM if same is None else None if same else "different content"
 
-    def _same(self, item, end, there):
-        """Whether an item and what is at its end, of the same size, are equal; None where there is no checksum."""
+    def _same(self, item, end, target):
+        """Whether an item and its target, of the same size, are equal; None if there is no checksum."""
         if isinstance(self.source, Remote):
             return matches(self._store, self.source.bucket, item.at, end)
-        if not self._here:
-            return matches(self._store, self.target.bucket, there, item.at)
+        if not self._to_local:
+            return matches(self._store, self.target.bucket, target, item.at)
         return os.path.samefile(item.at, end) or digest(item.at, "sha256") == digest(end, "sha256")
 
-    def _objects_there(self):
+    def _existing_objects(self):
         if self.single:
             end = self.end(self.items[0])
             return {end: self._store.head(self.target.bucket, end)}
@@ -106,14 +106,14 @@ class Plan:
 
 
 def files_below(place, store, chosen=Chosen()) -> tuple[list[Item], bool]:
-    """The chosen files below a place, with names below it, and whether it is a single file."""
+    """The chosen files below a place, with names relative to it, and whether it is a single file."""
     if isinstance(place, Local):
         if place.path.is_dir():
             with as_cloud_errors():
                 return sorted(_walk(place.path, chosen), key=lambda item: item.name), False
         if not place.path.is_file():
-            what = "neither a file nor a folder" if place.path.exists() else "there is no such file or folder"
-            raise CloudError(f"{place}: {what}")
+            problem = "neither a file nor a folder" if place.path.exists() else "there is no such file or folder"
+            raise CloudError(f"{place}: {problem}")
         return [Item(place.path.name, place.path.stat().st_size, place.path)], True
     if place.key and not place.key.endswith("/") and (entry := store.head(place.bucket, place.key)):
         return [Item(place.key.rpartition("/")[2], entry.size, entry)], True
@@ -127,7 +127,7 @@ def _marks_a_folder(item):
 
 
 def _walk(root, chosen):
-    """Items below a folder; CloudError for what is no file."""
+    """Items below a folder; CloudError for anything but files and folders."""
 
     def refuse(error):
         raise error
@@ -141,28 +141,28 @@ def _walk(root, chosen):
             if path.is_symlink() and not resolved(path).is_relative_to(resolved(root)):
                 raise CloudError(f"{path}: a link that leads out of {root}; exclude it to copy the others")
             if not path.is_file():
-                what = "a link to no file" if path.is_symlink() else "neither a file nor a folder"
-                raise CloudError(f"{path}: {what}; exclude it to copy the others")
+                problem = "not a link to a file" if path.is_symlink() else "neither a file nor a folder"
+                raise CloudError(f"{path}: {problem}; exclude it to copy the others")
             yield Item(name, path.stat().st_size, path)
 
 
 def require_possible(source, target) -> None:
-    """CloudError where both are in buckets, or one folder is inside the other."""
+    """CloudError if both are in buckets, or one folder is inside the other."""
     if isinstance(source, Remote) and isinstance(target, Remote):
-        raise CloudError(f"{source} to {target}: nothing is copied from bucket to bucket; use obsutil")
-    here = isinstance(source, Local) and isinstance(target, Local)
-    if here and source.path.is_dir() and not same(source, target):
+        raise CloudError(f"{source} to {target}: cannot copy from bucket to bucket; use obsutil")
+    local = isinstance(source, Local) and isinstance(target, Local)
+    if local and source.path.is_dir() and not same(source, target):
         outer, inner = resolved(source.path), resolved(target.path)
         if inner.is_relative_to(outer) or outer.is_relative_to(inner):
             raise CloudError(f"{source} to {target}: one is inside the other")
 
 
 def same(source, target) -> bool:
-    """Whether both are one place of this machine."""
-    here = isinstance(source, Local) and isinstance(target, Local)
-    return here and resolved(source.path) == resolved(target.path)
+    """Whether both are the same place on this machine."""
+    local = isinstance(source, Local) and isinstance(target, Local)
+    return local and resolved(source.path) == resolved(target.path)
 
 
 def resolved(path) -> Path:
-    """The path without links."""
+    """The absolute path with all links resolved."""
     return Path(os.path.realpath(path))

@@ -1,4 +1,4 @@
-"""The client of esdk-obs-python with what labkit changes in it. The SDK itself is imported when a client is made."""
+"""The client of esdk-obs-python, with labkit's changes. The SDK itself is imported when a client is created."""
 
 import re
 import selectors
@@ -8,11 +8,11 @@ import time
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPSConnection
 
-LONGEST_IDLE = 15.0  # seconds; later, a server or a router on the way may have dropped a connection without a word
+LONGEST_IDLE = 15.0  # seconds, after which a server or router may have dropped a connection silently
 
 
 class ErrorBody(Exception):
-    """An <Error> in an answer whose status is 200."""
+    """An <Error> in an answer with status 200."""
 
     def __init__(self, code, message):
         super().__init__(message)
@@ -20,26 +20,26 @@ class ErrorBody(Exception):
 
 
 class Connections:
-    """A client's open connections, which later requests use again. One belongs to a thread until `within` ends.
+    """A client's open connections, to be reused by later requests. Each belongs to one thread until `within` ends.
 
-    It replaces the SDK's queue, which gives any connection to any request: one to another bucket's host, one that the
-    server has closed, or one with half an answer in it.
+    Replaces the SDK's queue, which gives any connection to any request: to another bucket's host, already closed by the
+    server, or with half an answer still in it.
     """
 
     def __init__(self):
-        self._idle, self._lock, self._mine = {}, threading.Lock(), threading.local()
+        self._idle, self._lock, self._local = {}, threading.Lock(), threading.local()
 
     def __del__(self):
         self._close()
 
     @contextmanager
     def within(self, seconds):
-        """Cut off what this thread asks for after so long: the SDK's timeout is for the time between two bytes.
+        """Abort this thread's request after so many seconds: the SDK's own timeout limits the time between two bytes.
 
-        After an error, idle connections are closed: they may be as dead.
+        After an error, idle connections are closed, as they may be dead too.
         """
-        self._mine.used, whole = [], False
-        timer = threading.Timer(seconds, _cut, [self._mine.used])
+        self._local.used, whole = [], False
+        timer = threading.Timer(seconds, _cut, [self._local.used])
         timer.daemon = True
         timer.start()
         try:
@@ -47,30 +47,30 @@ class Connections:
             whole = True
         finally:
             timer.cancel()
-            used, self._mine.used = self._mine.used, None
+            used, self._local.used = self._local.used, None
             for host, connection in used:
                 self._give_back(host, connection, whole)
             if not whole:
                 self._close()
 
     def take(self, host, new):
-        """An open connection to this host, or a new one, which new() makes."""
+        """An open connection to this host, or a new one, created by new()."""
         connection = self._open(host) or new()
         if self._used() is not None:
-            self._mine.used.append((host, connection))
+            self._local.used.append((host, connection))
         return connection
 
     def empty(self):
-        """The SDK asks its client for a connection, which knows to what host, when this is True."""
+        """Always True, so that the SDK asks its client for a connection to the right host."""
         return True
 
     def put_nowait(self, connection):
-        """The SDK needs it no more."""
-        if self._used() is None:  # a request that was not made within `within`
+        """The SDK no longer needs the connection."""
+        if self._used() is None:  # the request was not made inside `within`
             connection.close()
 
     def _used(self):
-        return getattr(self._mine, "used", None)
+        return getattr(self._local, "used", None)
 
     def _open(self, host):
         while True:
@@ -82,7 +82,7 @@ class Connections:
             connection.close()
 
     def _give_back(self, host, connection, whole):
-        if whole and connection.sock and connection.answer and connection.answer.isclosed():  # read to its end
+        if whole and connection.sock and connection.answer and connection.answer.isclosed():  # read to the end
             with self._lock:
                 self._idle.setdefault(host, []).append((connection, time.monotonic()))
         else:
@@ -91,17 +91,17 @@ class Connections:
     def _close(self):
         with self._lock:
             idle, self._idle = self._idle, {}
-        for connection, _ in (pair for several in idle.values() for pair in several):
+        for connection, _ in (pair for pairs in idle.values() for pair in pairs):
             connection.close()
 
 
 def _cut(used):
     for opened in [connection.opened for _, connection in used if connection.opened]:
         with suppress(OSError):
-            socket.socket.shutdown(opened, socket.SHUT_RDWR)  # TLS's own would break off the reader's
+            socket.socket.shutdown(opened, socket.SHUT_RDWR)  # SSLSocket's own shutdown would break its reader
 
 
-class _Kept:
+class _Tracked:
     """A connection of http.client that remembers its socket and its last answer."""
 
     opened = answer = None
@@ -119,29 +119,29 @@ class _Kept:
             super().set_tunnel(*arguments)
 
     def has_ended(self) -> bool:
-        """Whether the server has closed it meanwhile, or sent what nobody has asked for."""
+        """Whether the server has closed it meanwhile, or sent unrequested data."""
         with selectors.DefaultSelector() as selector:
             selector.register(self.sock, selectors.EVENT_READ)
             return bool(selector.select(0))
 
 
-class _Http(_Kept, HTTPConnection):
+class _Http(_Tracked, HTTPConnection):
     pass
 
 
-class _Https(_Kept, HTTPSConnection):
+class _Https(_Tracked, HTTPSConnection):
     pass
 
 
 def client(*arguments, **settings):
-    """An ObsClient that follows no redirect and passes on what the SDK drops: Retry-After, and an <Error> in a 200.
+    """An ObsClient that follows no redirects and reports what the SDK drops: Retry-After, and an <Error> in a 200.
 
-    A request is made within its `connections.within`.
+    Make each request inside its `connections.within`.
     """
     from obs import ObsClient
     from obs.model import DateTime
 
-    DateTime.UTCToLocal = staticmethod(lambda text: text)  # as the server wrote it: the SDK's is an hour off in summer
+    DateTime.UTCToLocal = staticmethod(lambda text: text)  # unchanged: the SDK's own is an hour off in summer
 
     class Client(ObsClient):
         def _init_connHolder(self):
@@ -149,12 +149,12 @@ def client(*arguments, **settings):
             self.connHolder = {"connSet": self.connections, "lock": threading.Lock()}
 
         def _get_server_connection_use_http1x(self, is_secure, host, port, proxy_host, proxy_port):
-            first = (proxy_host, proxy_port) if proxy_host else (host, port)
-            how = {"timeout": self.timeout, **({"context": self.context} if is_secure else {})}
-            return self.connections.take((host, port), lambda: (_Https if is_secure else _Http)(*first, **how))
+            address = (proxy_host, proxy_port) if proxy_host else (host, port)
+            options = {"timeout": self.timeout, **({"context": self.context} if is_secure else {})}
+            return self.connections.take((host, port), lambda: (_Https if is_secure else _Http)(*address, **options))
 
         def _is_redirect_exception(self, *_):
-            return False  # keys and signature are for one server; a redirect comes out as an error
+            return False  # keys and signature are for one server, so a redirect becomes an error
 
         def _rename_response_headers(self, headers):
             wait = headers.get("retry-after")

@@ -1,7 +1,7 @@
-"""One object server: the primitives of esdk-obs-python, each a request or a listing of several pages.
+"""An object server: the primitives of esdk-obs-python, each a request or a listing of several pages.
 
-Content is handed to the SDK as a stream: of bytes it would make a text for its log, which takes three times the memory,
-log or no log.
+Content goes to the SDK as a stream: from bytes it would always build a text for its log, which takes three times the
+memory.
 """
 
 from __future__ import annotations  # Store has a method list
@@ -22,17 +22,17 @@ from labkit.obs.local_files import memory
 from labkit.obs.place import CloudError
 from labkit.obs.retrying import Retrying
 
-OBS_HOSTS = (".myhuaweicloud.com", ".myhuaweicloud.eu")  # which know the signature of OBS; others have S3's
-PAGE = 1000  # entries of a listing that are asked for at once
+OBS_HOSTS = (".myhuaweicloud.com", ".myhuaweicloud.eu")  # these accept the signature of OBS; others use S3's
+PAGE = 1000  # entries per page of a listing
 BYTES, ETAG = "application/octet-stream", ("etag",)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """An object: its key, size in bytes, ETag without quotes, and the SHA-256 that labkit gave it.
+    """An object: its key, size in bytes, ETag without quotes, and the SHA-256 that labkit stored with it.
 
-    encrypted: the server said so of this object; its ETag is then no checksum of the content. modified: when, as the
-    server writes it; see listing.moment.
+    encrypted: the server encrypts this object, so its ETag is not a checksum of the content. modified: time in the
+    server's format; see listing.moment.
     """
 
     key: str
@@ -48,7 +48,7 @@ class Store(Retrying):
 
     @classmethod
     def connect(cls, environment=os.environ, deadline=300.0, notice=None):
-        """The server and the account that the environment names; raises CloudError. No request is made yet."""
+        """The server and account that the environment names; raises CloudError. Makes no request yet."""
         url, keys = access.obs_url(environment), access.credentials(environment)
         host = urlsplit(url).hostname
         by_path = host == "localhost" or _is_address(host)
@@ -59,57 +59,55 @@ class Store(Retrying):
             *keys[:2], server=url, security_token=keys[2], signature=signature, path_style=by_path, max_retry_count=0,
             region=environment.get("OBS_REGION") or "us-east-1", timeout=30, **access.proxy(url),
         )  # fmt: skip
-        if notice and keys[2] and access.in_the_clear(url):
-            notice(
-                f"{host}: http://, so anybody on the way can read and use your token; begin OBS_ENDPOINT with https://"
-            )
+        if notice and keys[2] and access.is_unencrypted(url):
+            notice(f"{host}: http:// lets others on the network read and use your token; use https:// in OBS_ENDPOINT")
         if url.startswith("https://"):
             client.context = access.tls(environment, "OBS_CA_FILE")  # the SDK's default verifies nothing
         return cls(client, url, deadline, notice, keys)
 
     def head(self, bucket, key) -> Entry | None:
-        """The object, or None where there is none."""
+        """The object, or None if there is none."""
         if not key:
             return None
         try:
             answer = self._object("getObjectMetadata", bucket, key, needs=("etag", "contentLength"), missing=True)
         except CloudError as error:
-            if error.status == 403:  # such an answer has no body that says why: that of a GET has
+            if error.status == 403:  # the answer to a HEAD has no body with the reason; that to a GET does
                 self.get(bucket, key, 0, 1, None)
             raise
         if answer is None:
             return None
         sha256 = {name.lower(): value for name, value in answer.header}.get("sha256", "")  # without its x-amz-meta-
-        known = sha256 if re.fullmatch("[0-9a-f]{64}", sha256) else None
+        sha256 = sha256 if re.fullmatch("[0-9a-f]{64}", sha256) else None
         encrypted = bool(answer.body.sseKms or answer.body.sseC)
         size = _size(_place(bucket, key), answer.body.contentLength)
-        return Entry(key, size, _unquoted(answer.body.etag), known, encrypted, answer.body.lastModified)
+        return Entry(key, size, _unquoted(answer.body.etag), sha256, encrypted, answer.body.lastModified)
 
     def list(self, bucket, prefix="", delimiter=None) -> Iterator[Entry]:
-        """All objects whose keys begin with the prefix, in the order of their keys.
+        """All objects whose keys begin with the prefix, sorted by key.
 
-        delimiter: "/" for those of one level and, after those of its page, an entry without an ETag for each folder.
+        delimiter: "/" for one level only; each page's folders then follow its objects, as entries without an ETag.
         """
 
         def folders(page):
-            return [one.prefix or "" for one in page.commonPrefixs or ()]
+            return [folder.prefix or "" for folder in page.commonPrefixs or ()]
 
         def following(page):
             if page.is_truncated:
-                return page.next_marker or max((*(one.key for one in page.contents), *folders(page)), default="")
+                return page.next_marker or max((*(item.key for item in page.contents), *folders(page)), default="")
             return None
 
         pages = self._pages(
             f"obs://{bucket}/{prefix}",
             lambda after: self.client.listObjects(bucket, prefix, after, PAGE, delimiter, encoding_type="url"),
             following,
-            # of HTML that happens to be XML as well, the SDK makes an empty listing without a name
-            whole=lambda body: body and body.name == bucket and all(one.key and one.etag for one in body.contents),
+            # The SDK reads HTML that is also valid XML as an empty listing without a name.
+            whole=lambda body: body and body.name == bucket and all(item.key and item.etag for item in body.contents),
         )
         for page in pages:
             for key in (*(item.key for item in page.contents), *folders(page)):
                 if not key.startswith(prefix):
-                    raise CloudError(f"obs://{bucket}/{prefix}: the listing has {key!r}, which is not below it")
+                    raise CloudError(f"obs://{bucket}/{prefix}: the listing contains {key!r}, which is not below it")
             for item in page.contents:
                 size, etag = _size(_place(bucket, item.key), item.size), _unquoted(item.etag)
                 yield Entry(item.key, size, etag, modified=item.lastModified)
@@ -125,7 +123,7 @@ class Store(Retrying):
         return _unquoted(done.body.etag)
 
     def get(self, bucket, key, start, end, etag) -> bytes | memoryview:
-        """Bytes start to end (excluded) of the object that has this ETag; CloudError where it is another by now."""
+        """Bytes start to end (exclusive) of the object with this ETag; CloudError if it has been replaced."""
         from obs import GetObjectHeader
 
         size = end - start
@@ -137,7 +135,7 @@ class Store(Retrying):
             result = self.client.getObject(bucket, key, headers=headers)
             if result.status < 300:
                 if result.status == 206:
-                    self._answered = time.monotonic()  # whatever becomes of its body
+                    self._answered = time.monotonic()  # even if reading the body fails
                 response = result.body.response
                 try:
                     result.body = _read(response.result, size)  # the SDK's own reader raises a bare Exception
@@ -148,11 +146,11 @@ class Store(Retrying):
         return self.ask(_place(bucket, key), request, whole=lambda body: len(body) == size, size=size).body
 
     def delete(self, bucket, key) -> None:
-        """Remove an object, if it is there."""
+        """Remove an object if it exists."""
         self._object("deleteObject", bucket, key, missing=True)
 
     def make_bucket(self, bucket, region=None) -> bool:
-        """Make a private bucket, in the server's own region or this one; whether it is new."""
+        """Create a private bucket in a region (default: the server's); False if it exists already."""
         try:
             self.ask(f"obs://{bucket}", lambda: self.client.createBucket(bucket, location=region))
         except CloudError as error:
@@ -164,12 +162,12 @@ class Store(Retrying):
     # -- Uploads in parts ------------------------------------------------------------------------------
 
     def create_multipart_upload(self, bucket, key, sha256) -> str:
-        """Open an upload in parts; returns its id. sha256: of all of them together."""
-        more = {"metadata": {"sha256": sha256}, "contentType": BYTES}
-        return self._object("initiateMultipartUpload", bucket, key, **more, needs=("uploadId",)).body.uploadId
+        """Start a multipart upload; returns its id. sha256: of the whole content."""
+        options = {"metadata": {"sha256": sha256}, "contentType": BYTES}
+        return self._object("initiateMultipartUpload", bucket, key, **options, needs=("uploadId",)).body.uploadId
 
     def list_parts(self, bucket, key, upload) -> dict[int, str] | None:
-        """ETags of the parts that the server has, by number from 1; None where the upload is gone."""
+        """ETags of the parts that the server has, by number from 1; None if the upload no longer exists."""
         etags = {}
         pages = self._pages(
             _place(bucket, key),
@@ -185,45 +183,45 @@ class Store(Retrying):
         return etags
 
     def upload_part(self, bucket, key, upload, number, content: bytes, md5) -> str:
-        """Write a part; returns its ETag. md5: hashlib's, of the content."""
-        more = {"partSize": len(content), "md5": _base64(md5)}
-        done = self._object("uploadPart", bucket, key, number, upload, content=content, **more, needs=ETAG)
+        """Write a part; returns its ETag. md5: hashlib object of the content."""
+        options = {"partSize": len(content), "md5": _base64(md5)}
+        done = self._object("uploadPart", bucket, key, number, upload, content=content, **options, needs=ETAG)
         return _unquoted(done.body.etag)
 
     def complete_multipart_upload(self, bucket, key, upload, etags: list[str]) -> None:
-        """Make the object of its parts. An answer that is lost may have been a yes: look at the object, not at this."""
+        """Assemble the object from its parts. If the answer is lost, this may still have worked: check the object."""
         from obs import CompleteMultipartUploadRequest, CompletePart
 
         parts = [CompletePart(partNum=number, etag=etag) for number, etag in enumerate(etags, start=1)]
-        asked = CompleteMultipartUploadRequest(parts)
-        self._object("completeMultipartUpload", bucket, key, upload, asked, needs=ETAG, missing=True)
+        request = CompleteMultipartUploadRequest(parts)
+        self._object("completeMultipartUpload", bucket, key, upload, request, needs=ETAG, missing=True)
 
     def abort_multipart_upload(self, bucket, key, upload) -> None:
-        """Give an upload up; its parts go."""
+        """Abort a multipart upload; the server deletes its parts."""
         self._object("abortMultipartUpload", bucket, key, upload, missing=True)
 
-    # -- What they share -------------------------------------------------------------------------------
+    # -- Shared by all ---------------------------------------------------------------------------------
 
-    def _object(self, method, bucket, key, *arguments, content=None, needs=(), missing=False, **more):
+    def _object(self, method, bucket, key, *arguments, content=None, needs=(), missing=False, **options):
         """The result of the SDK's method for an object. content: bytes to send.
 
-        needs: what the answer's body must have; somebody else's with status 200, such as a login page, has none of it.
+        needs: attributes that the answer's body must have; another page with status 200, such as a login, has none.
         """
 
         def request():
             stream = {} if content is None else {"content": _Stream(content)}
-            return getattr(self.client, method)(bucket, key, *arguments, **stream, **more)
+            return getattr(self.client, method)(bucket, key, *arguments, **stream, **options)
 
         def whole(body):
             return not needs or (bool(body) and all(getattr(body, name) not in (None, "") for name in needs))
 
         return self.ask(_place(bucket, key), request, whole=whole, missing=missing, size=len(content or b""))
 
-    def _pages(self, place, request, following, **how):
-        """Bodies of a listing's pages; None where there is nothing. following: where the next page begins, or None."""
+    def _pages(self, place, request, following, **options):
+        """Bodies of a listing's pages; a single None for a 404. following: marker of the page after a page, or None."""
         marker = None
         while True:
-            page = self.ask(place, lambda after=marker: request(after), **how)
+            page = self.ask(place, lambda after=marker: request(after), **options)
             if page is None:
                 yield None
                 return
@@ -232,17 +230,17 @@ class Store(Retrying):
             if after is None:
                 return
             if not after or (marker and after <= marker):
-                raise CloudError(f"{place}: the next page of the listing does not begin where this one ends")
+                raise CloudError(f"{place}: the listing's next page does not begin after this one")
             marker = after
 
 
 def _place(bucket, key):
-    """URL of an object; CloudError where there is no key: the request would be about the bucket, even a delete."""
+    """URL of an object; CloudError if the key is empty: a request, even a delete, would then concern the bucket."""
     try:
-        known = bool(key.encode())
-    except UnicodeEncodeError:  # of a file whose name is not UTF-8
-        known = False
-    if not known:
+        valid = bool(key.encode())
+    except UnicodeEncodeError:  # the key comes from a file name that is not UTF-8
+        valid = False
+    if not valid:
         raise CloudError(f"obs://{bucket}/{key}: {'not UTF-8' if key else 'no key'}")
     return f"obs://{bucket}/{key}"
 
@@ -255,9 +253,9 @@ def _is_address(host):
 
 
 def _size(place, text):
-    """A number of bytes; CloudError where a server gives another thing."""
+    """A server's size in bytes as a number; raises CloudError."""
     if not re.fullmatch("[0-9]{1,18}", str(text)):
-        raise CloudError(f"{place}: the size that the server gives is no number of bytes")
+        raise CloudError(f"{place}: the server's size is not a number of bytes")
     return int(text)
 
 
@@ -270,7 +268,7 @@ def _unquoted(etag):
 
 
 def _read(stream, size):
-    """At most one byte more than size of the stream; in one buffer: blocks and their sum are twice as much."""
+    """At most size + 1 bytes of the stream, read into one buffer: joining blocks would need twice the memory."""
     content, done = memory(size + 1), 0
     while done <= size and (count := stream.readinto(content[done : done + BLOCK])):
         done += count
@@ -278,11 +276,11 @@ def _read(stream, size):
 
 
 class _Stream:
-    """Content as a file that is read, without a copy of it as in io.BytesIO."""
+    """Content as a readable file; unlike io.BytesIO it makes no copy."""
 
     def __init__(self, content):
-        self._left = memoryview(content)
+        self._rest = memoryview(content)
 
     def read(self, size):
-        block, self._left = self._left[:size], self._left[size:]
+        block, self._rest = self._rest[:size], self._rest[size:]
         return block

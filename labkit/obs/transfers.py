@@ -1,9 +1,9 @@
-"""One file's way up or down, in parts that several threads send; cut off anywhere, the next try resumes it.
+"""Upload or download one file in parts, in several threads; if interrupted anywhere, the next try resumes.
 
-Up: a file of one part is one request. A larger one is an upload in parts, which the server keeps; a record on this
-machine says which open upload is ours, so others' are neither used nor aborted. Down: parts go into a hidden file
-next to the target. Behind its content that file has a byte for each part that is there, and which object they are of;
-it gets its final name when its checksum is right.
+Upload: a file of one part is one request. A larger file is a multipart upload, whose parts the server keeps; a record
+on this machine says which open upload is ours, so that those of others are neither used nor aborted. Download: parts go
+into a hidden file next to the target. After its content, that file has a byte for each part that has arrived, and
+a hash of the object they belong to. It gets its final name once its checksum is right.
 """
 
 import hashlib
@@ -17,18 +17,18 @@ from contextlib import contextmanager, nullcontext
 
 from labkit.obs import checksums
 from labkit.obs.checksums import Changed, digest, digests, matches, require_unchanged, state
-from labkit.obs.local_files import held, memory, short
+from labkit.obs.local_files import locked_file, memory, short
 from labkit.obs.place import CloudError
 from labkit.obs.upload_record import open_record
 
 PART = 8 << 20  # bytes
-MOST_PARTS = 10_000  # of an upload, on OBS and S3
-SMALL, MOST_LARGE = 1 << 18, 8  # larger contents are in memory, so only so many at a time, whatever a copy's `jobs`
-UNFINISHED = re.compile(r"\.labkit-[0-9a-f]{16}\.part")  # name of a file that is under way
+MOST_PARTS = 10_000  # per upload, on OBS and S3
+SMALL, MOST_LARGE = 1 << 18, 8  # larger parts, in memory at the same time, are limited to 8, whatever `jobs` says
+UNFINISHED = re.compile(r"\.labkit-[0-9a-f]{16}\.part")  # name of a file that is being downloaded
 
 
 class Transfers:
-    """What the files of one copy share: the server, threads, room in memory, and the counts."""
+    """The server, threads, memory and counts that the files of one copy share."""
 
     def __init__(self, store, jobs, total, progress, deadline):
         self.store, self._deadline = store, store.deadline if store else deadline
@@ -44,7 +44,7 @@ class Transfers:
         self._threads.shutdown()
 
     def count(self, size, moved=True):
-        """So many bytes are where they should be; moved: by this copy."""
+        """Count bytes that are at the target; moved: this copy has transferred them."""
         with self._lock:
             self.done += size
             self.moved += size if moved else 0
@@ -52,7 +52,7 @@ class Transfers:
                 self.progress(self.done, self.total)
 
     def stop(self) -> CloudError:
-        """Have no further part begin; returns what the files under way fail with."""
+        """Start no further parts; returns the error with which unfinished files will fail."""
         self.error = CloudError("stopped")
         if self.store:
             self.store.stop()
@@ -60,14 +60,14 @@ class Transfers:
 
     @contextmanager
     def _room(self, size):
-        """Room for one request and its content; who finds none waits."""
+        """Wait for room for one request and its content, and take it."""
         with self._large if size > SMALL else nullcontext(), self._requests:
             yield
 
     # -- Up --------------------------------------------------------------------------------------------
 
     def upload(self, path, bucket, key) -> None:
-        """Make the file the object; raises CloudError, also where the file changes meanwhile."""
+        """Upload a file; raises CloudError, also if the file changes meanwhile."""
         before = state(path)
         size = before[0]
         if size > PART:
@@ -79,8 +79,8 @@ class Transfers:
             sha256 = hashlib.sha256(content).hexdigest()
             etag = self.store.put(bucket, key, content, sha256)
             md5 = hashlib.md5(content).hexdigest()
-            del content  # before others take the room
-        if etag.lower() != md5:  # as a server that encrypts may say
+            del content  # before another thread takes the room
+        if etag.lower() != md5:  # possible if the server encrypts
             self._verify_upload(bucket, key, size, sha256, md5)
         self.count(size)
 
@@ -91,19 +91,19 @@ class Transfers:
         require_unchanged(path, before)
         md5s = dict(zip(numbers, md5s))
         with open_record(self.store.url, bucket, key, wait=self._deadline) as record:
-            upload, there = self._open_upload(record, bucket, key, sha256)
-            etags = {n: etag for n, etag in there.items() if checksums.md5_of(etag) == md5s.get(n, "")}
+            upload, uploaded = self._open_upload(record, bucket, key, sha256)
+            etags = {n: etag for n, etag in uploaded.items() if checksums.md5_of(etag) == md5s.get(n, "")}
             self.count(sum(min(part, size - (number - 1) * part) for number in etags), moved=False)
 
             def send(number):
                 with self._room(part):
                     content = read_part(path, part, number)
                     md5 = hashlib.md5(content)
-                    if md5.hexdigest() != md5s[number]:  # by a memory map, say, which leaves the file's times alone
+                    if md5.hexdigest() != md5s[number]:  # a memory map, for example, does not change the file's times
                         raise Changed(f"{path}: changed while it was copied")
                     etags[number] = self.store.upload_part(bucket, key, upload, number, content, md5)
                     sent = len(content)
-                    del content  # before another takes the room
+                    del content  # before another thread takes the room
                 self.count(sent)
 
             try:
@@ -118,29 +118,29 @@ class Transfers:
             record.clear()
 
     def _open_upload(self, record, bucket, key, sha256) -> tuple[str, dict[int, str]]:
-        """Id of our open upload of this content, begun if there is none, and the ETags of its parts by number."""
+        """Id of our open upload of this content, started if there is none, and the ETags of its parts by number."""
         parts = self.store.list_parts(bucket, key, record.upload) if record.upload else None
         if parts is not None and record.sha256 == sha256:
             return record.upload, parts
         if parts is not None:
             self.store.abort_multipart_upload(bucket, key, record.upload)
-        # If the answer is lost, this upload stays, without parts.
+        # If the answer is lost, an upload without parts remains.
         upload = self.store.create_multipart_upload(bucket, key, sha256)
         record.write(sha256, upload)
         return upload, {}
 
     def _verify_upload(self, bucket, key, size, sha256, sent):
-        """CloudError where the object is not what was sent.
+        """CloudError if the object is not what was sent.
 
-        sent: the ETag of what was sent. Another one proves nothing yet, so the object is read, unless the server
-        encrypts. A damaged one is removed: it has the file's SHA-256, and the next copy would take it for the file.
+        sent: the ETag of what was sent. A different one proves nothing yet, so the object is read, unless the server
+        encrypts. A damaged object is removed: it has the file's SHA-256, so the next copy would consider it correct.
         """
         entry, place = self.store.head(bucket, key), f"obs://{bucket}/{key}"
         if entry is None or (entry.size, entry.sha256) != (size, sha256):
-            raise CloudError(f"{place}: uploaded, but somebody has removed it, or written another object there")
+            raise CloudError(f"{place}: uploaded, but it was then removed or overwritten by somebody else")
         if not entry.encrypted and entry.etag.lower() != sent and self._sha256(bucket, entry) != sha256:
             self.store.delete(bucket, key)
-            raise CloudError(f"{place}: damaged on its way up, which the server did not see; removed there")
+            raise CloudError(f"{place}: damaged during the upload, unnoticed by the server; removed")
 
     def _sha256(self, bucket, entry):
         """SHA-256 of an object's content."""
@@ -153,7 +153,7 @@ class Transfers:
     # -- Down ------------------------------------------------------------------------------------------
 
     def download(self, entry, bucket, path) -> None:
-        """Make the object the file; raises CloudError, also where the object changes meanwhile."""
+        """Download an object to `path`; raises CloudError, also if the object changes meanwhile."""
         place = f"obs://{bucket}/{entry.key}"
         with self._hidden(path) as (hidden, handle):
             for again in (False, True):
@@ -169,13 +169,13 @@ class Transfers:
                 self.count(-entry.size, moved=False)
             else:
                 hidden.unlink()
-                raise CloudError(f"{place}: came with a wrong checksum, twice")
+                raise CloudError(f"{place}: downloaded twice, both times with a wrong checksum")
             os.fsync(handle)
             os.ftruncate(handle, entry.size)
             _replace(path, hidden)
 
     def copy_file(self, source, size, path) -> None:
-        """Copy a file of this machine; raises CloudError, also where it changes meanwhile."""
+        """Copy a file on this machine; raises CloudError, also if it changes meanwhile."""
         with self._hidden(path) as (hidden, handle):
             try:
                 shutil.copyfile(source, hidden)
@@ -190,28 +190,28 @@ class Transfers:
 
     @contextmanager
     def _hidden(self, path):
-        """Path and descriptor of the file that becomes the target when it is whole; no other process holds it.
+        """Path and descriptor of the file that becomes the target once it is complete.
 
-        Its turn is waited for until the deadline.
+        Waits until the deadline for another process that has locked it.
         """
         if path.is_dir():
             raise CloudError(f"{path}: there is a folder of this name")
         path.parent.mkdir(parents=True, exist_ok=True)
         hidden = path.with_name(f".labkit-{short(path.name)}.part")
-        with held(hidden, self._deadline) as handle:
-            if path.exists():  # what takes its place is no more readable than it was; to grow, it must be writable
+        with locked_file(hidden, self._deadline) as handle:
+            if path.exists():  # its replacement must not be more readable, but must be writable to grow
                 os.chmod(hidden, stat.S_IMODE(path.stat().st_mode) & 0o777 | 0o600)
             yield hidden, handle
 
     def _fetch(self, entry, bucket, handle, again):
-        """Get the parts that the hidden file lacks; again: all of them."""
+        """Fetch the parts that are missing from the hidden file; again: all parts."""
         size, part = entry.size, part_size(entry.size)
-        count, known = -(-size // part), short(self.store.url, bucket, entry.key, size, entry.etag, part).encode()
-        if os.pread(handle, len(known) + 1, size + count) != known or again:
+        count, identity = -(-size // part), short(self.store.url, bucket, entry.key, size, entry.etag, part).encode()
+        if os.pread(handle, len(identity) + 1, size + count) != identity or again:
             os.ftruncate(handle, 0)
-            _write(handle, known, size + count)
-        there = os.pread(handle, count, size)
-        missing = [number for number in range(count) if not there[number]]
+            _write(handle, identity, size + count)
+        arrived = os.pread(handle, count, size)
+        missing = [number for number in range(count) if not arrived[number]]
         self.count(size - sum(min(part, size - number * part) for number in missing), moved=False)
 
         def fetch(number):
@@ -226,7 +226,7 @@ class Transfers:
         self._each(fetch, missing)
 
     def _each(self, function, numbers):
-        """Call the function with each number, in the threads; the first error ends it."""
+        """Call the function with each number, in the threads, until one raises an error."""
 
         def call(number):
             if self.error:
@@ -244,14 +244,14 @@ class Transfers:
 
 
 def _replace(path, hidden):
-    """Make the whole file the target, with its mode."""
+    """Replace the target by the complete hidden file, which gets the target's mode."""
     if path.exists():
         os.chmod(hidden, stat.S_IMODE(path.stat().st_mode))
     os.replace(hidden, path)
 
 
 def part_size(size) -> int:
-    """Bytes of a part: PART, or more where there would be too many."""
+    """Size of a part in bytes: PART, or more if there would be too many parts."""
     part = PART
     while part * MOST_PARTS < size:
         part *= 2
@@ -259,7 +259,7 @@ def part_size(size) -> int:
 
 
 def read_part(path, part, number) -> memoryview:
-    """Part `number`, from 1, of a file."""
+    """Part `number` of a file, counting from 1."""
     content, done = memory(part), 0
     with open(path, "rb", buffering=0) as file:
         file.seek((number - 1) * part)
@@ -268,8 +268,8 @@ def read_part(path, part, number) -> memoryview:
     return content[:done]
 
 
-def _write(handle, content, place):
+def _write(handle, content, offset):
     with memoryview(content) as view:
         done = 0
         while done < len(view):
-            done += os.pwrite(handle, view[done:], place + done)
+            done += os.pwrite(handle, view[done:], offset + done)

@@ -1,11 +1,11 @@
-"""What this machine remembers of the uploads in parts that it began, so that the next try resumes its own."""
+"""Records of the multipart uploads that this machine has started, so that the next try can resume them."""
 
 import os
 import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from labkit.obs.local_files import held, own_folder, read_json, short, write_json
+from labkit.obs.local_files import locked_file, read_json, short, user_folder, write_json
 
 
 class UploadRecord:
@@ -17,7 +17,7 @@ class UploadRecord:
 
     def write(self, sha256, upload):
         self.sha256, self.upload = sha256, upload
-        with suppress(OSError):  # a full disk: then this upload is completed now, or never resumed
+        with suppress(OSError):  # the disk is full: this upload is completed now, or never resumed
             write_json(self._handle, [sha256, upload])
 
     def clear(self):
@@ -26,9 +26,9 @@ class UploadRecord:
 
 @contextmanager
 def open_record(*place, wait=0.0):
-    """The UploadRecord of what `place` names, which no other process of this machine has until the end; see held."""
+    """The UploadRecord of the object that `place` names, locked until the end; wait: see `locked_file`."""
     path = records_folder() / f"{short(*place)}.json"
-    with held(path, wait) as handle:
+    with locked_file(path, wait) as handle:
         record = UploadRecord(path, handle)
         try:
             yield record
@@ -38,13 +38,13 @@ def open_record(*place, wait=0.0):
 
 
 def records_folder() -> Path:
-    """In the user's cache, or where that cannot be written in the temporary folder."""
+    """The folder of the records: in the user's cache or, if that is not writable, in the temporary folder."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "labkit", "uploads")
     try:
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not os.access(cache, os.W_OK):  # left by root
             raise PermissionError(cache)
     except OSError:
-        cache = own_folder(tempfile.gettempdir()) / "uploads"
+        cache = user_folder(tempfile.gettempdir()) / "uploads"
         cache.mkdir(exist_ok=True)
     return cache

@@ -1,1 +1,1 @@
-"""PyTorch compared with MindSpore: weights converted, one training step and a short training, stage by stage."""
+"""Compare PyTorch with MindSpore: convert weights, compare one training step and a short training stage by stage."""

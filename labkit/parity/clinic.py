@@ -1,6 +1,6 @@
-"""Defects of real migrations, planted one at a time in MindSpore's side of a ResNet pair or in a training pipeline.
+"""Defects from real migrations, planted one at a time in MindSpore's side of a ResNet pair or in a training pipeline.
 
-Each comes from the original documents' code or from practice; `source` says which.
+Each comes from the code of the original documents or from practice; see its `source`.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,45 +24,45 @@ from labkit.system.errors import LabkitError
 
 @dataclass(frozen=True)
 class Defect:
-    """What is wrong, where it comes from, and where the report shows it: a stage, or the first layer that differs."""
+    """A defect: what is wrong, its source, and the stage and layer where the report should show it."""
 
-    what: str
+    description: str
     source: str
     stage: str  # the first stage that differs
-    layer: str | None  # the first layer that differs, forwards; for a stage "gradients", backwards
-    plant: Callable  # (reference Side, candidate Side) -> None; for a pipeline: as `compare_pipeline` takes it
+    layer: str | None  # the first layer that differs, forwards; for the stage "gradients", backwards
+    plant: Callable  # (reference Side, candidate Side) -> None; for a pipeline: `create` of `compare_pipeline`
     network: str = "resnet18"
-    of_pipeline: bool = False  # no single batch shows it
+    in_pipeline: bool = False  # a single batch does not show it
 
     @property
     def name(self) -> str:
-        """Its name in `labkit clinic`."""
+        """The defect's name in `labkit clinic`."""
         return self.plant.__name__
 
 
 def examine(names, folder, image_size=32, batch_size=8) -> Iterator[tuple[Defect, Report, dict]]:
-    """For each defect: the report of one step, and the first stage and layer that differ, as expected or not.
+    """For each defect: the report of one step, the first stage and layer that differ, and whether these are expected.
 
-    folder: photographs, as `write_photographs` makes them. Raises LabkitError for an unknown defect, NoTorchError.
+    folder: photographs from `write_photographs`. Raises LabkitError for an unknown defect, NoTorchError.
     """
     for name in names:
         if name not in DEFECTS:
-            raise LabkitError(f"no defect {name!r}; there are {', '.join(DEFECTS)}")
+            raise LabkitError(f"unknown defect {name!r}; known: {', '.join(DEFECTS)}")
     for name in names:
         defect = DEFECTS[name]
-        if defect.of_pipeline:
+        if defect.in_pipeline:
             report = Report(compare_pipeline(defect.plant))
         else:
             setting = Setting(defect.network, Path(folder), image_size, batch_size, steps=0)
             report = compare_resnets(setting, defect.plant)
         stage = next((stage.name for stage in report.stages if not stage.ok), None)
         layer = report.first_divergence["backward" if stage == "gradients" else "forward"]
-        found = {"stage": stage, "layer": layer, "located": (stage, layer) == (defect.stage, defect.layer)}
-        yield defect, report, found
+        result = {"stage": stage, "layer": layer, "located": (stage, layer) == (defect.stage, defect.layer)}
+        yield defect, report, result
 
 
 def _convolution(conv, stride=None, pad_mode="pad"):
-    """Rebuild a convolution's operator with another stride or padding; its weight stays."""
+    """Rebuild a convolution's operator with another stride or padding, but the same weight."""
     stride = conv.stride if stride is None else (stride, stride)
     pad = conv.padding if pad_mode == "pad" else 0
     conv.conv2d = ops.Conv2D(conv.out_channels, conv.kernel_size, pad_mode=pad_mode, pad=pad, stride=stride)
@@ -103,7 +103,7 @@ def channels_reversed(reference, candidate):
 
 
 def scale_forgotten(reference, candidate):
-    """(255 p - mean) / deviation instead of (p - mean) / deviation, for a pixel p of 0..1."""
+    """(255 p - mean) / deviation instead of (p - mean) / deviation, for a pixel p in 0..1."""
     mean, std = (np.array(v, np.float32).reshape(3, 1, 1) for v in (MEAN, STD))
     candidate.images = (255 * (candidate.images * std + mean) - mean) / std
 
@@ -144,8 +144,8 @@ def passing_gradient(reference, candidate):
 
 
 def _pipeline(folder, flip=0.5, **options):
-    """A training pipeline of MindData's own operations, the same at each call; `options` go to its reader."""
-    ds.config.set_seed(0)  # the same on all ranks: MindData deals out the shuffled images by it
+    """A training pipeline of MindData's own operations, the same in each call; `options` go to its reader."""
+    ds.config.set_seed(0)  # the same on all ranks: MindData distributes the shuffled images by it
     data = ds.ImageFolderDataset(str(Path(folder) / "train"), num_parallel_workers=1, **options)
     operations = [vision.Decode(), vision.RandomHorizontalFlip(flip), vision.HWC2CHW()]
     return data.map(operations, "image", num_parallel_workers=1)  # or the number of cores would decide what is drawn

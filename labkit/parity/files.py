@@ -1,4 +1,4 @@
-"""Weights of labkit's networks from a PyTorch file to a MindSpore checkpoint and back."""
+"""Convert weights of labkit's networks from a PyTorch file to a MindSpore checkpoint and back."""
 
 import os
 import tempfile
@@ -12,7 +12,7 @@ from labkit.training.checkpoint import load_weights
 
 
 def convert(network, source, target, num_classes=1000, stem="imagenet") -> None:
-    """Convert a file; the endings say which way; the target is whole or not there. Raises WeightsError, RunError."""
+    """Convert a file in the direction that the suffixes imply; writes atomically. Raises WeightsError, RunError."""
     source, target = Path(source), Path(target)
     if not target.parent.is_dir():
         raise WeightsError(f"{target.parent}: no such folder")
@@ -29,4 +29,4 @@ def convert(network, source, target, num_classes=1000, stem="imagenet") -> None:
         load_weights(source, net)
         write_state(target, from_mindspore(net))
     else:
-        raise WeightsError(f"{source} to {target}: one is a PyTorch file (.pth, .pt), the other a checkpoint (.ckpt)")
+        raise WeightsError(f"{source} to {target}: need a PyTorch file (.pth, .pt) and a checkpoint (.ckpt)")

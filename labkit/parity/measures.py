@@ -1,4 +1,4 @@
-"""How far apart two arrays are."""
+"""Measures of the difference between arrays."""
 
 from dataclasses import asdict, dataclass, field
 
@@ -7,8 +7,8 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Tolerances:
-    """What counts as equal, by stage. Errors are relative to the largest value of the reference. Gradients are compared
-    by their cosine, because a ReLU whose input is zero but for rounding passes a gradient on one side only."""
+    """What counts as equal, by stage. Errors are relative to the reference's largest value. Gradients are compared by
+    their cosine, because a ReLU whose input is zero up to rounding may pass a gradient on one side only."""
 
     batch: float = 1e-5
     weights: float = 0.0
@@ -16,16 +16,16 @@ class Tolerances:
     loss: float = 1e-5
     cosine: float = 0.9999  # of the gradient of every parameter
     between: float = 0.999  # cosine of the gradient between two layers, where one such ReLU matters more
-    update: float = 2e-6  # weights after the optimizer on the same gradients: a few roundings
+    update: float = 2e-6  # weights after optimizer steps on the same gradients: a few roundings
     buffers: float = 1e-4
     trajectory: float = 1e-3
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A reference and a candidate: `max_abs` error, `max_rel` = max_abs / largest value of the reference, `cosine`.
+    """Of reference and candidate: `max_abs` error, `max_rel` = max_abs / largest value of the reference, `cosine`.
 
-    `ok`: the measure named in `by` is within `tolerance`: max_rel or max_abs at most, cosine at least.
+    `ok`: the measure named in `by` is within `tolerance`, an upper bound for max_rel and max_abs, a lower for cosine.
     """
 
     name: str
@@ -35,21 +35,21 @@ class Difference:
     tolerance: float
     ok: bool
     by: str = "max_rel"
-    worst: str | None = None  # which of several arrays differs most
-    tensors: list = field(default_factory=list, repr=False)  # a Difference of each
+    worst: str | None = None  # name of the array that differs most, if there are several
+    tensors: list = field(default_factory=list, repr=False)  # a Difference for each array
 
     def as_dict(self) -> dict:
         """For JSON."""
         return finite(asdict(self))
 
 
-NOISE = 1e-6  # of the largest gradient: a smaller one may be mere rounding, such as a bias's before a batch norm
+NOISE = 1e-6  # of the largest gradient; smaller ones may be mere rounding, as for a bias before a batch norm
 
 
 def difference(name, reference, candidate, tolerance, by="max_rel", floor=0.0) -> Difference:
-    """Compare two arrays; different shapes or a value that is not finite give the largest possible difference.
+    """Compare two arrays; different shapes or non-finite values give the largest possible difference.
 
-    floor: absolute errors up to this count as none.
+    floor: absolute errors up to this are ignored.
     """
     reference, candidate = np.asarray(reference, np.float64), np.asarray(candidate, np.float64)
     if reference.shape != candidate.shape or not (np.isfinite(reference).all() and np.isfinite(candidate).all()):
@@ -65,7 +65,7 @@ def difference(name, reference, candidate, tolerance, by="max_rel", floor=0.0) -
 
 
 def differences(name, reference: dict, candidate: dict, tolerance, by="max_rel") -> Difference:
-    """Compare arrays of the same names: the worst one counts for all. A name on one side only is a difference."""
+    """Compare arrays by name: the worst one counts for all. A name that only one side has counts as a difference."""
     each = []
     floor = 0.0
     if by == "cosine":
@@ -87,13 +87,13 @@ def differences(name, reference: dict, candidate: dict, tolerance, by="max_rel")
 
 
 def listed(names, most=8) -> str:
-    """Names in a line, the first ones of many."""
+    """Names as text; of many, only the first ones."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def finite(value):
-    """For JSON: numbers that are not finite become None."""
+    """For JSON: non-finite numbers become None."""
     if isinstance(value, dict):
         return {key: finite(part) for key, part in value.items()}
     if isinstance(value, list):

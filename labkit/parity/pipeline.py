@@ -1,4 +1,4 @@
-"""What one batch of a training pipeline cannot show: whether it flips, shuffles, and distributes the images."""
+"""Checks of a training pipeline that a single batch does not allow: flips, shuffling, and distribution over ranks."""
 
 import tempfile
 from pathlib import Path
@@ -10,22 +10,22 @@ from labkit.parity.measures import Difference, difference
 
 
 def probe_folder(folder, images=64, size=64) -> None:
-    """Write an image folder that probes a pipeline: one class per image, dark on the left, bright on the right."""
+    """Write an image folder to probe a pipeline: one class per image, dark on the left, bright on the right."""
     ramp = np.broadcast_to(np.linspace(20, 235, size), (size, size)).astype(np.uint8)
     for split in ("train", "val"):
         for number in range(images):
-            place = Path(folder) / split / f"{number:04}"
-            place.mkdir(parents=True)
-            Image.fromarray(ramp).convert("RGB").save(place / "ramp.png")
+            class_folder = Path(folder) / split / f"{number:04}"
+            class_folder.mkdir(parents=True)
+            Image.fromarray(ramp).convert("RGB").save(class_folder / "ramp.png")
 
 
 def compare_pipeline(create, flip=0.5, ranks=2, images=64, epochs=8) -> list[Difference]:
-    """Three stages of a MindSpore training pipeline, compared with what training needs.
+    """Check three properties of a MindSpore training pipeline.
 
     create(folder, rank, ranks): a data set of (image (3, H, W), label), batched or not, over folder/train/<class>/*.
     - "flipped": share of mirrored images; should be `flip`, within four standard errors
-    - "seen": how often an epoch has each image over all ranks; should be 1
-    - "order": share of places with another image in the next epoch; should be near 1
+    - "seen": how often each image occurs in an epoch, over all ranks; should be 1
+    - "order": share of positions with a different image in the next epoch; should be near 1
     """
     with tempfile.TemporaryDirectory() as folder:
         probe_folder(folder, images)
@@ -35,7 +35,7 @@ def compare_pipeline(create, flip=0.5, ranks=2, images=64, epochs=8) -> list[Dif
     first = [label for stream in streams for label, _ in stream[0]]
     seen = np.bincount(first, minlength=images)
     pairs = [pair for stream in streams for epochs in zip(stream, stream[1:]) for pair in zip(*epochs)]
-    same = np.mean([one == other for (one, _), (other, _) in pairs])
+    same = np.mean([label == next_label for (label, _), (next_label, _) in pairs])
     return [
         difference("flipped", flip, np.mean(mirrored), error if flip else 0.0, by="max_abs"),
         difference("seen", np.ones(images), seen, 0.0),
@@ -44,9 +44,9 @@ def compare_pipeline(create, flip=0.5, ranks=2, images=64, epochs=8) -> list[Dif
 
 
 def _read(dataset, epochs):
-    """Per epoch: (label, mirrored) of every image."""
+    """For each epoch, (label, mirrored) of every image."""
     iterator = dataset.create_tuple_iterator(num_epochs=epochs, output_numpy=True)
-    read = []
+    labelled = []
     for _ in range(epochs):
         epoch = []
         for pictures, labels in iterator:
@@ -54,5 +54,5 @@ def _read(dataset, epochs):
             half = pictures.shape[-1] // 2
             left, right = pictures[..., :half].mean((1, 2, 3)), pictures[..., -half:].mean((1, 2, 3))
             epoch += zip(labels.ravel().tolist(), (left > right).tolist())
-        read.append(epoch)
-    return read
+        labelled.append(epoch)
+    return labelled

@@ -1,4 +1,4 @@
-"""PyTorch and torchvision, imported where they are needed and only there."""
+"""PyTorch and torchvision, imported only when they are needed."""
 
 import sys
 import warnings
@@ -18,7 +18,7 @@ def torch():
     try:
         import torch
 
-        torch.__version__  # noqa: B018 - the empty folders that `pip uninstall` leaves are a module too
+        torch.__version__  # noqa: B018 - empty folders left by `pip uninstall` can be imported too
     except (ImportError, AttributeError):
         raise NoTorchError(f"PyTorch is not installed: {INSTALL}") from None
     return torch
@@ -27,13 +27,13 @@ def torch():
 def torchvision():
     """The module torchvision; raises NoTorchError.
 
-    A torchvision without its compiled operators (installed with --no-deps next to a PyTorch of another build) fails at
-    import because the operator nms is missing. None of its models needs it, so declaring the name is enough.
+    A torchvision without its compiled operators (installed with --no-deps next to a different build of PyTorch) cannot
+    be imported because the operator nms is missing. No model needs it, so declaring the name is enough.
     """
     global _library
     library = torch().library
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Failed to load image Python extension")  # reads files; Pillow does that here
+        warnings.filterwarnings("ignore", "Failed to load image Python extension")  # not needed: Pillow reads the files
         try:
             import torchvision
         except ImportError:

@@ -15,25 +15,25 @@ SHORT = {"max_rel": "rel ≤", "max_abs": "abs ≤", "cosine": "cosine ≥"}
 
 @dataclass
 class Report:
-    """A comparison: stages in the order of a step, layers in the order of the passes (Difference each)."""
+    """A comparison, as lists of Difference: stages in the order of a step, layers in the order of the passes."""
 
     stages: list
     forward: list = field(default_factory=list)
     backward: list = field(default_factory=list)
     unmatched: dict = field(default_factory=dict)  # layers that only one side has, by framework
-    ties: dict = field(default_factory=dict)  # layer -> values of a ReLU that rounding decided
+    ties: dict = field(default_factory=dict)  # layer -> number of ReLU values decided by rounding
     losses: dict = field(default_factory=dict)  # of the trajectory, by framework
     about: dict = field(default_factory=dict)  # network, batch, versions
-    provenance: dict = field(default_factory=dict)  # commit, machine; as in a Run
+    provenance: dict = field(default_factory=dict)  # commit, machine, ... as in a Run
 
     @property
     def ok(self) -> bool:
-        """All stages and all layers agree."""
+        """Whether all stages and all layers agree."""
         return all(part.ok for part in [*self.stages, *self.forward, *self.backward])
 
     @property
     def first_divergence(self) -> dict:
-        """Name of the first layer that differs, {"forward": ..., "backward": ...}; None if none does."""
+        """{"forward": ..., "backward": ...}: name of the first layer that differs, or None."""
         return {
             name: next((layer.name for layer in layers if not layer.ok), None)
             for name, layers in (("forward", self.forward), ("backward", self.backward))
@@ -58,7 +58,7 @@ class Report:
 
     @classmethod
     def load(cls, file) -> "Report":
-        """A report from its report.json, for example on a machine without PyTorch."""
+        """Load a report from its report.json, for example on a machine without PyTorch."""
         saved = json.loads(Path(file).read_text(encoding="utf-8"))
         layers = saved["layers"]
         losses = {side: [np.nan if x is None else x for x in part] for side, part in saved["losses"].items()}
@@ -68,7 +68,7 @@ class Report:
         )  # fmt: skip
 
     def table(self) -> str:
-        """The stages as text, naming what differs."""
+        """The stages as text, with the names of what differs."""
         lines = [COLUMNS]
         for stage in self.stages:
             bound = f"{SHORT[stage.by]} {stage.tolerance:g}"
@@ -87,7 +87,7 @@ class Report:
         if self.forward:
             forward, backward = (name or "none" for name in self.first_divergence.values())
             if forward != "none":
-                backward = "not judged, since outputs differ"  # the gradient of a layer with another input differs too
+                backward = "not judged, since outputs differ"  # with a different input, a layer's gradient differs too
             lines.append(f"first layer that differs, {'forward:':10} {forward}")
             lines.append(f"first layer that differs, {'backward:':10} {backward}")
         elif alone:
@@ -95,14 +95,14 @@ class Report:
         return "\n".join(lines)
 
     def save(self, folder) -> Path:
-        """Write report.json into a folder; the file."""
+        """Write report.json into a folder; return its path."""
         file = Path(folder, "report.json")
         file.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(file, json.dumps(self.as_dict(), indent=1) + "\n")
         return file
 
 
-def _difference(found):
-    """A Difference from its dictionary, in which numbers that are not finite are None."""
-    numbers = {key: np.inf if found[key] is None else found[key] for key in ("max_abs", "max_rel")}
-    return Difference(**{**found, **numbers, "tensors": [_difference(tensor) for tensor in found["tensors"]]})
+def _difference(saved):
+    """A Difference from its dictionary, in which non-finite numbers are None."""
+    numbers = {key: np.inf if saved[key] is None else saved[key] for key in ("max_abs", "max_rel")}
+    return Difference(**{**saved, **numbers, "tensors": [_difference(tensor) for tensor in saved["tensors"]]})

@@ -1,4 +1,4 @@
-"""torchvision's ResNets compared with labkit's: same files, weights and settings (the original guide's)."""
+"""Compare torchvision's ResNets with labkit's, with the same files, weights and settings (the original guide's)."""
 
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -24,19 +24,19 @@ MOMENTUM, WEIGHT_DECAY, LEARNING_RATE, SMOOTHING = 0.875, 1 / 32768, 0.256, 0.1 
 # Scale of the last batch norm in each block. With torchvision's default of 1, the sequence of random blocks magnifies
 # rounding so much that PyTorch in float32 is not within the tolerances of PyTorch in float64. The short training starts
 # from 0 (torchvision's zero_init_residual), so that the blocks start as identities and the first steps are not chaotic.
-# The single step cannot: no gradient would reach the blocks' inner layers.
+# The single step cannot do so: no gradient would reach the blocks' inner layers.
 STEP_SCALE, TRAINING_SCALE = 0.1, 0.0
-# A ReLU whose input is zero but for rounding changes gradients by chance; a defect shows in every batch. So if
-# gradients differ, no layer's output does, and there were such values, the next batch is tried, up to this many.
+# A ReLU whose input is zero up to rounding changes gradients by chance, whereas a defect shows in every batch. So if
+# gradients differ, but no layer's output does, and there are such values, we try the next batch, up to this many.
 TRIES = 3
 TRAINING_RATE = 3e-5  # the rate of the lab's profile `full` at its fourth step
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is compared: the network by its name, batches of photographs, the short training's length.
+    """What to compare: the network's name, batches of photographs, length of the short training.
 
-    folder: an image folder (train/<class>/*); the first batches of its shuffled images are used.
+    folder: an image folder (train/<class>/*), of whose shuffled images the first batches are used.
     """
 
     network: str
@@ -49,9 +49,9 @@ class Setting:
 
 
 def write_photographs(folder, tile=128, step=96, classes=10) -> None:
-    """Write tiles of scikit-learn's two photographs as an image folder to compare on, with classes in turn.
+    """Write tiles of scikit-learn's two photographs as an image folder for comparisons, with alternating classes.
 
-    Photographs rather than the sample's digits: in flat images whole channels hardly vary, batch norm magnifies their
+    The sample's digits are no alternative: in flat images whole channels hardly vary, batch norm magnifies their
     rounding, and ReLUs switch on one side only.
     """
     from PIL import Image
@@ -72,7 +72,7 @@ def write_photographs(folder, tile=128, step=96, classes=10) -> None:
 
 
 def torch_batches(setting, count) -> list:
-    """The first batches as torchvision's transforms make them: [(images (N, 3, H, W) float32, labels (N,))]."""
+    """The first batches from torchvision's transforms: [(images (N, 3, H, W) float32, labels (N,))]."""
     from PIL import Image
 
     vision = torchvision().transforms
@@ -94,7 +94,7 @@ def torch_batches(setting, count) -> list:
 
 
 def mindspore_batches(setting, count) -> list:
-    """The same batches as labkit's pipeline makes them."""
+    """The same batches from labkit's pipeline."""
     images = imagenet_files.read(setting.folder, "train")
     steps = imagenet.evaluation_transforms(setting.image_size, _resize(setting), "exact")
     dataset = imagenet.create_dataset(images, setting.batch_size, steps, seed=setting.seed)
@@ -103,9 +103,9 @@ def mindspore_batches(setting, count) -> list:
 
 
 def create_sides(setting, theirs, ours, classes, lr=LEARNING_RATE, scale=STEP_SCALE) -> tuple[Side, Side]:
-    """PyTorch's and MindSpore's network, loss and optimizer for a pair of batches, from the same weights.
+    """PyTorch's and MindSpore's network, loss and optimizer for a pair of batches, with the same weights.
 
-    scale: of the last batch norm in each block.
+    scale: initial scale of the last batch norm in each block.
     """
     torch().manual_seed(setting.seed)
     reference = torchvision().models.get_model(setting.network, weights=None, num_classes=classes)
@@ -127,7 +127,7 @@ def create_sides(setting, theirs, ours, classes, lr=LEARNING_RATE, scale=STEP_SC
 
 
 def torch_momentum(net, lr):
-    """SGD with momentum, and weight decay except for batch norm and biases, as in `labkit.optimizers.momentum`."""
+    """SGD with momentum, and weight decay except on batch norm and biases, as in `labkit.optimizers.momentum`."""
     weights = [parameter for parameter in net.parameters() if parameter.ndim > 1]
     vectors = [parameter for parameter in net.parameters() if parameter.ndim <= 1]
     groups = [{"params": weights, "weight_decay": WEIGHT_DECAY}, {"params": vectors, "weight_decay": 0.0}]
@@ -135,9 +135,9 @@ def torch_momentum(net, lr):
 
 
 def compare_resnets(setting: Setting, plant=None) -> Report:
-    """One step and a short training of a ResNet in both frameworks.
+    """Compare one step and a short training of a ResNet in both frameworks.
 
-    plant: changes the pair before each comparison, (reference, candidate) -> None; the clinic plants defects with it.
+    plant: (reference, candidate) -> None changes the pair before each comparison; the clinic plants defects with it.
     Raises NoTorchError, DataError; LabkitError for an unknown network.
     """
     if setting.network not in NETWORKS:

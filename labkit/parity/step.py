@@ -1,6 +1,6 @@
 """One training step in PyTorch and in MindSpore, recorded layer by layer and compared stage by stage.
 
-The stages of the original migration guide's "reproduce one step": batch, initial weights, logits, loss, gradients,
+The stages follow "reproduce one step" in the original migration guide: batch, initial weights, logits, loss, gradients,
 weights and buffers after the update.
 """
 
@@ -25,9 +25,9 @@ UPDATES = 2
 class Side:
     """One framework's part of a comparison.
 
-    net: module or cell, in the mode (train or eval) that the step is to run in;
+    net: module or cell, in the mode (train or eval) for the step;
     loss: (logits, labels) -> scalar; optimizer: over the network's trainable parameters;
-    images (N, C, H, W) float32, labels (N,) integers: numpy arrays, as this side's own pipeline made them.
+    images (N, C, H, W) float32, labels (N,) integers: numpy arrays from this side's pipeline.
     """
 
     net: Any
@@ -39,53 +39,53 @@ class Side:
 
 @dataclass
 class Layer:
-    """What one call of a layer computed: its output, and the gradients that came in and were passed on."""
+    """The results of one call of a layer: its output, and the gradients that arrived and were passed on."""
 
     output: np.ndarray | None = None
-    gradient_in: np.ndarray | None = None  # of the loss, for the layer's output
-    gradient_on: np.ndarray | None = None  # of the loss, for the layer's (first) input
+    gradient_in: np.ndarray | None = None  # of the loss with respect to the layer's output
+    gradient_on: np.ndarray | None = None  # of the loss with respect to the layer's (first) input
 
 
 @dataclass
 class Step:
-    """A training step's record; names are PyTorch's, values numpy arrays."""
+    """The record of a training step; names are PyTorch's, values are numpy arrays."""
 
     weights: dict  # before the step, including buffers
     logits: np.ndarray = None
     loss: float = None
     gradients: dict = field(default_factory=dict)
-    state_after: dict = field(default_factory=dict)  # after the forward pass: batch norm's statistics have moved
+    state_after: dict = field(default_factory=dict)  # after the forward pass, which moves batch norm's statistics
     layers: dict = field(default_factory=dict)  # name -> Layer, in the order of the forward pass
 
     def add(self, name, output=None) -> Layer:
-        """A layer that is called again is recorded as NAME#2, NAME#3, ..."""
+        """Record a call of a layer, further calls of the same layer as NAME#2, NAME#3, ..."""
         count = 1 + sum(known.partition("#")[0] == name for known in self.layers)
         layer = self.layers[name if count == 1 else f"{name}#{count}"] = Layer(output)
         return layer
 
 
 def torch_step(side: Side) -> Step:
-    """Forward, loss and gradients in PyTorch; its weights are not updated."""
+    """Forward pass, loss and gradients in PyTorch, without a weight update."""
     net, step, handles, entered = side.net, Step(torch_state(side.net)), [], {}
 
     def watch(name, module):
-        # Copies before and after the layer: a network that works in place (ReLU, `out += x`) writes into them, and if
-        # several layers read the same input, the gradient at the copy is this layer's alone.
+        # Copy before and after the layer: in-place operations (ReLU, `out += x`) then change the copies, and if several
+        # layers read the same input, the gradient at the copy belongs to this layer alone.
         def before(module, inputs):
             copy, layer = inputs[0].clone(), step.add(name)
-            if copy.requires_grad:  # the images do not
+            if copy.requires_grad:  # False for the images
                 copy.register_hook(lambda gradient: setattr(layer, "gradient_on", _numpy(gradient)))
             entered[name] = layer
             return (copy, *inputs[1:])
 
-        def behind(module, inputs, output):
+        def after(module, inputs, output):
             layer = entered[name]
-            layer.output = _numpy(_one(name, output))
+            layer.output = _numpy(_single_tensor(name, output))
             if output.requires_grad:
                 output.register_hook(lambda gradient: setattr(layer, "gradient_in", _numpy(gradient)))
             return output.clone()
 
-        handles.extend([module.register_forward_pre_hook(before), module.register_forward_hook(behind)])
+        handles.extend([module.register_forward_pre_hook(before), module.register_forward_hook(after)])
 
     for name, module in net.named_modules():
         if name and not any(module.children()):
@@ -105,24 +105,24 @@ def torch_step(side: Side) -> Step:
 
 
 def mindspore_step(side: Side, names: Names) -> Step:
-    """The same in MindSpore, in PyNative mode: in graph mode hooks record nothing."""
+    """The same in MindSpore, in PyNative mode, because in graph mode hooks record nothing."""
     net, step, handles, calls = side.net, Step(from_mindspore(side.net, names)), [], defaultdict(list)
 
     def watch(name, cell):
         def forward(cell, inputs, output):
-            calls[name].append(step.add(name, _one(name, output).asnumpy()))
+            calls[name].append(step.add(name, _single_tensor(name, output).asnumpy()))
 
         def backward(cell, gradient_on, gradient_in):
-            if not calls[name]:  # a cell with a bprop of its own: MindSpore calls no forward hook
+            if not calls[name]:  # a cell with its own bprop, for which MindSpore calls no forward hook
                 return
-            layer = calls[name].pop()  # the last call comes first
+            layer = calls[name].pop()  # backward, the last call comes first
             layer.gradient_in, layer.gradient_on = _first(gradient_in), _first(gradient_on)
 
         handles.extend([cell.register_forward_hook(forward), cell.register_backward_hook(backward)])
 
-    for own, cell in net.cells_and_names():
-        if own and not cell.cells():
-            watch(names.layer(own), cell)
+    for name, cell in net.cells_and_names():
+        if name and not cell.cells():
+            watch(names.layer(name), cell)
 
     def forward(images, labels):
         logits = net(images)
@@ -145,10 +145,10 @@ def mindspore_step(side: Side, names: Names) -> Step:
 
 
 def compare_step(reference: Side, candidate: Side, names=None) -> Report:
-    """One step of PyTorch (reference) and MindSpore (candidate) from their present weights, stage by stage.
+    """Compare one step of PyTorch (reference) and MindSpore (candidate) from their current weights, stage by stage.
 
-    The optimizers are compared on the same gradients, the reference's, so that a difference there is theirs alone; they
-    take two steps, because momentum has no effect on the first. Both networks end up with the updated weights.
+    Both optimizers get the reference's gradients, so that a difference in this stage comes from the optimizers alone;
+    they take two steps, because momentum has no effect on the first. Both networks end up with the updated weights.
     Raises WeightsError if two parameters get the same name, LabkitError for a layer with two outputs, NoTorchError.
     """
     names, allowed = names or Names(), Tolerances
@@ -164,7 +164,7 @@ def compare_step(reference: Side, candidate: Side, names=None) -> Report:
             {"images": candidate.images, "labels": candidate.labels},
             allowed.batch,
         ),
-        differences("weights", _counted_out(theirs.weights), _counted_out(ours.weights), allowed.weights),
+        differences("weights", _without_counters(theirs.weights), _without_counters(ours.weights), allowed.weights),
         difference("logits", theirs.logits, ours.logits, allowed.outputs),
         difference("loss", theirs.loss, ours.loss, allowed.loss),
         differences("gradients", theirs.gradients, ours.gradients, allowed.cosine, by="cosine"),
@@ -177,11 +177,11 @@ def compare_step(reference: Side, candidate: Side, names=None) -> Report:
 
 
 def compare_layers(theirs: Step, ours: Step, allowed: Tolerances):
-    """Differences of outputs in the order of the forward pass and of gradients in that of the backward pass.
+    """Differences of outputs in the order of the forward pass, and of gradients in the order of the backward pass.
 
-    A layer's backward entry is the worst of the gradient passed on and the gradients of its own parameters. So the
-    first entry that is off is the layer that computes its gradient differently, not one that received a wrong gradient.
-    If a gradient is already wrong on arrival (from a loss, or an addition between layers), the entry is "before LAYER".
+    A layer's backward entry is the worst of the gradient it passes on and those of its own parameters, so the first
+    entry that is off is the layer that computes its gradient differently, not one that received a wrong gradient.
+    If a gradient is wrong on arrival (from a loss, or an addition between layers), the entry is "before LAYER".
     """
     both = [name for name in theirs.layers if name in ours.layers]
     unmatched = {
@@ -191,26 +191,26 @@ def compare_layers(theirs: Step, ours: Step, allowed: Tolerances):
     forward = [difference(n, theirs.layers[n].output, ours.layers[n].output, allowed.outputs) for n in both]
     backward = []
     for name in reversed(both):
-        mine, reference = ours.layers[name], theirs.layers[name]
-        if mine.gradient_in is None and reference.gradient_in is None:
+        reference, layer = theirs.layers[name], ours.layers[name]
+        if layer.gradient_in is None and reference.gradient_in is None:
             continue
-        if mine.gradient_in is None or reference.gradient_in is None:  # cut off on one side: nothing trained before it
+        if layer.gradient_in is None or reference.gradient_in is None:  # one side trains nothing before this layer
             backward.append(Difference(name, np.inf, np.inf, 0.0, allowed.cosine, False, by="cosine"))
             continue
-        arrived = difference(f"before {name}", reference.gradient_in, mine.gradient_in, allowed.between, by="cosine")
-        made = []
+        arrived = difference(f"before {name}", reference.gradient_in, layer.gradient_in, allowed.between, by="cosine")
+        computed = []
         if expected := _gradients_of(name, theirs):
-            made.append(differences(name, expected, _gradients_of(name, ours), allowed.cosine, by="cosine"))
-        if mine.gradient_on is not None and reference.gradient_on is not None:
-            made.append(difference(name, reference.gradient_on, mine.gradient_on, allowed.between, by="cosine"))
-        backward.append(min([arrived] if not arrived.ok else made or [arrived], key=lambda d: (d.ok, d.cosine)))
+            computed.append(differences(name, expected, _gradients_of(name, ours), allowed.cosine, by="cosine"))
+        if layer.gradient_on is not None and reference.gradient_on is not None:
+            computed.append(difference(name, reference.gradient_on, layer.gradient_on, allowed.between, by="cosine"))
+        backward.append(min([arrived] if not arrived.ok else computed or [arrived], key=lambda d: (d.ok, d.cosine)))
     return forward, backward, unmatched
 
 
 def _ties(theirs, ours, forward) -> dict:
-    """Layers that agree and end in a ReLU -> number of values that are zero on one side only: rounding decided them.
+    """{layer that agrees and ends in a ReLU: number of values that, by rounding, are zero on one side only}.
 
-    There the gradient passes on one side only. This is not a defect, but can change the gradients of a small layer.
+    The gradient then passes on one side only. This is not a defect, but can change the gradients of a small layer.
     """
     outputs = {layer.name: (theirs[layer.name].output, ours[layer.name].output) for layer in forward if layer.ok}
     counts = {name: int(((a > 0) != (b > 0)).sum()) for name, (a, b) in outputs.items() if a.min(initial=0) == 0}
@@ -224,7 +224,7 @@ def _gradients_of(name, step):
 
 
 def torch_update(side: Side, gradients) -> dict:
-    """Two steps of PyTorch's optimizer on given gradients; the trainable weights after them."""
+    """Take two steps with PyTorch's optimizer on given gradients; return the trainable weights."""
     trainable = dict(side.net.named_parameters())
     for name, parameter in trainable.items():
         parameter.grad = torch().from_numpy(np.array(gradients[name])) if name in gradients else None
@@ -234,10 +234,10 @@ def torch_update(side: Side, gradients) -> dict:
 
 
 def mindspore_update(side: Side, gradients, names: Names) -> dict:
-    """Two steps of MindSpore's optimizer on given gradients; the trainable weights after them."""
-    own = {parameter.name: name for name, parameter in parameters(side.net, names).items()}
-    ordered = [gradients.get(own.get(parameter.name)) for parameter in side.optimizer.parameters]
-    # Zeros for a parameter without a gradient in PyTorch, so that the update runs; the stage "gradients" shows it.
+    """Take two steps with MindSpore's optimizer on given gradients; return the trainable weights."""
+    torch_names = {parameter.name: name for name, parameter in parameters(side.net, names).items()}
+    ordered = [gradients.get(torch_names.get(parameter.name)) for parameter in side.optimizer.parameters]
+    # Zeros if a parameter has no gradient in PyTorch, so that the update runs; the stage "gradients" reports this.
     filled = [
         np.zeros(tuple(parameter.shape), np.float32) if gradient is None else gradient
         for gradient, parameter in zip(ordered, side.optimizer.parameters, strict=True)
@@ -255,16 +255,16 @@ def torch_state(net) -> dict:
 
 
 def _buffers(step, trained):
-    """What a network holds besides the trained weights (batch norm's statistics)."""
-    return {name: value for name, value in _counted_out(step.state_after).items() if name not in trained}
+    """A network's state without the trained weights: batch norm's statistics."""
+    return {name: value for name, value in _without_counters(step.state_after).items() if name not in trained}
 
 
-def _counted_out(state):
-    """A state without PyTorch's counters of batches, which MindSpore does not keep."""
+def _without_counters(state):
+    """A state without PyTorch's batch counters, which MindSpore does not have."""
     return {name: value for name, value in state.items() if name.rpartition(".")[2] != COUNTER}
 
 
-def _one(name, output):
+def _single_tensor(name, output):
     """A layer's output, which must be a single tensor."""
     if isinstance(output, (tuple, list, dict)):
         raise LabkitError(f"layer {name} returns {len(output)} values; only layers that return one can be compared")

@@ -1,4 +1,4 @@
-"""A short training in both frameworks: losses of the same steps from the same weights."""
+"""A short training in both frameworks: losses of the same steps, starting from the same weights."""
 
 import mindspore as ms
 import numpy as np
@@ -10,7 +10,7 @@ from labkit.system import device
 
 
 def torch_losses(side, batches) -> list[float]:
-    """Train a PyTorch network on (images, labels) batches; the loss of each step."""
+    """Train a PyTorch network on (images, labels) batches; return the loss of each step."""
     losses = []
     for images, labels in batches:
         loss = side.loss(side.net(torch().from_numpy(images)), torch().from_numpy(labels).long())
@@ -22,7 +22,7 @@ def torch_losses(side, batches) -> list[float]:
 
 
 def mindspore_losses(side, batches) -> list[float]:
-    """The same in MindSpore, in graph mode, as `Model.train` compiles it."""
+    """The same in MindSpore, in graph mode, compiled as in `Model.train`."""
     with device.in_mode(ms.GRAPH_MODE):
         train_step = nn.TrainOneStepCell(nn.WithLossCell(side.net, side.loss), side.optimizer)
         train_step.set_train(side.net.training)
@@ -35,7 +35,7 @@ def mindspore_losses(side, batches) -> list[float]:
 def compare_trajectory(reference, candidate, batches, tolerance=Tolerances.trajectory) -> tuple[Difference, dict]:
     """Train both sides on the same batches; return the stage and the losses {"pytorch": [...], "mindspore": [...]}.
 
-    max_rel is the largest relative difference of the losses of a step.
+    The stage's max_rel is the largest relative difference between the losses of a step.
     """
     theirs, ours = torch_losses(reference, batches), mindspore_losses(candidate, batches)
     stage = differences(f"losses of {len(theirs)} steps", _by_step(theirs), _by_step(ours), tolerance)

@@ -1,1 +1,1 @@
-"""What everything else builds on: this machine, its device, files, signals and errors."""
+"""The base of all other packages: this machine, its device, files, signals and errors."""

@@ -1,4 +1,4 @@
-"""This machine: paths, installed versions, CPU, and what MindSpore reads from the environment at its import."""
+"""This machine: paths, installed versions, CPU, and what MindSpore reads from the environment when imported."""
 
 import importlib.metadata
 import logging
@@ -16,10 +16,10 @@ ONEDNN_CAP = "ONEDNN_MAX_CPU_ISA"
 TERMINAL = "LABKIT_TERMINAL"  # set by `labkit launch` if its output goes to a terminal
 
 
-def require_linux(command: str, why: str) -> None:
-    """Raise LabkitError on another system, with the reason why a command cannot work there."""
+def require_linux(command: str, reason: str) -> None:
+    """Raise LabkitError on any other system, with the reason why the command cannot work there."""
     if sys.platform != "linux":
-        raise LabkitError(f"{command} needs Linux: {why}. Use a Linux machine, a virtual one or a container")
+        raise LabkitError(f"{command} needs Linux: {reason}. Use a Linux machine, a virtual one or a container")
 
 
 def data_root() -> Path:
@@ -28,7 +28,7 @@ def data_root() -> Path:
 
 
 def version_of(package: str) -> str | None:
-    """Installed version of a package, read from its metadata; None if it is not installed."""
+    """Installed version of a package, from its metadata; None if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -41,14 +41,14 @@ def mindspore_version() -> str | None:
 
 
 def cpu_flags() -> set[str]:
-    """Instruction sets of this CPU, as Linux reports them for x86; empty if it does not."""
-    if platform.machine() != "x86_64":  # an emulator may show the real CPU's
+    """Instruction sets of this CPU, as Linux reports them for x86; empty elsewhere."""
+    if platform.machine() != "x86_64":  # an emulator may show those of the real CPU
         return set()
     return set(_cpuinfo("flags").split())
 
 
 def _cpuinfo(name):
-    """The first line of this name in Linux's description of the CPUs; "" if there is none."""
+    """The value of the first line called `name` in /proc/cpuinfo; "" if there is none."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -59,8 +59,8 @@ def _cpuinfo(name):
 def onednn_trap() -> bool:
     """Whether this MindSpore's oneDNN would run convolutions on its slow reference kernel.
 
-    MindSpore 2.9 and 2.10 do so on a CPU with AVX-512, about two hundred times slower than 2.8 (see the chapter
-    Performance tuning).
+    MindSpore 2.9 and 2.10 do so on a CPU with AVX-512 and are then about two hundred times slower than 2.8 (see the
+    chapter Performance tuning).
     """
     version = mindspore_version()
     if version is None or tuple(map(int, version.split(".")[:2])) < (2, 9):
@@ -69,15 +69,15 @@ def onednn_trap() -> bool:
 
 
 def prepare_mindspore() -> None:
-    """Set what MindSpore reads at its import: oneDNN's instruction set and the log level. The user's values stay.
+    """Set what MindSpore reads when imported, oneDNN's instruction set and the log level, unless the user has set it.
 
-    It also silences the loggers of a MindSpore that is already imported, and numpy's warning about it on aarch64.
+    Also silences the loggers of a MindSpore that is already imported, and numpy's warning about it on aarch64.
     """
     if onednn_trap():
         os.environ.setdefault(ONEDNN_CAP, "AVX2")
-    if platform.machine() == "aarch64":  # MindSpore's build for it rounds tiny numbers to zero; numpy notices
+    if platform.machine() == "aarch64":  # MindSpore's build for it flushes tiny numbers to zero, and numpy notices
         warnings.filterwarnings("ignore", "The value of the smallest subnormal", UserWarning)
-    # Errors only: its warnings are for MindSpore's own developers. If already imported, it has read its level.
+    # Errors only: its warnings are for MindSpore's own developers. An imported MindSpore has already read its level.
     if os.environ.setdefault("GLOG_v", "3") == "3":
         for name in list(logging.root.manager.loggerDict):
             if name.startswith("ME.mindspore"):
@@ -85,7 +85,7 @@ def prepare_mindspore() -> None:
 
 
 def cores() -> int:
-    """CPU cores that this process may use: a scheduler or a container may grant fewer than the machine has."""
+    """Number of CPU cores that a process may use: a scheduler or a container may grant fewer than the machine has."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()  # not on a Mac
     try:
         quota, period = CPU_QUOTA.read_text(encoding="ascii").split()
@@ -94,9 +94,9 @@ def cores() -> int:
         return allowed
 
 
-def workers(wanted: int) -> int:
-    """Data workers to start: MindData refuses more than there are cores."""
-    return max(1, min(wanted, cores()))
+def workers(requested: int) -> int:
+    """Number of data workers to start: MindData refuses more than there are cores."""
+    return max(1, min(requested, cores()))
 
 
 def machine() -> str:

@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, locked against other processes, and which of them git tracks."""
+"""Files: atomic writes, locks against other processes, and which files git tracks."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def atomic_write(path: Path, data: str | bytes) -> None:
-    """Write a file so that it appears whole or not at all, whatever stops or writes it too."""
+    """Write a file so that it is either complete or absent, even if this is interrupted or others write it too."""
     require_replaceable(path)
     part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     with open(part, "wb") as file:
@@ -20,15 +20,15 @@ def atomic_write(path: Path, data: str | bytes) -> None:
 
 
 def require_replaceable(path: Path) -> None:
-    """OSError for a device, a FIFO or a socket, or a link to one: a file must not take its place."""
+    """Raise OSError if `path` is a device, a FIFO or a socket, or a link to one, which a file must not replace."""
     if path.exists() and not (path.is_file() or path.is_dir()):
-        raise FileExistsError(errno.EEXIST, "neither a file nor a folder, and not replaced by one", str(path))
+        raise FileExistsError(errno.EEXIST, "neither a file nor a folder, so it is not replaced", str(path))
 
 
 def lock(handle: int) -> bool:
-    """Take the lock of an open file; False if another process holds it. Closing the file, or any exit, releases it.
+    """Lock an open file; False if another process has locked it. Closing the file, or any exit, releases the lock.
 
-    On a file system without locks it is always True: there, a second process goes unnoticed.
+    Always True on a file system without locks, where a second process goes unnoticed.
     """
     from filelock import lock_descriptor
 
@@ -40,7 +40,7 @@ def lock(handle: int) -> bool:
 
 @contextmanager
 def locked(folder: Path, refusal: Exception):
-    """Hold a folder's lock, or raise `refusal`; the lock is released when the process ends, however it ends."""
+    """Hold a folder's lock, or raise `refusal`; it is also released when the process ends, for whatever reason."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         if not lock(handle):
@@ -51,17 +51,17 @@ def locked(folder: Path, refusal: Exception):
 
 
 def checkout(folder: Path) -> Path | None:
-    """The top of git's checkout that a folder is in; None if there is none."""
-    place = folder.resolve()
-    return next((parent for parent in (place, *place.parents) if (parent / ".git").exists()), None)
+    """The root of the git checkout that contains a folder; None outside of a checkout."""
+    folder = folder.resolve()
+    return next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), None)
 
 
 def tracked(folder: Path, error: type[Exception]) -> list[str] | None:
-    """Names of the files below a folder that git tracks; None outside a checkout. Raises `error` if git fails."""
+    """Names of the files in a folder that git tracks; None outside of a checkout. Raises `error` if git fails."""
     if checkout(folder) is None:
         return None
     done = subprocess.run(["git", "-C", str(folder), "ls-files", "-z"], capture_output=True)
     if done.returncode:
-        why = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]  # git's last line says most
-        raise error(f"{folder}: git cannot say what it tracks ({why})")
+        reason = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]  # git's last line says most
+        raise error(f"{folder}: git cannot list the files it tracks ({reason})")
     return [name for name in done.stdout.decode(errors="surrogateescape").split("\0") if name]

@@ -1,4 +1,4 @@
-"""Stopping: Ctrl-C and SIGTERM take effect at the end of a step; how processes end."""
+"""Stopping: Ctrl-C and SIGTERM take effect at the end of a step; exit statuses of processes."""
 
 import ctypes
 import os
@@ -7,20 +7,20 @@ import sys
 import threading
 from contextlib import contextmanager
 
-_stop, _at_steps = threading.Event(), threading.Event()  # a signal asked to stop; stops wait for a step's end
+_stop, _at_steps = threading.Event(), threading.Event()  # a stop was requested; stops wait for the end of a step
 
 
 @contextmanager
 def stopped_once():
-    """Ctrl-C or SIGTERM raises KeyboardInterrupt once, with the signal's number; a second one interrupts no save.
+    """Ctrl-C or SIGTERM raises KeyboardInterrupt with the signal's number, once: a second one interrupts no save.
 
-    Inside `stopped_at_steps` it is raised by the next `raise_if_stopped`.
+    Inside `stopped_at_steps` the next `raise_if_stopped` raises it.
     """
-    numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) != signal.SIG_IGN]
+    signals = [sig for sig in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(sig) != signal.SIG_IGN]
 
     def stop(number, frame):
-        for one in numbers:
-            signal.signal(one, signal.SIG_IGN)
+        for sig in signals:
+            signal.signal(sig, signal.SIG_IGN)
         _stop.set()
         if not _at_steps.is_set():
             stopped = KeyboardInterrupt()
@@ -28,21 +28,21 @@ def stopped_once():
             raise stopped
         os.write(2, b"\nstopping at the end of this step\n")
 
-    before = [signal.signal(number, stop) for number in numbers]
+    before = [signal.signal(sig, stop) for sig in signals]
     try:
         yield
     finally:
         _stop.clear()
-        for number, handler in zip(numbers, before):
-            signal.signal(number, handler)
+        for sig, handler in zip(signals, before):
+            signal.signal(sig, handler)
 
 
 @contextmanager
 def stopped_at_steps():
-    """Inside this context a stop waits for `raise_if_stopped`, or for the context's end.
+    """Inside this context a stop waits for `raise_if_stopped`, or for the end of the context.
 
-    Raised at once, KeyboardInterrupt would look like a defect of the network if MindSpore is compiling, and Python
-    would ignore it in a finalizer.
+    Raised immediately, KeyboardInterrupt would look like an error in the network while MindSpore compiles it, and
+    Python would ignore it in a finalizer.
     """
     _at_steps.set()
     try:
@@ -59,16 +59,16 @@ def raise_if_stopped() -> None:
 
 
 def shell_status(status: int) -> int:
-    """Exit status of a process as a shell reports it; Python's is negative for the signal that killed it."""
+    """A process's exit status as a shell reports it; Python uses the negative number of the signal that killed it."""
     return status if status >= 0 else 128 - status
 
 
 def signal_name(number: int) -> str:
-    """SIGKILL for 9; a real-time signal has no name."""
+    """A signal's name, such as SIGKILL for 9; real-time signals have none."""
     return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
 
 def die_with_parent() -> None:
-    """Have the system kill this process when its parent ends, however that is. Linux only."""
+    """Have the system kill this process when its parent ends, for whatever reason. Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG

@@ -1,4 +1,4 @@
-"""Which versions of Python and MindSpore the course works with. Only this file decides that.
+"""The versions of Python and MindSpore that the course supports. Only this file decides that.
 
 `make env` runs this file with each Python it finds, before there is an environment: it prints the interpreter's version
 and exits with 1 if the course does not support it.

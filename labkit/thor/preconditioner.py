@@ -9,12 +9,10 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn, ops
 
+from labkit.choices import TRACE_RULES
 from labkit.thor.convert import convert
 from labkit.thor.inverses import invert
 from labkit.thor.layer import ThorError, require
-
-# (w1, w2) of the trace rule: recompute an inverse above w1, keep it down to w2, never recompute it below w2.
-TRACE_RULES = {"thor": (0.01, 0.0), "thor_stop": (0.01, 0.001), "thor_nt": (0.0, 0.0)}
 
 
 def trace_rule(values, previous, stopped, thresholds):

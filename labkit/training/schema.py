@@ -8,6 +8,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from labkit import choices
 from labkit.schedules import SCHEDULES
 from labkit.system.environment import data_root
 
@@ -43,18 +44,13 @@ class Part(BaseModel):
         return type(self).model_validate(dict(self) | (update or {}))
 
 
-CIFAR_ONLY = ("resnet8", "resnet20", "resnet32", "resnet56")
-
-
 class Network(Part):
     """The network: its name, stem, classes and first weights."""
 
-    name: Literal[
-        "resnet8", "resnet20", "resnet32", "resnet56", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152"
-    ]  # fmt: skip
-    stem: Literal["cifar", "imagenet"] = "cifar"
+    name: Literal[choices.NETWORKS]
+    stem: Literal[choices.STEMS] = "cifar"
     num_classes: Annotated[int, Field(ge=2)] = 10  # must be the data's; CIFAR-10's layout has ten
-    init: Literal["torchvision", "guide", "zero_residual"] = "torchvision"  # first weights; see labkit.networks.resnet
+    init: Literal[choices.INITS] = "torchvision"  # first weights; see labkit.networks.resnet
     fast_gradient: bool = False  # labkit's own gradient of 3x3 convolutions, for a CPU
 
 
@@ -85,7 +81,7 @@ class ImageFolder(Data):
     image_size: Count = 224
     resize: Count = 256  # shorter side before the centre crop, in evaluation
     crop_scale: list[Share] = [0.08, 1.0]  # smallest and largest part of an image's area, in training
-    route: Literal["fast", "exact"] = "fast"  # MindData's operations in C++, or torchvision's pixels
+    route: Literal[choices.ROUTES] = "fast"  # MindData's operations in C++, or torchvision's pixels
     bad_images: Literal["error", "skip"] = "error"
 
 
@@ -112,7 +108,7 @@ class Thor(Momentum):
     damping_decay: Share = 0.87  # multiplies it every ten epochs
     factor_interval: Count = 100  # steps between two computations of the factors; the original tutorial's `frequency`
     final_interval: Count | None = None  # the interval at the end; it grows to this
-    trace_rule: Literal["thor", "thor_stop", "thor_nt"] = "thor"
+    trace_rule: Literal[tuple(choices.TRACE_RULES)] = "thor"
     trace_threshold: Annotated[Number, Field(ge=0.001)] | None = None  # w1 of the rule instead of the paper's 0.01
     block_size: Count = 128  # rows of the blocks that factors are cut into
     factor_ema: Annotated[Number, Field(ge=0, lt=1)] = 0.0  # share of the old factor in the new one; 0 in the paper
@@ -187,7 +183,7 @@ class RecipeFile(Part):
 def _contradiction(recipe):
     """The first key that does not fit the others, and why; None if all of them fit together."""
     network, data, optimizer, schedule = recipe.network, recipe.data, recipe.optimizer, recipe.schedule
-    if network.stem == "imagenet" and network.name in CIFAR_ONLY:
+    if network.stem == "imagenet" and network.name in choices.CIFAR_LAYOUTS:
         return "network.stem", f"{network.name} has the cifar stem only"
     if schedule.warmup_epochs >= recipe.epochs:
         given = f"{schedule.warmup_epochs:g} epochs of warm-up do not fit into {recipe.epochs} of training"

@@ -1,7 +1,7 @@
 """What MindSpore Hub reads: it imports this file and asks for a network by its name."""
 
+from labkit.choices import IMAGENET_LAYOUTS
 from labkit.networks import create_resnet
-from labkit.networks.resnet import IMAGENET_LAYOUTS
 
 
 def create_network(name, *args, **kwargs):

@@ -70,7 +70,7 @@ def test_packages_and_pytorch_make_chapters_stale(chapter, monkeypatch):
     file, write = chapter
     other = write("book/2-migration/other.md", CHAPTER)
     before = execution.key_of(file), execution.key_of(other)
-    monkeypatch.setattr(execution, "looked_for", lambda: ["torch 9"])
+    monkeypatch.setattr(execution, "optional", lambda: ["torch 9"])
     assert execution.key_of(file) == before[0] and execution.key_of(other) != before[1]
     monkeypatch.setattr(execution, "installed", lambda: ["numpy 9"])
     assert execution.key_of(file) != before[0]

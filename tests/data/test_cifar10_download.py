@@ -80,7 +80,7 @@ def test_all_mirrors_fail(site, tmp_path):
     result = download(tmp_path, *urls, retries=1)
     line = failed(result, *urls, "HTTP 404 Not Found", "HTTP 503", "connection", "refused", "valid")
     assert len(line.splitlines()) == 1
-    assert [entry[0] for entry in site.requests].count("/gone") == 1  # 404 stays: no new try
+    assert [entry[0] for entry in site.requests].count("/gone") == 1  # 404 stays: no retry
     assert [entry[0] for entry in site.requests].count("/busy") == 2
     nothing(tmp_path)
 
@@ -125,7 +125,7 @@ def test_killed_download_continues(site, tmp_path):
     process = start(*args)
     stdout, stderr = process.communicate(timeout=300)
     assert process.returncode == 0, stderr
-    assert "continuing" in stderr and "ready: " in stdout
+    assert "resuming" in stderr and "ready: " in stdout
     good(tmp_path)
     assert site.requests[-1][1] == f"bytes={kept}-"
     assert site.requests[-1][3] == len(ARCHIVE) - kept

@@ -87,14 +87,14 @@ def test_damaged_archive(tmp_path, kind, whole):
         bad_import(tmp_path, whole[: int(share * len(whole))], name=f"cut.{kind}")
     wrong = bytearray(whole)
     wrong[len(wrong) // 4] ^= 1
-    bad_import(tmp_path, bytes(wrong), "not a whole", name=f"bit.{kind}")
+    bad_import(tmp_path, bytes(wrong), "not a complete", name=f"bit.{kind}")
 
 
 def test_bad_or_other_data(tmp_path):
     contents = CONTENTS | {"test_batch.bin": CONTENTS["test_batch.bin"][:-5]}
     bad_import(tmp_path, tar_bytes(contents), "bad.tar.gz: test_batch.bin: record 29 is cut")
-    bad_import(tmp_path, tar_bytes({"data_batch_1": b"pickle"}), "holds none of CIFAR-10's files")
-    bad_import(tmp_path, b"plain text", "not a whole .tar.gz, .tar or .zip", name="notes.txt")
+    bad_import(tmp_path, tar_bytes({"data_batch_1": b"pickle"}), "contains none of CIFAR-10's files")
+    bad_import(tmp_path, b"plain text", "not a complete .tar.gz, .tar or .zip", name="notes.txt")
 
 
 @pytest.mark.parametrize("prefix", ["a/../../", "/etc/", "..\\"])
@@ -139,7 +139,7 @@ def test_sample_then_check(tmp_path, monkeypatch):
     failed(run("sample"), "test_batch.bin: record 0 is cut short", "--force")
     assert run("sample", "--force").exit_code == 0
     info = files.check(tmp_path / "sample" / files.FOLDER)
-    assert "CIFAR-10 itself is not there" in run("check").stdout
+    assert "CIFAR-10 itself is missing" in run("check").stdout
     for args in (["check"], ["check", tmp_path / "sample"], ["check", info.folder]):
         rows = [line.split() for line in run(*args).stdout.splitlines()]
         assert ["zero", "142", "36"] in rows and ["sha256", info.sha256] in rows

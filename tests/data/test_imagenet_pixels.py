@@ -9,8 +9,9 @@ from imagenet_streams import MEAN, PHOTOGRAPHS, STD, encoded, evaluation, traini
 from PIL import Image
 from streams import images_of, labels_of, stream
 
+from labkit.choices import ROUTES
 from labkit.data import imagenet
-from labkit.data.imagenet import ROUTES, train_transforms
+from labkit.data.imagenet import train_transforms
 
 pytestmark = pytest.mark.usefixtures("settings_of_mindspore")
 

@@ -222,17 +222,17 @@ def test_what_no_grading_may_overwrite_is_refused(tiny, broken, tmp_path):
     fewer.mkdir()
     (fewer / "ann.ipynb").write_text("{")
     refused(fewer, out, "graded before, but not among the submissions: bob; grade all together, delete .*NAME.json")
-    refused(broken, broken / "out", "choose a folder apart from the submissions")
-    refused(out, out, "choose a folder apart from the submissions")
+    refused(broken, broken / "out", "choose a folder that neither contains nor is in the submissions")
+    refused(out, out, "choose a folder that neither contains nor is in the submissions")
     other = tmp_path / "mine"
     other.mkdir()
     (other / "thesis.md").write_text("x")
-    refused(broken, other, "holds thesis.md, which no earlier grading has left")
+    refused(broken, other, "contains thesis.md, but no earlier grading")
     with locked(out, BatchError("")):
-        refused(broken, out, "another grading into it is under way")
+        refused(broken, out, "another grading into this folder is under way")
     result = json.loads((out / "results" / "ann.json").read_text())
     (out / "results" / "ann.json").write_text(json.dumps(result | {"key": {"lab": "thor"}}))
-    refused(broken, out, "holds a grading of the lab thor")
+    refused(broken, out, "contains a grading of the lab thor")
 
 
 def test_without_a_sandbox_nothing_is_graded_unless_told(broken, tmp_path, monkeypatch):

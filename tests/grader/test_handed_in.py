@@ -115,8 +115,8 @@ def test_what_the_summary_claims_is_worth_nothing(tiny, run, inside):
     strict = dataclasses.replace(tiny, manifest=tiny.manifest.model_copy(update={"run": asked}))
     entry = handed_in.examine(strict, run, sandboxed=inside)
     assert given(entry) == {"complete": 0, "recipe": 2, "accuracy": 0} and entry["verdict"] == "partly right"
-    assert detail(entry, "complete") == "checkpoints/latest.ckpt: of step 89, history.jsonl ends with 88"
-    assert detail(entry, "accuracy").endswith("%, asked for: 99.00%")
+    assert detail(entry, "complete") == "checkpoints/latest.ckpt: saved at step 89, but history.jsonl ends at 88"
+    assert detail(entry, "accuracy").endswith("%, required: 99.00%")
 
 
 def test_files_of_text_alone_earn_nothing(tiny, tmp_path):
@@ -152,7 +152,7 @@ def test_every_key_of_the_recipe_must_be_as_asked(tiny, untested, key, value, sa
 
 def test_other_data_is_no_data_of_the_lab(tiny, untested):
     change(untested / "summary.json", provenance__dataset__sha256="0" * 64)
-    assert detail(handed_in.examine(tiny, untested), "recipe").startswith("data.folder: other data than the lab's")
+    assert detail(handed_in.examine(tiny, untested), "recipe").startswith("data.folder: not the lab's data")
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_recipe_that_is_none_is_told_and_does_no_harm(tiny, untested, text, mo
         ("", "summary.json: damaged: not valid JSON"),
         ("[]", "cannot be read"),
         ("[" * 100_000, "cannot be read"),
-        ('{"steps": 89, "epochs": {}}', "summary.json: epochs is {}, history.jsonl ends with 1"),
+        ('{"steps": 89, "epochs": {}}', "summary.json: epochs is {}, but history.jsonl ends with 1"),
     ],
 )
 def test_a_summary_that_is_none(tiny, untested, text, said):
@@ -191,7 +191,7 @@ def test_a_summary_that_is_none(tiny, untested, text, said):
     "change_lines, said",
     [
         (lambda lines: [], "cannot be read (IndexError)"),
-        (lambda lines: lines[:-2] + lines[-1:], "summary.json: steps is 89, history.jsonl ends with 88"),
+        (lambda lines: lines[:-2] + lines[-1:], "summary.json: steps is 89, but history.jsonl ends with 88"),
         (lambda lines: ["{"] + lines, "history.jsonl, line 1: not valid JSON"),
         (lambda lines: [line.replace('"epoch": 1', '"epoch": []') for line in lines], "summary.json: epochs is 1, "),
     ],
@@ -217,11 +217,11 @@ def test_a_test_that_takes_too_long_is_stopped(tiny, run, inside):
     hurried = dataclasses.replace(tiny, manifest=tiny.manifest.model_copy(update={"run": asked}))
     entry = handed_in.examine(hurried, run, sandboxed=inside)
     assert entry["points"] == 0
-    assert detail(entry, "accuracy") == f"{handed_in.CHECKPOINT}: cannot be tested: it takes more time than there is"
+    assert detail(entry, "accuracy") == f"{handed_in.CHECKPOINT}: cannot be tested: it needs more time than allowed"
 
 
 def test_a_file_that_is_too_large_is_not_read(tiny, run):
     with open(run / "checkpoints" / "latest.ckpt", "wb") as file:
         file.truncate(10**12)  # sparse: it takes no place
-    said = "checkpoints/latest.ckpt: 1,000,000.0 MB, more than the 490 MB that it may have"
+    said = "checkpoints/latest.ckpt: 1,000,000.0 MB, but at most 490 MB are allowed"
     assert detail(handed_in.examine(tiny, run), "accuracy") == said

@@ -61,14 +61,14 @@ def test_the_digest_is_of_what_decides_a_grade(tiny, edited):
         ("grading.yaml", "seed: 7", "sed: 7", "grading.yaml: seed: Field required"),
         ("grading.yaml", "title: Steps", "title: Steps\n    point: 3", "tasks.steps.point: Extra inputs"),
         ("grading.yaml", "points: 3", "points: -3", "tasks.triangle.values.rates.points: Input should be greater"),
-        ("grading.yaml", "[triangle]", "[circle]", "tasks.total.needs: circle is no task"),
+        ("grading.yaml", "[triangle]", "[circle]", "tasks.total.needs: circle is not a task"),
         ("grading.yaml", "seed: 7", "seed: [", "not valid YAML"),
         ("grading.yaml", "steps:\n    title", "stepz:\n    title", "lab.md, cell answer: steps: not in grading.yaml"),
         ("lab.md", "probe: steps", "probe: total", "task steps of grading.yaml has no probe cell"),
         ("lab.md", "// batch\n# END SOLUTION", "// batch", "answer: steps: no `# END SOLUTION`"),
-        ("lab.md", "# BEGIN SOLUTION\nsteps", "### BEGIN SOLUTION\nsteps", "`### BEGIN SOLUTION` is none of `# BEGIN"),
-        ("lab.md", "// batch\n# END SOLUTION", "// batch\n# End Solution", "`# End Solution` is none of"),
-        ("lab.md", "# BEGIN SOLUTION\nsteps", "steps", "`# END SOLUTION` where the other marker belongs"),
+        ("lab.md", "# BEGIN SOLUTION\nsteps", "### BEGIN SOLUTION\nsteps", "`### BEGIN SOLUTION` must be `# BEGIN"),
+        ("lab.md", "// batch\n# END SOLUTION", "// batch\n# End Solution", "`# End Solution` must be"),
+        ("lab.md", "# BEGIN SOLUTION\nsteps", "steps", "`# END SOLUTION` instead of the other marker"),
     ],
 )  # fmt: skip
 def test_a_lab_that_does_not_fit_is_refused_in_one_line(edited, file, old, new, message):

@@ -33,7 +33,7 @@ def test_points_and_comments_by_hand_survive_a_regrade(tiny, handed_in, tmp_path
     out, told = tmp_path / "out", []
     text = f"\ufeff{HEAD}ann,triangle,2.5,by mail: nearly\nann,,,<b>Welcome</b>\nzoe,steps,1,\n"
     (out / "overrides.csv").write_text(text, encoding="utf-8")
-    results, _ = grade_batch(tiny, handed_in, out, tell=told.append)
+    results, _ = grade_batch(tiny, handed_in, out, notify=told.append)
     assert told == ["overrides.csv: zoe has no result"]
     ann = next(result for result in results if result["student"] == "ann")
     assert (ann["score"], ann["tasks"]["triangle"]["verdict"], ann["comment"]) == (2.5, "by hand", "<b>Welcome</b>")
@@ -52,10 +52,10 @@ def test_points_and_comments_by_hand_survive_a_regrade(tiny, handed_in, tmp_path
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("overrides.csv", HEAD + "ann,triangel,1,\n", r"line 2: task triangel is none of steps, triangle, total"),
+        ("overrides.csv", HEAD + "ann,triangel,1,\n", r"line 2: unknown task triangel; known: steps, triangle, total"),
         ("overrides.csv", HEAD + "ann,steps,2.5,\n", r"line 2: points must be from 0 to 2, got 2\.5"),
-        ("overrides.csv", HEAD + "ann,,1,\n", r"line 2: points must be those of a task, got 1"),
-        ("overrides.csv", HEAD + "ann,steps\n", r"line 2: has another number of columns"),
+        ("overrides.csv", HEAD + "ann,,1,\n", r"line 2: points must be given for a task, got 1"),
+        ("overrides.csv", HEAD + "ann,steps\n", r"line 2: does not have as many columns"),
         ("overrides.csv", "student_id,task\n", r"overrides\.csv: the column points is missing"),
         ("roster.csv", "student_id,email\n,a@b\n", r"line 2: student_id is empty"),
         ("roster.csv", 'student_id\n"ann' + 200_000 * " ", r"line \d+: field larger .*quotation"),
@@ -78,7 +78,7 @@ def test_a_roster_gives_its_columns_and_rows_for_the_absent(tiny, handed_in, tmp
         "7,Zoë,Bob,bob@school.example,s7\nann,Lee,Ann,ann@school.example,s1\ncyd,=1+1,Cyd,cyd@school.example,s3\n",
         encoding="utf-8",
     )
-    grade_batch(tiny, handed_in, out, tell=told.append)
+    grade_batch(tiny, handed_in, out, notify=told.append)
     assert told == ["roster.csv: eve is not in it"]
     rows = {row["student_id"]: row for row in rows_of(out / "grades.csv")}
     assert list(rows) == ["Bob Zoë_12345", "ann", "cyd", "eve"]

@@ -83,7 +83,7 @@ def test_the_zip_is_all_that_its_notebook_needs(released, tmp_path):
     where = "from labkit.training import recipes\nprint(recipes.__file__)"
     notebook.cells.append(nbformat.v4.new_code_cell(where))
     readme = (place / "README.md").read_text(encoding="utf-8")
-    assert "stands for `make env`" in readme and "Rename the notebook to your name or number" in readme
+    assert "stands for `make env`" in readme and "rename the notebook to your name or number" in readme
     variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     NotebookClient(notebook, resources={"metadata": {"path": str(place)}}).execute(env=variables)
     printed = [output.text.strip() for cell in notebook.cells for output in cell.get("outputs", [])]
@@ -118,7 +118,7 @@ def test_the_zip_has_no_master_no_grader_and_no_tests(released):
 def refused(lab, tmp_path):
     """The error of a release that is refused; it has written nothing."""
     with pytest.raises(LabError) as error:
-        release.release(lab, tmp_path / "out", tell=lambda stage: None)
+        release.release(lab, tmp_path / "out", notify=lambda stage: None)
     assert not (tmp_path / "out").exists()
     return str(error.value)
 
@@ -126,13 +126,13 @@ def refused(lab, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "place"),
     [
-        ("How many whole batches", "`steps = 1437 // batch`: how many", "cell cell-003: tells the solution of steps"),
-        ("import numpy as np\n", "# steps=1437//batch\nimport numpy as np\n", "cell cell-002: tells the solution"),
-        ("steps = None  # your answer", "steps = None  # steps = 1437 // batch", "cell answer-steps: tells the"),
-        ("# Check\n", "ramp = np.arange(steps) / (steps / 2)\n", "cell cell-006: tells the solution of triangle"),
-        ("# Check\n", 'emit("total", total)\n', "cell cell-006: tells a probe of total"),
+        ("How many whole batches", "`steps = 1437 // batch`: how many", "cell cell-003: reveals the solution of steps"),
+        ("import numpy as np\n", "# steps=1437//batch\nimport numpy as np\n", "cell cell-002: reveals the solution"),
+        ("steps = None  # your answer", "steps = None  # steps = 1437 // batch", "cell answer-steps: reveals the"),
+        ("# Check\n", "ramp = np.arange(steps) / (steps / 2)\n", "cell cell-006: reveals the solution of triangle"),
+        ("# Check\n", 'emit("total", total)\n', "cell cell-006: reveals a probe of total"),
         ("# Check\n", "# BEGIN SOLUTION\n# END SOLUTION\n", "cell cell-006: `# BEGIN SOLUTION` in a cell without"),
-        (":tags: [ungraded]", ":hint: steps = 1437 // batch", "cell cell-006: tells the solution of steps"),
+        (":tags: [ungraded]", ":hint: steps = 1437 // batch", "cell cell-006: reveals the solution of steps"),
     ],
     ids=["text", "comment", "stub", "self-check", "probe", "markers", "metadata"],
 )  # fmt: skip
@@ -153,7 +153,7 @@ def test_what_the_stub_has_itself_is_no_secret(edited):
         ("steps = 1437 // batch", "steps = 1437 / 0", "the master itself fails: task steps: ZeroDivisionError"),
         ('emit("total", total)', 'emit("other", total)', "the master itself fails: task total: value total: missing"),
         pytest.param('emit("total", total)', 'emit("total", np.random.rand())',
-                     "lab.md: task total: executed twice, the master emits two values", marks=pytest.mark.slow),
+                     "lab.md: task total: executed twice, the master's values differ", marks=pytest.mark.slow),
         pytest.param("steps = None  # your answer", "steps = 44",
                      "the stub of task steps gives the master's value of steps", marks=pytest.mark.slow),
         pytest.param('print("steps: not done yet")', "steps + 1",
@@ -184,7 +184,7 @@ def test_a_check_that_does_not_say_ok_to_the_solutions_is_refused(edited, old, n
 
 def test_a_kernel_that_dies_is_one_clear_line(edited):
     found = edited("lab.md", "steps = None  # your answer", "import os; os._exit(1)")
-    with pytest.raises(LabError, match="^lab-tiny.ipynb, as handed out: does not run to its end: Kernel died"):
+    with pytest.raises(LabError, match="^lab-tiny.ipynb, as handed out: does not run to the end: Kernel died"):
         release.require_runs(found, handout.files(found))
 
 

@@ -130,7 +130,7 @@ def test_what_was_checked_has_its_title_or_its_name(tiny, tmp_path):
     report.write(tiny, [result(tiny, "ada")], tmp_path)
     feedback = page(tmp_path / "feedback" / "ada.html")
     checks = {task: [row.get_text() for row in feedback.select(f"#{task} tbody th")] for task in ("triangle", "run")}
-    of_the_run = ["the Run is complete", "the recipe keeps to the rules", "accuracy on the test images"]
+    of_the_run = ["the Run is complete", "the recipe follows the rules", "accuracy on the test images"]
     assert checks == {"triangle": ["the rates, step by step", "dtype"], "run": of_the_run}
 
 

@@ -122,7 +122,7 @@ def test_a_run_that_was_trained_is_preferred(place, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name, said", [("empty", "holds no submissions"), ("none", "there is no such"), ("x.zip", "cannot be unpacked")]
+    "name, said", [("empty", "contains no submissions"), ("none", "there is no such"), ("x.zip", "cannot be unpacked")]
 )
 def test_no_submissions_at_all_are_an_error(tmp_path, name, said):
     (tmp_path / "empty").mkdir()
@@ -145,7 +145,7 @@ def test_links_and_pipes_are_never_followed(place, tmp_path):
     seen = opened(submissions.find(place, tmp_path / "all"), tmp_path)
     assert seen.pop("ann") == (["ann.ipynb"], [])
     assert len(seen) == 4 and {problem.partition(": ")[2] for problem in seen.values()} == {
-        "a link or a device, hand in the file itself"
+        "a link or a device; hand in the file itself"
     }
 
 
@@ -221,7 +221,7 @@ def test_a_deleted_cell_is_missing(read, tiny):
         (b"[]", "damaged, not a notebook of format 4"),
         ({"cells": [7]}, "damaged, not a notebook of format 4"),
         ({"cells": [{"cell_type": "code", "id": "answer-steps", "source": 7}]}, "damaged, not a notebook"),
-        ({"cells": []}, "no answer cell of the lab tiny"),
+        ({"cells": []}, "no answer cells of the lab tiny"),
     ],
     ids=range(7),
 )

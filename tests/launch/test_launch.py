@@ -205,7 +205,7 @@ def test_a_port_that_is_taken_ends_the_launch(tmp_path, monkeypatch, labkit, rep
         taken.listen()
         monkeypatch.setattr(msrun, "_free_port", lambda: nullcontext(taken.getsockname()[1]))
         start = [repo_root / "labs/cifar10/train.py", "--data_url", "nowhere", "--train_url", tmp_path / "never"]
-        with pytest.raises(LaunchError, match="^scheduler: msrun's scheduler does not find the other processes: .*$"):
+        with pytest.raises(LaunchError, match="^scheduler: msrun's scheduler cannot find the other processes: .*$"):
             msrun.launch(start, 2, tmp_path)
     assert labkit.left() == []
 

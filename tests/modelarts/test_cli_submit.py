@@ -44,7 +44,7 @@ def test_submit(account, stub):
         assert command in done.stderr
     command = done.stderr.partition("when it has ended: ")[2]  # which can be typed
     assert shlex.split(command) == ["labkit", "jobs", "fetch", "mine", "--bucket", BUCKET, "--out", "my runs/one"]
-    body = stub.asked[-1][1]
+    body = stub.requests[-1][1]
     assert stub.operations()[-1] == "POST training-jobs" and body["metadata"]["name"] == "mine"
     code = {item.name for item in copying.ls("obs:/" + body["algorithm"]["code_dir"])}
     assert {"train.py", "recipe.yaml", "labkit/launch/start_files.py"} <= code
@@ -72,7 +72,7 @@ def test_dry_run(account, stub):
     assert done.exit_code == 0 and json.loads(done.stdout)["metadata"]["name"] == "mine"
     assert f"would copy data: 8 files of {os.environ['LABKIT_DATA']}" in done.stderr
     assert f"would fetch the Run from {BUCKET}/jobs/mine/run" in done.stderr
-    assert stub.asked == [] and account.buckets["course"] == {} and os.listdir() == []
+    assert stub.requests == [] and account.buckets["course"] == {} and os.listdir() == []
 
 
 def test_dry_run_shows_no_variables(nobody, small_lab):
@@ -100,9 +100,9 @@ def test_mistakes_cost_nothing(account, stub, arguments, says):
 
 
 @pytest.mark.parametrize("arguments, says", [
-    (("--engine", "one"), "write NAME:VERSION"), (("--cards", "2"), "--cards: only for --target local"),
+    (("--engine", "one"), "must be NAME:VERSION"), (("--cards", "2"), "--cards: only for --target local"),
     (("--target", "local", "--nodes", "2"), "--nodes: only for --target modelarts"),
-    (("--bucket", "file://b"), "a bucket on this machine is for --target local"),
+    (("--bucket", "file://b"), "a bucket on this machine needs --target local"),
 ])  # fmt: skip
 def test_wrong_usage(nobody, arguments, says):
     done = submit(*arguments)

@@ -30,7 +30,7 @@ def test_a_job_from_creation_to_its_end(stub):
     asked = connect(stub)
     job = asked.create(SPEC)
     assert (job.id, job.name, job.phase, job.tasks) == ("job-1", "cifar10-1", "Creating", ("worker-0",))
-    assert not job.ended and stub.asked[-1] == (CREATE, SPEC.body())
+    assert not job.ended and stub.requests[-1] == (CREATE, SPEC.body())
     stub.jobs["job-1"]["status"] |= {"phase": "Completed", "duration": 61000}
     assert asked.show("job-1").ended and asked.show("job-1").duration == 61000
     assert asked.log("job-1") == "step 1\n"
@@ -114,7 +114,7 @@ def test_reads_are_repeated(stub, monkeypatch):
     asked.create(SPEC)
     stub.faults[SHOW] = ["drop", (503, "<html>"), "html", (429, {}), "empty", "stall"]
     assert asked.show("job-1").id == "job-1" and stub.faults[SHOW] == []
-    assert len(notices) == 1 and notices[0].endswith("; asking again, 20 s at most")
+    assert len(notices) == 1 and notices[0].endswith("; trying again, 20 s at most")
 
 
 def test_reads_end_at_the_deadline(stub):
@@ -142,14 +142,14 @@ def test_stop(stub):
 def test_ids_stay_ids(stub, hostile):
     asked = connect(stub)
     for ask in (asked.show, asked.stop, asked.log, lambda task: asked.log("job-1", task)):
-        with pytest.raises(CloudError, match="no id of a job"):
+        with pytest.raises(CloudError, match="not the id of a job"):
             ask(hostile)
-    assert stub.asked == []
+    assert stub.requests == []
 
 
 def test_an_answer_without_what_is_asked_for(stub, monkeypatch):
     monkeypatch.setattr(stubs, "FLAVORS", [{"flavor_type": "CPU"}])
-    with pytest.raises(CloudError, match="training-job-flavors: not the answer expected"):
+    with pytest.raises(CloudError, match="training-job-flavors: unexpected answer"):
         connect(stub, deadline=0.0).flavors()
 
 
@@ -197,4 +197,4 @@ def test_tls(monkeypatch, tmp_path, name, trusted, says):
             return
         with pytest.raises(CloudError, match=says):
             Client.connect(environment).engines()
-        assert stub.asked == []
+        assert stub.requests == []

@@ -90,7 +90,7 @@ def test_what_a_killed_start_left_is_kept(run_url, tmp_path, capsys):
     with job_io.run_folder(run_url, True, False) as again:
         assert again == folder and len(runs.open_run(again).steps()) == 2
     assert len(runs.open_run(folder.with_name("before")).steps()) == 7
-    assert f"is now {folder.with_name('before')}" in capsys.readouterr().out
+    assert f"is now in {folder.with_name('before')}" in capsys.readouterr().out
 
 
 def test_two_trainings_of_one_run(run_url):

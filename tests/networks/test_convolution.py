@@ -6,7 +6,7 @@ import pytest
 from mindspore import nn
 
 from labkit.networks import create_resnet, use_fast_gradients
-from labkit.networks.convolution import FastGradientConv2d
+from labkit.networks.cpu_convolution import FastGradientConv2d
 from labkit.training import build, recipes
 
 

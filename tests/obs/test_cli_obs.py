@@ -88,11 +88,11 @@ def test_what_fails_as_a_whole(server, source, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("arguments, says", [
-    (["cp", "one"], "Missing argument 'DST'"), (["cp", "http://b/k", "x"], "http://b/k: http:// is none of"),
+    (["cp", "one"], "Missing argument 'DST'"), (["cp", "http://b/k", "x"], "must begin with obs://, s3:// or file://"),
     (["cp", "a", "b", "--jobs", "0"], "--jobs"), (["ls", "x", "--deadline", "0"], "--deadline"),
     (["cp", "obs://one", "s3://two/x"], "from bucket to bucket; use obsutil"),
     (["cp", "SOURCE", "SOURCE/deep"], "inside the other"), (["sync", "SOURCE/deep", "SOURCE"], "inside the other"),
-    (["rm", "SOURCE"], "no files of this machine"), (["rm", "obs://one/x/"], "--recursive"),
+    (["rm", "SOURCE"], "not files on this machine"), (["rm", "obs://one/x/"], "--recursive"),
     (["rm", "obs://one", "--recursive"], "--yes"), (["rm", "obs://one//", "--recursive"], "--yes"),
     (["mb", "obs://one/k"], "obs://BUCKET"), (["mb", "folder"], "obs://BUCKET"),
 ])  # fmt: skip
@@ -161,7 +161,7 @@ def test_rm(server, store):
 
 
 def test_mb(server, monkeypatch):
-    assert run("mb", "obs://new-bucket") == (0, "made  obs://new-bucket\n", "") and "new-bucket" in server.buckets
+    assert run("mb", "obs://new-bucket") == (0, "created  obs://new-bucket\n", "") and "new-bucket" in server.buckets
     monkeypatch.setenv("OBS_SECRET_ACCESS_KEY", "wrong")
     assert "status 403" in refused("mb", "obs://other-bucket") and "other-bucket" not in server.buckets
 
@@ -171,4 +171,4 @@ def test_verify(store, source):
     assert run("verify", source, URL) == (0, "all is there\n", "")
     put(store, "x/a.txt", b"b")
     answers = document("verify", source, URL, status=1)
-    assert (answers["ok"], answers["differences"], answers["unknown"]) == (False, ["a.txt: another content"], [])
+    assert (answers["ok"], answers["differences"], answers["unknown"]) == (False, ["a.txt: different content"], [])

@@ -67,7 +67,7 @@ def test_copy_parallel(tmp_path):
     copy_parallel(str(source), "obs://course/x", ["a", "[c]"])
     copy_parallel("s3://course/x/", str(tmp_path / "back"))
     assert contents(tmp_path / "back") == {"a": b"1", "[c]": b"3"}
-    with pytest.raises(CloudError, match="no d"):
+    with pytest.raises(CloudError, match="d is missing"):
         copy_parallel(str(source), "obs://course/x", ["a", "d"])
 
 
@@ -112,7 +112,7 @@ def test_looking_and_removing(server, store):
     with pytest.raises(CloudError, match="a folder needs --recursive"):
         rm(f"{url}/dir")
     for wrong in (url, f"{url}/", "folder"):
-        with pytest.raises(CloudError, match="whole bucket|no files of this machine"):
+        with pytest.raises(CloudError, match="whole bucket|not files on this machine"):
             rm(wrong, recursive=True)
     assert rm(f"{url}/dir", recursive=True, dry_run=True) == rm(f"{url}/dir", recursive=True) == ["dir/b", "dir/c"]
     assert rm(f"{url}/a") == ["a"] and list(objects(server)) == ["dirt"]
@@ -125,7 +125,7 @@ def test_verify(store, tmp_path):
     source = make(tmp_path / "source", {"a": b"1", "b": b"2", "c": b"3", "big": BIG})
     copy(source, "obs://course/x")
     make(source, {"a": b"0", "b": b"22", "d": b"4", "big": BIG[::-1]})
-    lines = ["a: another content", "b: 1 bytes instead of 2", "big: another content", "d: missing"]
+    lines = ["a: different content", "b: 1 bytes instead of 2", "big: different content", "d: missing"]
     assert verify(source, "obs://course/x") == lines
     assert verify("obs://course/x", source) == lines[:1] + ["b: 2 bytes instead of 1"] + lines[2:3]
     store.put("course", "k", b"text", "0" * 64)  # a sha256 that another tool wrote, of what it compressed, say
@@ -156,7 +156,7 @@ def test_damage_on_the_way_down(server, tmp_path, size):
     copy("obs://course/k", f"{tmp_path}/back/")
     assert contents(tmp_path / "back") == {"k": BIG[:size]}
     server.plant("GET k", damaged_down, times=10**6)
-    with pytest.raises(CopyError, match="wrong checksum, twice"):
+    with pytest.raises(CopyError, match="downloaded twice, both times with a wrong checksum"):
         copy("obs://course/k", f"{tmp_path}/other/")
     assert list((tmp_path / "other").iterdir()) == []
 
@@ -166,7 +166,7 @@ def test_a_server_that_takes_what_was_damaged(server, tmp_path, size, line):
     """The object has the file's SHA-256, so the next copy would pass over it: it goes."""
     make(tmp_path, {"k": BIG[:size]})
     server.plant(line, damaged_unseen)
-    with pytest.raises(CopyError, match="k: damaged on its way up"):
+    with pytest.raises(CopyError, match="k: damaged during the upload"):
         copy(tmp_path / "k", "obs://course/k")
     assert objects(server) == {}
     assert copy(tmp_path / "k", "obs://course/k").copied == 1 and objects(server) == {"k": BIG[:size]}

@@ -21,9 +21,9 @@ def test_places(text, place):
 
 
 @pytest.mark.parametrize("text, says", [
-    ("", "no path"), ("a\0b", "no path"), ("obs:/bucket/key", "begins with obs://"),
-    ("http://bucket/key", "none of obs://, s3:// and file://"), ("obs://Bucket/key", "'Bucket' is no bucket's name"),
-    ("obs:///key", "'' is no"), ("obs://a..b/key", "'a..b' is no"), ("obs://user@host.example/key", "is no bucket"),
+    ("", "not a path"), ("a\0b", "not a path"), ("obs:/bucket/key", "must begin with obs://"),
+    ("http://bucket/key", "obs://, s3:// or file://, not http://"), ("obs://Bucket/key", "bucket name 'Bucket'"),
+    ("obs:///key", "name ''"), ("obs://a..b/key", "name 'a..b'"), ("obs://user@host.example/key", "bucket name"),
 ])  # fmt: skip
 def test_no_places(text, says):
     with pytest.raises(CloudError, match=says) as caught:
@@ -94,8 +94,8 @@ def test_an_object_and_a_folder_of_one_name(store, tmp_path):
 
 
 @pytest.mark.parametrize("kind, says", [
-    ("out", "a link that leads out of .*exclude it"), ("folder", "a link to no file"), ("gone", "a link to no file"),
-    ("circle", "a link to no file"), ("pipe", "neither a file nor a folder"),
+    ("out", "a link that leads out of .*exclude it"), ("folder", "not a link to a file"),
+    ("gone", "not a link to a file"), ("circle", "not a link to a file"), ("pipe", "neither a file nor a folder"),
 ])  # fmt: skip
 def test_what_is_no_file_of_the_folder(server, account, tmp_path, kind, says):
     """It stops the copy, unless it is excluded or collected."""
@@ -141,7 +141,7 @@ def test_a_device_is_not_replaced(store, tmp_path, kind):
     os.mkfifo(target) if kind == "FIFO" else target.symlink_to("/dev/null")
     put(store, "name")
     for place in ("obs://course/name", make(tmp_path / "source", {"name": b"1"}) / "name"):
-        with pytest.raises(CloudError, match="target: neither a file nor a folder, and not replaced"):
+        with pytest.raises(CloudError, match="target: neither a file nor a folder, so it is not replaced"):
             copy(place, target)
     assert not target.is_file()
 

@@ -56,7 +56,7 @@ def test_faults_pass(server, store, case):
 
 @pytest.mark.parametrize("fault, kind, says", [
     (answer(503), retrying.GivenUp, "status 503"), (reset, retrying.GivenUp, "RemoteDisconnected|ConnectionReset"),
-    (error(200, "SlowDown"), retrying.GivenUp, "planted.*SlowDown"), (cut_short, CloudError, "the answer is not whole"),
+    (error(200, "SlowDown"), retrying.GivenUp, "planted.*SlowDown"), (cut_short, CloudError, "answer is incomplete"),
 ])  # fmt: skip
 def test_it_gives_up_at_the_deadline(server, store, fault, kind, says):
     """In one line; and meanwhile it says that it waits."""
@@ -89,7 +89,7 @@ def test_retry_after(server, store):
 def test_a_redirect_is_an_error(server, store):
     """Keys and signature are for one server."""
     server.plant("GET list", answer(307, Location="https://other.example/course"))
-    with pytest.raises(CloudError, match="other.example has it; is OBS_ENDPOINT of the bucket's region"):
+    with pytest.raises(CloudError, match="the bucket is at other.example; is OBS_ENDPOINT in the bucket's region"):
         listing(store)
     assert len(server.seen) == 1
 
@@ -102,7 +102,7 @@ def test_nobody_there_is_said_soon(server, monkeypatch):
     with pytest.raises(CloudError, match="ConnectionRefusedError.*is the server of OBS_ENDPOINT running.*given up"):
         Store.connect(known).head("course", "k")
     known["OBS_ENDPOINT"] = server.url.replace("http", "https")
-    with pytest.raises(CloudError, match="speaks no https: does OBS_ENDPOINT begin with http://"):
+    with pytest.raises(CloudError, match="the server does not use https: should OBS_ENDPOINT begin with http://"):
         Store.connect(known).head("course", "k")
 
 

@@ -87,8 +87,8 @@ LISTING = b"""<?xml version="1.0"?><ListBucketResult><Name>course</Name><Prefix>
 
 
 @pytest.mark.parametrize("key, size, says", [
-    (b"other/thesis", b"1", "the listing has 'other/thesis', which is not below it"),
-    (b"x/a", b"many", "x/a: the size that the server gives is no number of bytes"),
+    (b"other/thesis", b"1", "the listing contains 'other/thesis', which is not below it"),
+    (b"x/a", b"many", "x/a: the server's size is not a number of bytes"),
 ])  # fmt: skip
 def test_a_listing_that_cannot_be_is_not_believed(server, store, key, size, says):
     server.plant("GET list", answer(200, LISTING % (key, size)))

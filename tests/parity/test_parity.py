@@ -131,7 +131,7 @@ def test_clinic_command(tmp_path, monkeypatch):
 
 
 def test_clinic_with_an_unknown_defect():
-    assert "no defect 'hiccups'" in refused("clinic", "epsilon", "hiccups")
+    assert "unknown defect 'hiccups'" in refused("clinic", "epsilon", "hiccups")
 
 
 # -- What rounding decides -------------------------------------------------------------------------

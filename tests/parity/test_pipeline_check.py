@@ -7,6 +7,7 @@ import mindspore.dataset as ds
 import pytest
 from mindspore.dataset import vision
 
+from labkit import choices
 from labkit.data import imagenet, imagenet_files
 from labkit.data.imagenet_files import photographs
 from labkit.parity.pipeline import compare_pipeline
@@ -34,7 +35,7 @@ def wrong(create):
     return [stage.name for stage in compare_pipeline(create) if not stage.ok]
 
 
-@pytest.mark.parametrize("route", imagenet.ROUTES)
+@pytest.mark.parametrize("route", choices.ROUTES)
 def test_labkit(route):
     assert wrong(lambda *where: own(*where, route)) == []
 
@@ -60,7 +61,7 @@ def test_evaluation_images_are_torchvisions(pytorch):
     """The exact route is; the fast one is not."""
     files = photographs()
     found = {stage.name: stage for stage in evaluation_images.compare(files)}
-    assert list(found) == [f"{file.name}, {route}" for file in files for route in imagenet.ROUTES]
+    assert list(found) == [f"{file.name}, {route}" for file in files for route in choices.ROUTES]
     for name, stage in found.items():
         assert stage.ok == name.endswith("exact")
         assert stage.max_abs < 1e-6 or stage.max_abs > 1

@@ -113,10 +113,10 @@ class Evil:
 @pytest.mark.parametrize(
     "content, says",
     [
-        ({"weight": Evil()}, "holds more than tensors"),
-        (torch and torch.nn.Linear(2, 2), "holds more than tensors"),
-        ({"state_dict": {"w": torch and torch.zeros(2)}, "epoch": 3}, "no plain tensor under state_dict, epoch"),
-        ({"weight": torch and torch.eye(3).to_sparse()}, "no plain tensor under weight"),
+        ({"weight": Evil()}, "contains more than tensors"),
+        (torch and torch.nn.Linear(2, 2), "contains more than tensors"),
+        ({"state_dict": {"w": torch and torch.zeros(2)}, "epoch": 3}, "not plain tensors: state_dict, epoch"),
+        ({"weight": torch and torch.eye(3).to_sparse()}, "not plain tensors: weight"),
         ([torch and torch.zeros(2)], "not a state dict, but a list"),
     ],
     ids=["code", "module", "training checkpoint", "sparse", "list"],
@@ -170,7 +170,7 @@ def test_convert_both_ways(tmp_path):
         (("resnet18", "a.pth", "b.ckpt"), "other shapes: fc.weight"),
         (("resnet34", "a.pth", "b.ckpt", "--num-classes", 7), "missing: layer1.2.conv1.weight"),
         (("resnet19", "a.pth", "b.ckpt"), "unknown network 'resnet19'"),
-        (("resnet18", "a.pth", "b.pth"), "one is a PyTorch file"),
+        (("resnet18", "a.pth", "b.pth"), "need a PyTorch file"),
         (("resnet18", "none.pth", "b.ckpt"), "none.pth: no such file"),
         (("resnet18", "a.pth", "nowhere/b.ckpt"), "nowhere: no such folder"),
         (("resnet18", "a.ckpt", "b.pth"), "a.ckpt: damaged"),
