@@ -47,7 +47,7 @@ def refusal(method, address, headers, body):
     date = datetime.strptime(headers["X-Sdk-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
     names = set(given["SignedHeaders"].split(";")) - {"host", "x-sdk-date"}
     signed = {name: headers[name] for name in names}
-    correct = sign(method, f"//{headers['Host']}{address}", signed, body, ACCESS, SECRET, date)
+    correct = sign(method, f"//{headers['Host']}{address}", signed, body, (ACCESS, SECRET), date)
     return None if correct["Authorization"] == headers["Authorization"] else "signature is wrong"
 
 

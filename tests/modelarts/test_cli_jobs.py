@@ -82,7 +82,7 @@ def test_what_is_new_in_a_log(shown, log, added):
 
 def test_flavors_and_engines(stub):
     rows = [line.split()[:2] for line in labkit("jobs", "flavors").stdout.splitlines()]
-    assert rows[1:] == [["modelarts.npu.1", "Ascend"], ["modelarts.cpu.8", "CPU"]]
+    assert rows[1:] == [["modelarts.cpu.8", "CPU"], ["modelarts.npu.1", "Ascend"]]
     assert "cpu" not in labkit("jobs", "flavors", "--kind", "Ascend").stdout
     assert json.loads(labkit("jobs", "engines", "--json").stdout) == stubs.ENGINES
     assert labkit("jobs", "engines").stdout.splitlines()[1].split() == ["Ascend-Powered-Engine", "mindspore_2.3.0"]
