@@ -1,11 +1,13 @@
 """A Run and its data: what is trained on, evaluated and compared is what the Run began with, down to the byte."""
 
 import mindspore as ms
+import numpy as np
 import pytest
 
 from labkit.data import imagenet_files
 from labkit.system import environment
-from labkit.training import callbacks, evaluation, loop, recipes, runs
+from labkit.training import build, callbacks, checkpoint, evaluation, loop, recipes, runs
+from labkit.training.callbacks import DivergedError
 from labkit.training.runs import RunError
 
 SMALL = (
@@ -75,3 +77,22 @@ def test_resumed_on_the_fast_route_is_as_never_stopped(recipe, tmp_path, monkeyp
     loop.train(whole, progress=False)
     assert [record["loss"] for record in run.steps()] == [record["loss"] for record in whole.steps()]
     assert run.evaluations() == whole.evaluations()
+
+
+def test_a_training_that_diverges_keeps_what_it_had(tmp_path, repo_root, write_noise):
+    """A real one, by a learning rate of 1e30: the checkpoint before it loads, and there is no summary."""
+    write_noise(tmp_path / "data")
+    settings = (
+        f"data.folder={tmp_path / 'data'}", "data.batch_size=8", "network.name=resnet8", "epochs=2",
+        "checkpoint_steps=1", "schedule.lr_init=1e-3", "schedule.lr_max=1e30", "schedule.warmup_epochs=1",
+    )  # fmt: skip
+    recipe = recipes.load(repo_root / "labs/cifar10/recipe.yaml", "sample", settings)
+    run = runs.create(tmp_path / "run", recipe)
+    with pytest.raises(DivergedError, match="step"):
+        loop.train(run, progress=False)
+    assert not run.complete
+    steps = run.steps()
+    assert 1 <= len(steps) < 10 and np.isfinite([record["loss"] for record in steps]).all()
+    net = build.create_network(recipe)
+    assert checkpoint.load_weights(run.checkpoint, net)["step"] == len(steps) == steps[-1]["step"]
+    assert [path.name for path in run.checkpoint.parent.iterdir()] == ["latest.ckpt"]
