@@ -175,10 +175,7 @@ def test_two_graphs_are_compiled(clock, tmp_path, factor_steps, compiling):
 
 
 def sink_mode(clock, callback, seconds, steps, loss=1.0):
-    """Call as `Model._train_dataset_sink_process` does: one step end an epoch, cur_step_num ahead by batch_num.
-
-    MindSpore feeds a CPU without sinking, so its own loop cannot show this here.
-    """
+    """Call as `Model._train_dataset_sink_process` does, which MindSpore does not use on a CPU: one step end an epoch."""
     state = _InternalCallbackParam()
     state.update(cur_step_num=0, batch_num=steps, dataset_sink_mode=True)
     context = RunContext(state)
@@ -275,14 +272,13 @@ def test_callbacks_have_one_order(tmp_path):
 def test_evaluations_and_checkpoints_within_an_epoch(tmp_path, monkeypatch, capsys):
     """Their time is left out of the steps' and of the epoch's; after an epoch each happens once."""
     work, saved = model(), []
-    history, progress, checkpoint, evaluation, stop = parts(tmp_path, work)
+    history, _, _, evaluation, _ = todo = parts(tmp_path, work)
     evaluate, save = evaluation.evaluate, callbacks.save_checkpoint
     monkeypatch.setattr(evaluation, "evaluate", lambda epoch: (time.sleep(1), evaluate(epoch)))
     monkeypatch.setattr(
         callbacks, "save_checkpoint", lambda run, net, step: (time.sleep(1), saved.append(step), save(run, net, step))
     )
-    todo = callbacks.in_order(history, progress, checkpoint, evaluation, stop)
-    work.train(1, images(), todo, dataset_sink_mode=False)
+    work.train(1, images(), callbacks.in_order(*todo), dataset_sink_mode=False)
     lines = [json.loads(line) for line in history.file.read_text().splitlines()]
     steps = [line["seconds"] for line in lines if "step" in line]
     assert [line["epoch"] for line in lines if "accuracy" in line] == [2 / STEPS, 4 / STEPS, 1]
