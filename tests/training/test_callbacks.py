@@ -175,7 +175,7 @@ def test_two_graphs_are_compiled(clock, tmp_path, factor_steps, compiling):
 
 
 def sink_mode(clock, callback, seconds, steps, loss=1.0):
-    """Call as `Model._train_dataset_sink_process` does, which MindSpore does not use on a CPU: one step end an epoch."""
+    """Call as `Model._train_dataset_sink_process` does, which a CPU does not use: one step end an epoch."""
     state = _InternalCallbackParam()
     state.update(cur_step_num=0, batch_num=steps, dataset_sink_mode=True)
     context = RunContext(state)
