@@ -69,7 +69,7 @@ smoke: $(SAMPLE_STAMP) ## the least that works on any machine, two minutes: doct
 	@$(BIN)/python book/build.py --only $(SMOKE_CHAPTERS)
 	@$(BIN)/python -m pytest -q -m "not slow" $(SMOKE_TESTS)
 
-test: $(SAMPLE_STAMP) ## what to run before a commit: style, code, book, labs, pages: a quarter of an hour after `make book`
+test: $(SAMPLE_STAMP) ## what to run before a commit: style, code, book, labs, pages: ten minutes after `make book`
 	@$(BIN)/python tests/run.py
 
 test-all: $(SAMPLE_STAMP) $(TORCH_STAMP) ## every test there is, with PyTorch installed for it: half an hour more
