@@ -28,15 +28,15 @@ batch_size = 64  # images per step; small, so that 1,437 images still give 22 st
 lr_max = 0.1  # the highest learning rate; this one and the next two are He et al.'s (2015)
 momentum = 0.9  # a step follows the last ten gradients or so, which evens out their noise
 weight_decay = 1e-4  # each step pulls the weights a little towards 0, against overfitting
-lr_init = 0.02  # the first learning rate: a large step from random weights can ruin them
+lr_init = 0.02  # the first learning rate, low: large steps can ruin random weights
 warmup_epochs = 1  # to rise from lr_init to lr_max; then the rate falls, and weights settle
 
 ms.set_context(mode=ms.GRAPH_MODE)  # compile a step once and run it whole, which is fast
 ms.set_seed(1)  # for the initial weights; any number will do, and the same one repeats them
 ds.config.set_seed(1)  # for the data: the order of the images, and how each is shifted
-ds.config.set_num_parallel_workers(1)  # threads; with more, other random shifts are drawn
+ds.config.set_num_parallel_workers(1)  # threads; another number draws other random shifts
 
-# -- Data: scikit-learn's digits, stored in CIFAR-10's format -----------------------------
+# -- Data: scikit-learn's digits, enlarged to 32x32, in CIFAR-10's format ------------------
 
 folder = data_root() / "sample" / FOLDER
 if not folder.exists():
@@ -46,7 +46,7 @@ if not folder.exists():
 # epoch sees a digit in another place. It is not mirrored: a mirrored 2 is not a digit.
 shift = vision.RandomCrop(32, padding=2)
 # Subtract a mean from each colour and divide by a deviation: networks train best on values
-# around 0. These are CIFAR-10's, for colours from 0 to 1; pixels go up to 255.
+# around 0. CIFAR-10's values do for digits too; they are for colours from 0 to 1, not 255.
 normalize = vision.Normalize([255 * m for m in MEAN], [255 * s for s in STD])
 to_chw = vision.HWC2CHW()  # colours first, (3, 32, 32): the order that convolutions expect
 to_int32 = transforms.TypeCast(ms.int32)  # labels are stored as bytes; the loss wants int32
@@ -55,7 +55,7 @@ to_int32 = transforms.TypeCast(ms.int32)  # labels are stored as bytes; the loss
 # map() applies operations to a column, one image or label at a time.
 train_data = ds.NumpySlicesDataset(read(folder, "train"), ["image", "label"], shuffle=True)
 train_data = train_data.map([shift, normalize, to_chw], "image").map(to_int32, "label")
-# Drop the short batch at the end of an epoch: a step is compiled for one shape.
+# Drop the short batch at the end of an epoch: another shape would be compiled again.
 train_data = train_data.batch(batch_size, drop_remainder=True)
 steps_per_epoch = train_data.get_dataset_size()
 
@@ -71,7 +71,8 @@ net = create_resnet("resnet20", num_classes=10, stem="cifar")
 if ms.get_context("device_target") == "CPU":
     use_fast_gradients(net)  # of convolutions: the same up to rounding, in less time
 
-# The mean of -log(probability of the true class). Label smoothing is for long trainings.
+# The mean of -log(probability of the true class). Label smoothing, which asks for a little
+# less than certainty, is off: it is for long trainings.
 loss = CrossEntropySmooth(num_classes=10, smoothing=0.0)
 
 # An array with the learning rate of each step: a linear rise, then a quadratic fall to 0.
@@ -87,10 +88,10 @@ optimizer = nn.Momentum(groups, Tensor(lr), momentum)
 
 # In each step, train() takes a batch through network and loss, computes the gradients, and
 # has the optimizer change the weights. Callbacks watch; after each epoch, these two print
-# the loss of its last step, and its speed.
+# the loss of its last step, and its speed in images per second.
 model = Model(net, loss, optimizer, metrics={"accuracy"})
 callbacks = [LossMonitor(steps_per_epoch), PerformanceCallback(batch_size)]
-# Sink mode would send an accelerator whole epochs; callbacks then see no single step.
+# Sink mode would send an accelerator whole epochs; callbacks could not follow the steps.
 model.train(epochs, train_data, callbacks, dataset_sink_mode=False)
 
 # The share of right answers to images that training has not seen; no weight changes.
