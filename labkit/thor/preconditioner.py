@@ -46,7 +46,8 @@ class Preconditioner(nn.Cell):
         for name, values in (("damping", self.damping), ("factor_steps", self.factor_steps)):
             if values.ndim != 1 or not values.size:
                 raise ThorError(f"{name}: must have a value for each step")
-        require((self.damping >= 0).all() and (self.damping < np.inf).all(), "damping: must be at least 0", damping)
+        wrong = self.damping[~((self.damping >= 0) & (self.damping < np.inf))]
+        require(not wrong.size, "damping: must be at least 0 at every step", wrong[:1])
         require(self.factor_steps[0], "factor_steps: must begin with the first step", "later")
         pair = isinstance(thresholds, tuple) and len(thresholds) == 2 and thresholds[0] >= thresholds[1] >= 0
         require(pair, "thresholds: must be (w1, w2) with w1 >= w2 >= 0", thresholds)

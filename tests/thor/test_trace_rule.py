@@ -179,7 +179,7 @@ def test_images_that_are_not_finite(rng):
 
 @pytest.mark.parametrize("settings, message", [
     ({"damping": 0.1}, "damping: must have a value for each step"),
-    ({"damping": [0.1, np.nan]}, "damping: must be at least 0"),
+    ({"damping": [0.1, np.nan]}, r"damping: must be at least 0 at every step, not \[nan\]"),
     ({"damping": []}, "damping: must have a value for each step"),
     ({"factor_steps": [False, True]}, "factor_steps: must begin with the first step"),
     ({"block_size": 0}, "block_size: must be at least 1, not 0"),
