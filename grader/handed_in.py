@@ -28,7 +28,7 @@ class Defect(Exception):
 
 
 def examine(lab, folder: Path, sandboxed: bool = True) -> dict:
-    """The task entry for a handed-in Run, with `facts`, pairs of texts for the learner.
+    """The task entry for a handed-in Run, with `facts`, pairs of texts. Makes the lab's sample data if it is missing.
 
     A Run whose checkpoint cannot be tested earns nothing: its other files are quickly written by hand. Raises
     RecipeError or DataError if the lab's own recipe or data cannot be used, never because of the Run.
