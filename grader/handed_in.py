@@ -93,7 +93,7 @@ def _data(data_format, folder, is_sample):
     from labkit.data.formats import FORMATS
 
     data = FORMATS[data_format](folder)
-    info = data.check(make_sample=is_sample)
+    info = (data.make_sample() if is_sample else data).check()
     return info.sha256, list(map(int, info.images["test"][1]))
 
 

@@ -24,7 +24,7 @@ SMALL = (
 def load(*changes):
     """The lab's profile `sample` with a small network and small images, and with further changes."""
     recipe = recipes.load(recipes.find("thor"), "sample", (*SMALL, *changes))
-    build.check_data(recipe)  # makes the sample if it is missing
+    build.prepare_data(recipe)  # makes the sample if it is missing
     return recipe
 
 

@@ -12,7 +12,7 @@ from labkit.system import environment
 class Format:
     """A data folder, and the keys of a recipe's `data`; without these keys, it can only be checked."""
 
-    _files = None  # the module that checks, lists and writes such folders
+    _files = None  # the module that checks, reads and writes such folders
     options = {}
 
     def __init__(self, folder: str | Path, data=None):
@@ -21,10 +21,14 @@ class Format:
     def require_folder(self) -> None:
         """Raise DataError for a wrong folder, at once, in any process; a missing folder passes. `check` reads files."""
 
-    def check(self, make_sample: bool = False) -> Info:
-        """Contents of the folder; make_sample: if it is missing, make the sample there first. Raises DataError."""
-        if make_sample and not self.folder.exists():
+    def make_sample(self) -> Format:
+        """The same, after writing the sample if there is no such folder."""
+        if not self.folder.exists():
             self._files.write_sample(self.folder)
+        return self
+
+    def check(self) -> Info:
+        """Contents of the folder. Raises DataError."""
         return self._files.check(self.folder, **self.options)
 
     def images(self, split: str, info: Info | None = None) -> tuple:

@@ -71,7 +71,8 @@ def prepare(lab, profile, data=None, settings=(), name=None, make_sample=True, *
     if here:
         place = f"data/{_name(Path(home))}"
         is_sample = here == recipe.data_folder() and recipe.data.folder.startswith("sample/")
-        info = format_of(recipe, here).check(make_sample=make_sample and is_sample)
+        data_set = format_of(recipe, here)
+        info = (data_set.make_sample() if make_sample and is_sample else data_set).check()
         recipes.require_fit(recipe, info)  # fail now, before anything is copied or paid for
         copying.ls(here)  # report links that cannot be followed now, before everything else has been copied
     commit, changed = provenance.commit()  # a job has no git

@@ -86,7 +86,7 @@ def prepare_mindspore() -> None:
 
 def cores() -> int:
     """Number of CPU cores that a process may use: a scheduler or a container may grant fewer than the machine has."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()  # not on a Mac
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # a Mac
     try:
         quota, period = CPU_QUOTA.read_text(encoding="ascii").split()
         return max(1, min(allowed, int(quota) // int(period)))

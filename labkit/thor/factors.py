@@ -94,17 +94,14 @@ class Tap(nn.Cell):
         super().__init__()
         self.shape, self.columns, self.share, self.loss_scale = shape, columns, share, loss_scale
 
-    def first(self, x):
-        """The images that the factor is computed from, at least one."""
-        count = max(1, round(x.shape[0] * self.share))
-        return x[:count] if count < x.shape[0] else x
-
     def construct(self, x, factor):
         return x
 
-    def factor(self, x):
-        """sqrt(T) times the mean of r r^T over the columns r of N images x at T positions: (blocks, b, b)."""
-        images, columns = x.shape[0], self.columns(x)
+    def factor(self, x, scale=1.0):
+        """sqrt(T) times the mean of r r^T over the columns r of some of the images, times scale: (blocks, b, b)."""
+        images = max(1, round(x.shape[0] * self.share))
+        part = x[:images] if images < x.shape[0] else x
+        columns = self.columns(part if scale == 1.0 else part.astype(ms.float32) * scale)
         positions = columns.shape[0] * columns.shape[2] // images
         return block_gram(columns, self.shape) / (images * positions**0.5)
 
@@ -113,7 +110,7 @@ class TapA(Tap):
     """Before a layer: factor_a, computed from the layer's input."""
 
     def bprop(self, x, factor, out, dout):
-        return dout, self.factor(self.first(x))
+        return dout, self.factor(x)
 
 
 class TapG(Tap):
@@ -124,4 +121,4 @@ class TapG(Tap):
     """
 
     def bprop(self, x, factor, out, dout):
-        return dout, self.factor(self.first(dout).astype(ms.float32) * (dout.shape[0] / self.loss_scale))
+        return dout, self.factor(dout, dout.shape[0] / self.loss_scale)

@@ -38,10 +38,10 @@ class ThorLayer(nn.Cell):
         (a, b), (g, h) = self.shape_a, self.shape_g
         self.factor_a = Parameter(ops.zeros((a, b, b), ms.float32), f"thor.{name}.factor_a")
         self.factor_g = Parameter(ops.zeros((g, h, h), ms.float32), f"thor.{name}.factor_g")
-        self.inverse_a = _state(ops.eye(b).expand_dims(0).tile((a, 1, 1)), f"thor.{name}.inverse_a")
-        self.inverse_g = _state(ops.eye(h).expand_dims(0).tile((g, 1, 1)), f"thor.{name}.inverse_g")
-        self.trace = _state(ops.zeros(1, ms.float32), f"thor.{name}.trace")
-        self.stopped = _state(ops.zeros(1, ms.int32), f"thor.{name}.stopped")
+        self.inverse_a = Parameter(ops.eye(b).tile((a, 1, 1)), f"thor.{name}.inverse_a", requires_grad=False)
+        self.inverse_g = Parameter(ops.eye(h).tile((g, 1, 1)), f"thor.{name}.inverse_g", requires_grad=False)
+        self.trace = Parameter(ops.zeros(1, ms.float32), f"thor.{name}.trace", requires_grad=False)
+        self.stopped = Parameter(ops.zeros(1, ms.int32), f"thor.{name}.stopped", requires_grad=False)
 
     def construct(self, x):
         if self.taps_on:
@@ -68,7 +68,3 @@ class ThorLayer(nn.Cell):
         """Set parameters of this layer, by name: factor_a, factor_g, inverse_a, inverse_g, trace, stopped."""
         for name, value in values.items():
             getattr(self, name).set_data(value)
-
-
-def _state(value, name):
-    return Parameter(value, name, requires_grad=False)

@@ -44,8 +44,7 @@ class Preconditioner(nn.Cell):
         super().__init__(auto_prefix=False)
         self.damping, self.factor_steps = np.asarray(damping, np.float64), np.asarray(factor_steps, bool)
         for name, values in (("damping", self.damping), ("factor_steps", self.factor_steps)):
-            if values.ndim != 1 or not values.size:
-                raise ThorError(f"{name}: must have a value for each step")
+            require(values.ndim == 1 and values.size, f"{name}: must have a value for each step", values.shape)
         wrong = self.damping[~((self.damping >= 0) & (self.damping < np.inf))]
         require(not wrong.size, "damping: must be at least 0 at every step", wrong[:1])
         require(self.factor_steps[0], "factor_steps: must begin with the first step", "later")
@@ -127,9 +126,8 @@ class Preconditioner(nn.Cell):
         valid = finite & used & ~stopped
         chosen, stops = chosen & valid, stops & valid
         for n in np.flatnonzero(valid):
-            layers[n].store(factor_a=factors[n][0], factor_g=factors[n][1])
-        for n in np.flatnonzero(stops):
-            layers[n].store(stopped=Tensor([1], ms.int32))
+            ended = Tensor([int(stops[n])], ms.int32)
+            layers[n].store(factor_a=factors[n][0], factor_g=factors[n][1], stopped=ended)
         failed = self._invert(chosen, values, damping)
         self._warn(failed, f"a factor is too close to singular for float32 at damping {damping:g}")
         return {"trace": values, "inverted": chosen & ~failed}
@@ -137,9 +135,7 @@ class Preconditioner(nn.Cell):
     def _invert(self, chosen, values, damping):
         """Invert the factors of chosen layers (L,), all at once; returns a mask (L,) of those that cannot be."""
         layers, numbers, failed = list(self.layers.values()), np.flatnonzero(chosen), np.zeros_like(chosen)
-        factors = [(layer.factor_a, layer.rows_a, layer.factor_g, layer.rows_g) for layer in layers]
-        pairs = [pair for n in numbers for pair in (factors[n][:2], factors[n][2:])]
-        inverses = invert(pairs, damping, self.parallel)
+        inverses = invert([factor for n in numbers for factor in layers[n].factors()], damping, self.parallel)
         for n, inverse_a, inverse_g in zip(numbers, inverses[::2], inverses[1::2]):
             failed[n] = inverse_a is None or inverse_g is None
             if not failed[n]:

@@ -20,9 +20,10 @@ from labkit.schedules import SCHEDULES
 from labkit.training.recipes import Recipe, RecipeError, require_fit
 
 
-def check_data(recipe: Recipe, ranks=1) -> Info:
-    """Check the data that a recipe needs; a missing sample is made. Raises DataError, RecipeError."""
-    info = format_of(recipe).check(make_sample=recipe.data.folder.startswith("sample/"))
+def prepare_data(recipe: Recipe, ranks=1) -> Info:
+    """Check the data that a recipe needs, after making a sample that is missing. Raises DataError, RecipeError."""
+    data = format_of(recipe)
+    info = (data.make_sample() if recipe.data.folder.startswith("sample/") else data).check()
     require_fit(recipe, info, ranks)
     return info
 
@@ -44,7 +45,7 @@ def create_network(recipe: Recipe):
 
 
 def train_dataset(recipe: Recipe, info: Info | None = None, shard=(0, 1)):
-    """Batches to train on, shuffled and augmented; info: of `check_data`, which has read the data already.
+    """Batches to train on, shuffled and augmented; info: of `prepare_data`, which has read the data already.
 
     shard: (rank, ranks) of a process that trains on its share.
     """
@@ -53,14 +54,14 @@ def train_dataset(recipe: Recipe, info: Info | None = None, shard=(0, 1)):
 
 
 def test_dataset(recipe: Recipe, info: Info | None = None):
-    """Every test image once, in the order of the file; info: of `check_data`, which has read the data already."""
+    """Every test image once, in the order of the file; info: of `prepare_data`, which has read the data already."""
     data = format_of(recipe)
     return data.create_dataset(data.images("test", info), recipe.data.eval_batch_size)
 
 
 def learning_rates(recipe: Recipe, steps_per_epoch: int) -> np.ndarray:
     """The recipe's schedule: a value per step."""
-    schedule = recipe.schedule.model_dump(exclude_none=True)
+    schedule = recipe.schedule.model_dump()
     return SCHEDULES[schedule.pop("name")](recipe.epochs, steps_per_epoch, **schedule)
 
 

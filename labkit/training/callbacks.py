@@ -40,7 +40,7 @@ def factor_step_of(run_context) -> dict | None:
 class StepTimer(Callback):
     """Times steps: calls `measured` with the steps (in sink mode an epoch's, else 1) and seconds since the last call.
 
-    Time between an epoch's end and the next one's begin is not counted, nor what passes before a call of `resume`.
+    Time of other callbacks is not counted: between an epoch's end and the next one's begin, and before a `resume`.
     `self.compiled` is true for the first step with a graph, which compiles it.
     """
 
@@ -65,10 +65,6 @@ class StepTimer(Callback):
     def resume(self):
         """Count time from now on: what other callbacks did since the step's end is not training."""
         self.last_time = time.perf_counter()
-
-    def measured(self, run_context, steps, seconds):
-        """What a timer does with `steps` steps that took `seconds` together."""
-        raise NotImplementedError
 
 
 class PerformanceCallback(StepTimer):
@@ -130,11 +126,12 @@ class HistoryCallback(StepTimer):
                 f"loss is {loss} at step {state.cur_step_num} (epoch {state.cur_epoch_num}, learning rate {lr:g}); "
                 "try a lower schedule.lr_max or a longer schedule.warmup_epochs"
             )
+        if not self.file:
+            return
         record = {"step": state.cur_step_num, "epoch": state.cur_epoch_num, "loss": loss, "lr": lr}
-        if self.file:
-            compiled = {"compiled": True} if self.compiled else {}
-            append_line(self.file, {**record, "seconds": round(seconds / steps, 6), **compiled})
-        if self.file and refreshed:
+        compiled = {"compiled": True} if self.compiled else {}
+        append_line(self.file, {**record, "seconds": round(seconds / steps, 6), **compiled})
+        if refreshed:
             names = state.train_network.preconditioner.names
             traces = [float(f"{value:.6g}") if math.isfinite(value) else None for value in refreshed["trace"]]
             inverted = [name for name, done in zip(names, refreshed["inverted"]) if done]
@@ -225,7 +222,8 @@ class ProgressCallback(PerformanceCallback):
     def measured(self, run_context, steps, seconds):
         super().measured(run_context, steps, seconds)
         state, accuracy = run_context.original_args(), self.evaluation.accuracy
-        self.bar.set_description(f"epoch {state.cur_epoch_num}/{state.epoch_num}", refresh=False)
+        epochs = -(-self.total_steps // state.batch_num)  # MindSpore's epoch_num is what a resumed training still has
+        self.bar.set_description(f"epoch {state.cur_epoch_num}/{epochs}", refresh=False)
         accuracy = {} if accuracy is None else {"accuracy": f"{accuracy:.3f}"}
         self.bar.set_postfix({"loss": f"{loss_of(run_context):.3f}", **accuracy}, refresh=False)
         self.bar.update(steps)
@@ -237,13 +235,15 @@ class ProgressCallback(PerformanceCallback):
 class StopCallback(Callback):
     """Ends the training after step `step`, in sink mode after its epoch, or when Ctrl-C or SIGTERM ask for it.
 
-    It comes last: the other callbacks have recorded and saved the step, and `timers` (StepTimer) leave out the time of
-    that. Asked in the last step of an epoch, it waits until the epoch is saved.
+    It comes last: the other callbacks have recorded and saved the step, and the `timers` among them leave out the time
+    of that. Asked in the last step of an epoch, it waits until the epoch is saved.
     """
 
-    def __init__(self, step, timers=()):
+    timers = ()
+
+    def __init__(self, step):
         super().__init__()
-        self.step, self.timers = step, timers
+        self.step = step
 
     def on_train_step_begin(self, run_context):
         if run_context.original_args().cur_step_num >= self.step:
@@ -263,5 +263,7 @@ ORDER = (HistoryCallback, ProgressCallback, CheckpointCallback, EvaluateCallback
 
 
 def in_order(*callbacks) -> list[Callback]:
-    """A training's callbacks, in the order that they need, however they are given."""
-    return sorted(callbacks, key=lambda callback: ORDER.index(type(callback)))
+    """A training's callbacks, in the order that they need, however they are given; the last one is a StopCallback."""
+    *others, stop = sorted(callbacks, key=lambda callback: ORDER.index(type(callback)))
+    stop.timers = [callback for callback in others if isinstance(callback, StepTimer)]
+    return [*others, stop]

@@ -62,7 +62,7 @@ def _open_or_create(lab, profile, settings, out, resume, processes=1):
         runs.require_free(place)
         from labkit.training import build
 
-        info = build.check_data(recipe, processes)  # before the Run's directory is made
+        info = build.prepare_data(recipe, processes)  # before the Run's directory is made
         run = runs.create(place, recipe)
     click.echo(
         f"{'resuming' if resume else 'training'} {recipe.network.name} by {file}, profile {recipe.profile}, "

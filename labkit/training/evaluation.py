@@ -51,7 +51,7 @@ def _test(run):
     """(logits, labels) under the Run's checkpoint, and the names of the classes."""
     checkpoint.require(run.checkpoint)
     recipe = run.recipe
-    info = build.check_data(recipe)
+    info = build.prepare_data(recipe)
     runs.require_same_data(run, info)
     return checkpoint_logits(recipe, run.checkpoint, info), info.classes
 

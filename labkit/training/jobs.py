@@ -41,7 +41,7 @@ def start(recipe: recipes.Recipe, out: Path, leads_host: bool):
     device.setup(recipe.seed, recipe.all_reduce_fusion)
     (rank, ranks), info = device.ranks(), None
     if rank == 0 and not (out / "recipe.yaml").exists():
-        info = build.check_data(recipe, ranks)
+        info = build.prepare_data(recipe, ranks)
         runs.create(out, recipe)
     device.wait_for_all()
     if leads_host and not (out / "recipe.yaml").exists():
@@ -87,7 +87,7 @@ def evaluate(recipe_file, description) -> None:
     device.use_device(arguments.device_target)
     from labkit.training import build, evaluation
 
-    info = build.check_data(recipe)
+    info = build.prepare_data(recipe)
     score = evaluation.score(*evaluation.checkpoint_logits(recipe, file, info), info.classes)
     result = {"top_5_accuracy": score.get("top_5_accuracy"), "top_1_accuracy": score["accuracy"]}
     print(f"result: {result} ckpt= {file}")

@@ -19,7 +19,7 @@ def train(run: Run, *, recipe: Recipe | None = None, info: Info | None = None, p
     """Train a Run's recipe, evaluating after every epoch; resumes at the Run's checkpoint if there is one.
 
     Each of several processes trains on its share of the images with averaged gradients; only rank 0 evaluates, prints
-    and writes. recipe, info: the Run's recipe and what `build.check_data` returned, where they are known already.
+    and writes. recipe, info: the Run's recipe and what `build.prepare_data` returned, where they are known already.
     Raises RecipeError, DataError, DivergedError; RunError also for a complete Run, which is never changed.
     """
     recipe = recipe or run.recipe
@@ -27,7 +27,7 @@ def train(run: Run, *, recipe: Recipe | None = None, info: Info | None = None, p
     rank, ranks = device.ranks()
     with runs.alone(run) if rank == 0 else nullcontext():
         if rank == 0:
-            info = info or build.check_data(recipe, ranks)
+            info = info or build.prepare_data(recipe, ranks)
             runs.begin(run, info, ranks, format_of(recipe).random_workers())
         device.wait_for_all()
 
@@ -45,7 +45,7 @@ def train(run: Run, *, recipe: Recipe | None = None, info: Info | None = None, p
         dataset.set_init_step(step)
 
         history = callbacks.HistoryCallback(run.history_file if rank == 0 else None, lr, device.mean_over_ranks, step)
-        todo, timers = [history], [history]
+        todo = [history]
         if rank == 0:
             # One rank evaluates: each has its own batch norm statistics, and the checkpoint has rank 0's.
             evaluation = callbacks.EvaluateCallback(
@@ -53,9 +53,8 @@ def train(run: Run, *, recipe: Recipe | None = None, info: Info | None = None, p
                 recipe.evaluation_steps,
             )  # fmt: skip
             bar = callbacks.ProgressCallback(recipe.data.batch_size, ranks, total, evaluation, progress)
-            timers.append(bar)
             todo += [bar, callbacks.CheckpointCallback(run, recipe.checkpoint_steps), evaluation]
-        todo = callbacks.in_order(*todo, callbacks.StopCallback(total, timers))
+        todo = callbacks.in_order(*todo, callbacks.StopCallback(total))
 
         with interrupts.stopped_at_steps():
             if rank == 0 and (epoch := missing_evaluation(run, recipe, step, steps_per_epoch, total)):

@@ -64,11 +64,15 @@ def _read(path):
 
 
 def _merge(tree, part):
-    """Deep merge: keys of `part` win."""
+    """Deep merge: keys of `part` win. The polynomial schedule shares only lr_max with the others."""
     merged = dict(tree)
     for key, value in part.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _merge(merged[key], value) if both else value
+        if isinstance(value, dict) and isinstance(before := merged.get(key), dict):
+            names = before.get("name"), value.get("name", before.get("name"))
+            if key == "schedule" and len({name == "polynomial" for name in names}) == 2:
+                before = {name: rate for name, rate in before.items() if name == "lr_max"}
+            value = _merge(before, value)
+        merged[key] = value
     return merged
 
 

@@ -167,6 +167,7 @@ def alone(run: Run):
 def begin(run: Run, info, processes: int = 1, workers: int | None = None) -> None:
     """Record a Run's provenance at its first start; at a later one, raise RunError unless data and processes are equal.
 
+    Removes what `labkit eval` found for the checkpoint, which the training will overwrite.
     info: a labkit.data.files.Info. workers: number of data workers that the batches depend on.
     """
     file = run.path / "provenance.json"
@@ -175,7 +176,7 @@ def begin(run: Run, info, processes: int = 1, workers: int | None = None) -> Non
         atomic_write(file, json.dumps(kept, indent=1) + "\n")
     require_same_data(run, info)
     require_same_processes(run, processes, workers)
-    (run.path / "evaluation.json").unlink(missing_ok=True)  # of a checkpoint that will be overwritten
+    (run.path / "evaluation.json").unlink(missing_ok=True)
 
 
 def require_same_processes(run: Run, processes: int, workers: int | None = None) -> None:

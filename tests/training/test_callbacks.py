@@ -257,7 +257,7 @@ def parts(tmp_path, work, seconds=0.0):
     evaluation = EvaluateCallback(work.predict_network, images(), run.history_file, lambda line: None, every_steps=2)
     progress = callbacks.ProgressCallback(BATCH, 1, STEPS, evaluation, bar=False)
     checkpoint = callbacks.CheckpointCallback(run, every_steps=2)
-    return [history, progress, checkpoint, evaluation, callbacks.StopCallback(STEPS, (history, progress))]
+    return [history, progress, checkpoint, evaluation, callbacks.StopCallback(STEPS)]
 
 
 def test_callbacks_have_one_order(tmp_path):

@@ -1,10 +1,16 @@
 """A Run and its data: what is trained on, evaluated and compared is what the Run began with, down to the byte."""
 
+from collections import Counter
+from statistics import StatisticsError
+
 import mindspore as ms
 import numpy as np
 import pytest
+from click.testing import CliRunner
+from mindspore.train import Model
 
-from labkit.data import imagenet_files
+from labkit.cli import main
+from labkit.data import cifar10_files, imagenet_files, scan
 from labkit.system import environment
 from labkit.training import build, callbacks, checkpoint, evaluation, loop, recipes, runs
 from labkit.training.callbacks import DivergedError
@@ -96,3 +102,25 @@ def test_a_training_that_diverges_keeps_what_it_had(tmp_path, repo_root, write_n
     net = build.create_network(recipe)
     assert checkpoint.load_weights(run.checkpoint, net)["step"] == len(steps) == steps[-1]["step"]
     assert [path.name for path in run.checkpoint.parent.iterdir()] == ["latest.ckpt"]
+
+
+@pytest.mark.parametrize("lab, module, reader", [("cifar10", cifar10_files, "_records"), ("imagenet", scan, "_read")])
+def test_a_training_reads_its_data_once(lab, module, reader, sample_data, tmp_path, monkeypatch):
+    """From the command to the summary, checks and evaluation included."""
+    files, read = Counter(), getattr(module, reader)
+    monkeypatch.setattr(scan, "_findings", {})
+    monkeypatch.setattr(module, reader, lambda path, *options: (files.update([path]), read(path, *options))[1])
+    settings = ("max_steps=1", "epochs=1", "schedule.warmup_epochs=0", "network.name=resnet8", "network.stem=cifar")
+    out = tmp_path / "run"
+    done = CliRunner().invoke(main, ["train", lab, *(f"--set={setting}" for setting in settings), "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert set(files.values()) == {1} and len(files) == (6 if lab == "cifar10" else 500)
+
+
+def test_a_trainings_callbacks_are_in_their_order(recipe, tmp_path, monkeypatch):
+    """And the last one gives the timers their rest."""
+    todo = []
+    monkeypatch.setattr(Model, "train", lambda self, epochs, data, given, **options: todo.extend(given))
+    with pytest.raises(StatisticsError):  # no step, so no summary
+        loop.train(runs.create(tmp_path / "run", recipe), progress=False)
+    assert tuple(map(type, todo)) == callbacks.ORDER and todo[-1].timers == todo[:2]

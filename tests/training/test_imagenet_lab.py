@@ -82,7 +82,7 @@ def test_task_has_fulls_settings_on_the_digits(lab):
 
 def test_the_sample_is_made_where_it_is_missing(lab, tmp_path, monkeypatch):
     monkeypatch.setenv("LABKIT_DATA", str(tmp_path))
-    info = build.check_data(recipes.load(lab / "recipe.yaml", "sample"))
+    info = build.prepare_data(recipes.load(lab / "recipe.yaml", "sample"))
     assert info.folder == tmp_path / "sample" / "imagenet"
     assert (len(info.classes), info.train_images, info.test_images) == (10, 400, 100)
     assert [path.name for path in (tmp_path / "sample").iterdir()] == ["imagenet"]
@@ -96,7 +96,7 @@ def test_the_sample_is_made_where_it_is_missing(lab, tmp_path, monkeypatch):
 def test_recipe_that_does_not_fit_the_data(lab, folder, setting, says):
     chosen = recipes.load(lab / "recipe.yaml", "sample", (f"data.folder={folder}", setting))
     with pytest.raises(LabkitError, match=says):
-        build.check_data(chosen)
+        build.prepare_data(chosen)
 
 
 def test_bad_images_as_the_recipe_says(recipe, tmp_path):
@@ -104,9 +104,9 @@ def test_bad_images_as_the_recipe_says(recipe, tmp_path):
     (tmp_path / "images/train/3/broken.JPEG").write_bytes(b"\xff\xd8 no image")
     data = recipe.data.model_copy(update={"folder": str(tmp_path / "images")})
     with pytest.raises(LabkitError, match="broken.JPEG"):
-        build.check_data(recipe.model_copy(update={"data": data}))
+        build.prepare_data(recipe.model_copy(update={"data": data}))
     skipping = recipe.model_copy(update={"data": data.model_copy(update={"bad_images": "skip"})})
-    assert build.check_data(skipping).train_images == 400
+    assert build.prepare_data(skipping).train_images == 400
     assert build.train_dataset(skipping).get_dataset_size() == STEPS
 
 

@@ -171,6 +171,15 @@ def test_an_unknown_key_that_is_nearly_a_known_one(recipe_file, setting, meant):
         recipes.load(recipe_file(), "sample", (setting,))
 
 
+def test_the_polynomial_schedule_replaces_another(recipe_file):
+    """Its keys are others, but for lr_max; so are those that a schedule with a warm-up gets in its place."""
+    settings = ("schedule.name=polynomial", "schedule.power=2", "schedule.end_epoch=9")
+    schedule = recipes.load(recipe_file(), "long", settings).schedule
+    assert (schedule.name, schedule.lr_max, schedule.power, schedule.end_epoch) == ("polynomial", 0.2, 2, 9)
+    back = recipes.load(recipe_file(), "long", (*settings, "schedule.name=linear", "schedule.lr_init=0.0")).schedule
+    assert (back.name, back.lr_max, back.lr_init) == ("linear", 0.2, 0.0)
+
+
 @pytest.mark.parametrize("settings, message", [
     (("checkpoint_steps=5",), "checkpoint_steps: not with dataset_sink_mode"),
     (("evaluation_steps=5",), "evaluation_steps: not with dataset_sink_mode"),
