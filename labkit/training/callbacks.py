@@ -181,13 +181,12 @@ class EvaluateCallback(Callback):
 
     def __init__(self, network, dataset, file, report=print, every_steps=None):
         super().__init__()
-        self.network, self.dataset, self.file, self.report = network, dataset, file, report
-        self.every_steps = every_steps
-        self.accuracy = None  # the latest, top 1
+        self.network, self.dataset, self.file = network, dataset, file
+        self.report, self.every_steps, self.accuracy = report, every_steps, None  # accuracy: the latest, top 1
 
     def on_train_step_end(self, run_context):
-        state = run_context.original_args()
         if is_due(run_context, self.every_steps):
+            state = run_context.original_args()
             self.evaluate(round(state.cur_step_num / state.batch_num, 4))
 
     def on_train_epoch_end(self, run_context):

@@ -167,8 +167,8 @@ def alone(run: Run):
 def begin(run: Run, info, processes: int = 1, workers: int | None = None) -> None:
     """Record a Run's provenance at its first start; at a later one, raise RunError unless data and processes are equal.
 
-    Removes what `labkit eval` found for the checkpoint, which the training will overwrite.
-    info: a labkit.data.files.Info. workers: number of data workers that the batches depend on.
+    Removes evaluation.json: its checkpoint will be overwritten. info: a labkit.data.files.Info. workers: number of data
+    workers that the batches depend on.
     """
     file = run.path / "provenance.json"
     if not file.exists():
