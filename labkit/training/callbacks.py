@@ -66,6 +66,9 @@ class StepTimer(Callback):
         """Count time from now on: what other callbacks did since the step's end is not training."""
         self.last_time = time.perf_counter()
 
+    def measured(self, run_context, steps, seconds):
+        """What a timer does with `steps` steps that took `seconds` together."""
+
 
 class PerformanceCallback(StepTimer):
     """Prints an epoch's time, steps, ms per step and samples per second of the cluster, as the original lab does.
@@ -174,10 +177,7 @@ class CheckpointCallback(Callback):
 
 
 class EvaluateCallback(Callback):
-    """Evaluates a network after every epoch and appends a JSON line (epoch, accuracies) to the history.
-
-    every_steps: also after every so many steps, with a fraction as epoch.
-    """
+    """Evaluates after every epoch, and every `every_steps` steps; appends (epoch, accuracies) to the history."""
 
     def __init__(self, network, dataset, file, report=print, every_steps=None):
         super().__init__()
