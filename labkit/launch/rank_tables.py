@@ -1,4 +1,4 @@
-"""Rank tables: JSON files from which HCCL learns which Ascend devices of which servers train together."""
+"""Rank tables: JSON files that list, for HCCL, the Ascend devices of each server that trains."""
 
 import re
 from collections import Counter

@@ -54,13 +54,13 @@ class Preconditioner(nn.Cell):
         bound = clip_fisher_norm is None or 0 < clip_fisher_norm < np.inf
         require(bound, "clip_fisher_norm: must be above 0, or None", clip_fisher_norm)
         self.thresholds, self.factor_ema, self.clip_fisher_norm = thresholds, factor_ema, clip_fisher_norm
-        self.loss_scale = conversion.get("loss_scale", 1.0)
         self.parallel = ms.get_auto_parallel_context("parallel_mode") == ms.ParallelMode.DATA_PARALLEL
         self.weights = net.trainable_params()
         self.layers = convert(net, **conversion)
         if not self.layers:
             raise ThorError("no layer to precondition: the network has no Conv2d and no Dense that fits")
         self.names, layers = list(self.layers), list(self.layers.values())
+        self.loss_scale = layers[0].tap_g.loss_scale
         self.cell_list = nn.CellList(layers, auto_prefix=False)  # `layers` for graph mode, which accepts no such dict
         place = {id(layer.layer.weight): number for number, layer in enumerate(layers)}
         self.places = tuple(place.get(id(weight), -1) for weight in self.weights)

@@ -160,6 +160,13 @@ def is_due(run_context, every_steps) -> bool:
     return bool(every_steps) and step % every_steps == 0 and not ends_epoch(run_context)
 
 
+def evaluation_epoch(step: int, steps_per_epoch: int, total_steps: int, every_steps: int | None) -> float | None:
+    """The epoch whose evaluation follows a step, with a fraction within an epoch; None if none is due after it."""
+    if step % steps_per_epoch == 0 or step >= total_steps:
+        return -(-step // steps_per_epoch)
+    return round(step / steps_per_epoch, 4) if every_steps and step % every_steps == 0 else None
+
+
 class CheckpointCallback(Callback):
     """Checkpoints a Run after every epoch and every `every_steps` steps: before an evaluation, which may be stopped."""
 
@@ -187,7 +194,7 @@ class EvaluateCallback(Callback):
     def on_train_step_end(self, run_context):
         if is_due(run_context, self.every_steps):
             state = run_context.original_args()
-            self.evaluate(round(state.cur_step_num / state.batch_num, 4))
+            self.evaluate(evaluation_epoch(state.cur_step_num, state.batch_num, sys.maxsize, self.every_steps))
 
     def on_train_epoch_end(self, run_context):
         self.evaluate(run_context.original_args().cur_epoch_num)
@@ -238,11 +245,9 @@ class StopCallback(Callback):
     of that. Asked in the last step of an epoch, it waits until the epoch is saved.
     """
 
-    timers = ()
-
     def __init__(self, step):
         super().__init__()
-        self.step = step
+        self.step, self.timers = step, ()  # `in_order` gives it the timers
 
     def on_train_step_begin(self, run_context):
         if run_context.original_args().cur_step_num >= self.step:

@@ -57,8 +57,10 @@ def train(run: Run, *, recipe: Recipe | None = None, info: Info | None = None, p
         todo = callbacks.in_order(*todo, callbacks.StopCallback(total))
 
         with interrupts.stopped_at_steps():
-            if rank == 0 and (epoch := missing_evaluation(run, recipe, step, steps_per_epoch, total)):
-                evaluation.evaluate(epoch)
+            # A training that was stopped while it evaluated has the checkpoint of that step, and no result.
+            missing = step and callbacks.evaluation_epoch(step, steps_per_epoch, total, recipe.evaluation_steps)
+            if rank == 0 and missing and missing not in [record["epoch"] for record in run.evaluations()]:
+                evaluation.evaluate(missing)
             if step < total:
                 model.train(
                     recipe.epochs, dataset, todo, dataset_sink_mode=recipe.dataset_sink_mode,
@@ -67,12 +69,3 @@ def train(run: Run, *, recipe: Recipe | None = None, info: Info | None = None, p
         if rank == 0:
             runs.write_summary(run)
         device.wait_for_all()
-
-
-def missing_evaluation(run: Run, recipe: Recipe, step: int, steps_per_epoch: int, total: int) -> float | None:
-    """The epoch of the evaluation at the checkpoint's step, if one is due there and the history has none."""
-    ends_epoch = step > 0 and (step % steps_per_epoch == 0 or step >= total)
-    if not ends_epoch and not (step and recipe.evaluation_steps and step % recipe.evaluation_steps == 0):
-        return None
-    epoch = -(-step // steps_per_epoch) if ends_epoch else round(step / steps_per_epoch, 4)
-    return epoch if epoch not in [record["epoch"] for record in run.evaluations()] else None
