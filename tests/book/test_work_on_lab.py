@@ -96,6 +96,7 @@ def test_a_wrong_setting_stops_the_build(tmp_path, settings, message):
     assert f"_config.yml: {message}" in done.stderr
 
 
+@pytest.mark.slow
 def test_binder_finds_the_labs(tmp_path):
     """postBuild in a copy of what git tracks, as Binder has it, with the Python that is here."""
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=REPO, capture_output=True, text=True, check=True).stdout

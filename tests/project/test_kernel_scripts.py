@@ -30,6 +30,7 @@ def test_onednn_says_its_kernel():
     assert len(result["seconds"]["convolution"]) == onednn.CALLS
 
 
+@pytest.mark.slow
 def test_fusion_makes_one_operator_of_many():
     apart, fused = fusion.run("chain"), fusion.run("chain", fused=True)
     assert apart["operators"] > 5 and fused["operators"] == 1

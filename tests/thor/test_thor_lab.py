@@ -51,6 +51,7 @@ def test_dataset_path_of_the_seed(start, tmp_path, name):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_eval_without_thors_state(start, trained):
     done = start("eval.py", "--checkpoint_path", trained.path)
     assert done.returncode == 0, done.stderr
@@ -59,6 +60,7 @@ def test_eval_without_thors_state(start, trained):
     assert result == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_export_is_the_plain_network(start, trained, tmp_path, onnxruntime):
     """Its logits under ONNX Runtime are those of the checkpoint, and no factor is in the file."""
     done = start("export.py", "--checkpoint_path", trained.path, "--file_format", "ONNX", "--file_name", "net")
