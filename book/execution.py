@@ -20,7 +20,7 @@ from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
+from nbclient.exceptions import CellExecutionError, CellTimeoutError
 
 from labkit.system.environment import cores
 
@@ -200,8 +200,8 @@ def execute_chapter(name: str, tries: int = 2) -> tuple[str, float, str]:
     try:
         resources = {"metadata": {"path": str(chapter.parent)}}
         NotebookClient(notebook, timeout=CELL_SECONDS, kernel_name="python3", resources=resources).execute()
-    except (CellExecutionError, RuntimeError) as error:  # a cell failed; the kernel died, or did not start
-        if tries > 1 and not isinstance(error, CellExecutionError):
+    except (CellExecutionError, CellTimeoutError, RuntimeError) as error:  # the last: a kernel died, or did not start
+        if tries > 1 and isinstance(error, RuntimeError):
             return execute_chapter(name, tries - 1)
         return name, time.monotonic() - start, str(error)
     notebook.metadata["key"] = key

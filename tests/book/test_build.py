@@ -76,8 +76,12 @@ def test_packages_and_pytorch_make_chapters_stale(chapter, monkeypatch):
     assert execution.key_of(file) != before[0]
 
 
-@pytest.mark.parametrize(("cell", "said"), [("1 / 0", "ZeroDivisionError"), ("import os; os._exit(1)", "died")])
-def test_a_chapter_that_fails_is_reported_and_not_kept(chapter, capfd, cell, said):
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [("1 / 0", "ZeroDivisionError"), ("import os; os._exit(1)", "died"), ("import time; time.sleep(60)", "timed out")],
+)
+def test_a_chapter_that_fails_is_reported_and_not_kept(chapter, capfd, monkeypatch, cell, said):
+    monkeypatch.setattr(execution, "CELL_SECONDS", 4)
     _, write = chapter
     file = write("book/3-thor/fails.md", CHAPTER.replace("print(6 * 7)", cell))
     assert execution.execute([file]) == ["book/3-thor/fails"]
