@@ -163,6 +163,7 @@ def kernel_environment() -> dict[str, str]:
     env["JUPYTER_PATH"] = os.pathsep.join(filter(None, [str(share), env.get("JUPYTER_PATH")]))
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])
     env["MS_OM_PATH"] = str(BUILD / "mindspore")
+    env["IPYTHONDIR"] = str(BUILD / "ipython")  # not the user's settings, which may show more outputs
     env["PYTHONIOENCODING"] = "utf-8"
     for name in ("MPLBACKEND", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"):
         env.pop(name, None)

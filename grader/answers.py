@@ -5,7 +5,7 @@ import json
 import tokenize
 from pathlib import Path
 
-from grader.lab import Lab, source
+from grader.lab import PART, Lab, bound, source
 from grader.submissions import Unreadable
 
 LARGEST = {".ipynb": 50_000_000, ".md": 2_000_000}  # bytes; outputs with pictures are large
@@ -13,24 +13,32 @@ _LAYOUT = {tokenize.NEWLINE: "\n", tokenize.INDENT: "{", tokenize.DEDENT: "}"}
 _IGNORED = (tokenize.COMMENT, tokenize.NL, tokenize.ENCODING, tokenize.ENDMARKER)
 
 
-def read(lab: Lab, notebooks: list[Path]) -> dict[str, str]:
-    """Source of a learner's answer cells, by task; raises Unreadable. Ignores notebooks without changes."""
-    versions, problems = {}, []  # {normalised answers: (file, answers)}
-    for file in notebooks:
-        try:
-            answers = _answers_of(lab, file)
-            versions.setdefault(tuple((task, normalised(text)) for task, text in answers.items()), (file, answers))
-        except Unreadable as error:
-            problems.append(f"{file.name}: {error}")
-    stubs = {task: normalised(stub) for task, stub in lab.stubs.items()}
-    changed = [versions[key] for key in versions if any(text != stubs[task] for task, text in key)]
-    usable = changed or list(versions.values())[:1]
-    if not usable:
+def read(lab: Lab, notebooks: list[Path]) -> tuple[dict[str, str], list[str]]:
+    """Source of a learner's answer cells by task, and a line for each notebook left out; raises Unreadable.
+
+    Markdown counts only if no .ipynb has answers: the lab's own text may lie beside the notebook.
+    """
+    stubs, problems, blank = {task: normalised(stub) for task, stub in lab.stubs.items()}, [], None
+    for suffix in LARGEST:
+        versions = {}  # {normalised answers: (file, answers)}
+        for file in (file for file in notebooks if file.suffix.lower() == suffix):
+            try:
+                answers = _answers_of(lab, file)
+            except (Unreadable, OSError) as error:
+                problems.append(f"{file.name}: {error}")
+                continue
+            key = tuple((task, normalised(text)) for task, text in answers.items())
+            if any(text != stubs[task] for task, text in key):
+                versions.setdefault(key, (file, answers))
+            blank = blank or answers
+        if len(versions) > 1:
+            names = ", ".join(file.name for file, _ in list(versions.values())[:5])
+            raise Unreadable(f"several notebooks with different answers: {names}; hand in one")
+        for _, answers in versions.values():
+            return answers, problems
+    if blank is None:
         raise Unreadable("; ".join(problems[:3]))
-    if len(usable) > 1:
-        names = ", ".join(file.name for file, _ in usable[:5])
-        raise Unreadable(f"several notebooks with different answers: {names}; hand in one")
-    return usable[0][1]
+    return blank, problems
 
 
 def normalised(text: str) -> str:
@@ -53,7 +61,7 @@ def _answers_of(lab, file):
         notebook = _from_markdown(text) if suffix == ".md" else json.loads(text)
         cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
         by_task = {task: [cell for cell in cells if _task(lab, cell) == task] for task in lab.manifest.tasks}
-        sources = {task: _answer(parts, f"answer-{task}", lab.stubs[task]) for task, parts in by_task.items() if parts}
+        sources = {task: _answer(lab, task, cells) for task, cells in by_task.items() if cells}
     except UnicodeDecodeError:
         raise Unreadable("not text") from None
     except json.JSONDecodeError as error:
@@ -68,19 +76,29 @@ def _answers_of(lab, file):
 def _task(lab, cell):
     """The task that a cell, or a part of a split cell, answers: from its id, or else from its metadata.
 
-    Old versions of Jupyter drop ids; JupyterLab gives a new one to all parts of a split cell but the last.
+    Old versions of Jupyter drop ids; when a cell is split, JupyterLab keeps the id for the last part, VS Code for the
+    first.
     """
     task = str(cell.get("id")).removeprefix("answer-")
     return task if task in lab.manifest.tasks else cell.get("metadata", {}).get("answer")
 
 
-def _answer(cells, cell_id, stub):
-    """The joined parts of a split cell, down to the one with the cell's id: what is below is a copy."""
-    parts, untouched = [source(cell) for cell in cells], ("", normalised(stub))
-    ends = [number for number, cell in enumerate(cells, start=1)
-            if cell.get("id") == cell_id and normalised(parts[number - 1]) not in untouched]  # fmt: skip
-    parts = parts[: ends[-1]] if ends else parts
-    return "\n".join([part for part in parts if normalised(part) not in untouched] or parts[:1])
+def _answer(lab, task, cells):
+    """The parts of an answer, joined by PART: down to the cell with the answer's id, and on until its names are bound.
+
+    What is below these is a copy.
+    """
+    sources = [source(cell).replace("\f", "") for cell in cells]
+    untouched = ("", normalised(lab.stubs[task]))
+    touched = [number for number, text in enumerate(sources) if normalised(text) not in untouched]
+    ends = [number for number in touched if cells[number].get("id") == f"answer-{task}"]
+    parts, names = [], set(bound(lab.stubs[task]))
+    for number in touched:
+        if ends and number > ends[-1] and not names:
+            break
+        parts.append(sources[number])
+        names -= bound(sources[number])
+    return PART.join(parts or sources[:1])
 
 
 def _from_markdown(text):

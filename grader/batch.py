@@ -6,8 +6,8 @@ sandbox. A result with an unchanged key is not computed again. DIR/grader.log co
 
 import hashlib
 import importlib.metadata
-import itertools
 import json
+import os
 import tempfile
 import traceback
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -38,6 +38,7 @@ class Learner:
     name: str
     entries: list[Path]
     answers: dict[str, str] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)  # a line for each file that cannot be used
     key: dict = field(default_factory=dict)
     result: dict | None = None
     failed: str = ""  # why the grader itself failed; later gradings do not reuse this result
@@ -67,18 +68,21 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, se
             (out / LOG).unlink(missing_ok=True)
             about = {"lab": lab.name, "code": _code(lab), "seed": seed, "sandboxed": sandboxed}
             for learner in learners:
-                with _failing(lab, learner, out), submissions.opened(learner.entries, scratch) as (notebooks, runs):
-                    learner.answers = answers.read(lab, notebooks)
-                    learner.key = about | {"submission": _digest(lab, learner.answers, runs)}
+                with _failing(lab, learner, out), submissions.opened(learner.entries, scratch) as submitted:
+                    notebooks, runs, left = submitted
+                    learner.answers, problems = answers.read(lab, notebooks)
+                    learner.left_out = [submissions.shown(line) for line in dict.fromkeys(left + problems)]
+                    learner.key = about | {"submission": _digest(lab, learner, runs)}
                     if earlier.get(learner.name, {}).get("key") == learner.key:
                         learner.result = earlier[learner.name]["result"]
             if todo := [learner for learner in learners if not learner.result]:
                 references = grade.references(lab, seed, sandboxed)
 
                 def work(learner):
-                    with _failing(lab, learner, out), submissions.opened(learner.entries, scratch) as (_, runs):
-                        given = (lab, learner.name, learner.answers, runs)
+                    with _failing(lab, learner, out), submissions.opened(learner.entries, scratch) as (_, runs, _):
+                        given = (lab, learner.name, learner.answers, _distinct(runs))
                         learner.result = grade.grade_one(*given, references, seed, sandboxed)
+                        learner.result["left_out"] = learner.left_out
                     if not limits.STOP.is_set():
                         _keep(learner, out)
                     return learner.name
@@ -105,12 +109,12 @@ def _failing(lab, learner, out):
         problem, learner.failed = FAILED, " ".join(str(error).split()) or type(error).__name__
         with open(out / LOG, "a", encoding="utf-8", errors="backslashreplace") as log:
             log.write(f"{learner.name}\n{traceback.format_exc()}\n")
-    learner.result = grade.nothing(lab, learner.name, report.shown(problem))
+    learner.result = grade.nothing(lab, learner.name, submissions.shown(problem))
 
 
 def _keep(learner, out):
     document = {"key": {} if learner.failed else learner.key, "result": learner.result}
-    atomic_write(out / "results" / f"{learner.name}.json", json.dumps(document, indent=1) + "\n")
+    atomic_write(out / "results" / f"{submissions.file_name(learner.name)}.json", json.dumps(document, indent=1) + "\n")
 
 
 def _each(work, todo, jobs, notify):
@@ -141,20 +145,31 @@ def _code(lab):
     packages = sorted({(package.name, package.version) for package in importlib.metadata.distributions()})
     total = hashlib.sha256(f"{lab.digest} {packages}".encode())
     for file in sorted(files):
-        total.update(f"{file} {hashlib.sha256(file.read_bytes()).hexdigest()}".encode())
+        total.update(os.fsencode(file) + hashlib.sha256(file.read_bytes()).digest())
     return total.hexdigest()
 
 
-def _digest(lab, sources, runs):
+def _digest(lab, learner, runs):
     """SHA-256 of what is graded: a submission's answers, its Run's files, and the lab's data for the Run."""
-    total = hashlib.sha256(json.dumps([sources, [run.name for run in runs]]).encode())
+    total = hashlib.sha256(json.dumps([learner.answers, learner.left_out, [run.name for run in runs]]).encode())
     if lab.manifest.run and runs:
         total.update(handed_in.required_of(lab)[1].encode())
-        for run, (name, most) in itertools.product(runs, handed_in.LARGEST.items()):
-            size = (run / name).stat().st_size if (run / name).is_file() else None
-            content = (run / name).read_bytes() if size is not None and size <= most else b""
-            total.update(f"{name} {size}".encode() + hashlib.sha256(content).digest())
+        total.update("".join(map(_digest_of_run, runs)).encode())
     return total.hexdigest()
+
+
+def _digest_of_run(run):
+    total = hashlib.sha256()
+    for name, most in handed_in.LARGEST.items():
+        size = (run / name).stat().st_size if (run / name).is_file() else None
+        content = (run / name).read_bytes() if size is not None and size <= most else b""
+        total.update(f"{name} {size}".encode() + hashlib.sha256(content).digest())
+    return total.hexdigest()
+
+
+def _distinct(runs):
+    """The Runs without copies, such as a folder's zip."""
+    return list({_digest_of_run(run): run for run in runs[::-1]}.values())[::-1] if len(runs) > 1 else runs
 
 
 def _require_apart(place, out):
@@ -184,7 +199,8 @@ def _earlier(lab, out):
 
 def _write_sources(lab, learners, folder):
     """answers/STUDENT.py for a plagiarism detector, and boilerplate/stubs.py, which it should ignore."""
-    answers = {f"answers/{learner.name}.py": learner.answers for learner in learners if learner.answers}
+    answers = {f"answers/{submissions.file_name(learner.name)}.py": learner.answers
+               for learner in learners if learner.answers}  # fmt: skip
     for name, sources in (answers | {"boilerplate/stubs.py": lab.stubs}).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         text = "\n\n".join(f"# {task}\n{source}" for task, source in sources.items()) + "\n"

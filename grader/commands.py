@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from grader.submissions import shown
 from labkit.system import environment, interrupts
 from labkit.system.errors import LabkitError
 
@@ -57,8 +58,8 @@ def grade(lab, submissions, out, jobs, seed, sources, language, no_sandbox):
 
     LAB is one of this project's labs, or a folder with a lab.md. SUBMISSIONS is a folder or a zip. For each learner it
     has a notebook (ann.ipynb or ann.md), or a folder or a zip (ann/ or ann.zip) with a notebook and perhaps a Run.
-    Moodle's download of all submissions has this form, too. A submission that is damaged, or of another type, such as
-    ann.rar, gets 0 points and the reason; the others are not affected.
+    The downloads of Moodle and Canvas have this form, too. What cannot be used, because it is damaged or of another
+    type, such as ann.rar, is left out, and the learner's page names it; the others are not affected.
 
     Answers are executed by bubblewrap, without network, in a read-only system, under the limits in grading.yaml.
     Without bubblewrap nothing is graded, unless --no-sandbox is given: the learners' code can then do all that you can.
@@ -89,7 +90,7 @@ def grade(lab, submissions, out, jobs, seed, sources, language, no_sandbox):
         with interrupts.stopped_once():
             results, failed = batch.grade_batch(
                 loaded, submissions, out, jobs=jobs, seed=seed, sandboxed=not no_sandbox, sources=sources,
-                language=language, notify=lambda line: click.echo(line, err=True),
+                language=language, notify=lambda line: click.echo(shown(line), err=True),
             )  # fmt: skip
     except KeyboardInterrupt:
         command = shlex.join(["labkit", *sys.argv[1:]])
@@ -97,7 +98,7 @@ def grade(lab, submissions, out, jobs, seed, sources, language, no_sandbox):
         sys.exit(130)
     _print_summary(loaded, results, out)
     for student in sorted(failed):
-        click.secho(f"NOT GRADED, 0 points until then: {student}: {failed[student]}", fg="red", err=True)
+        click.secho(shown(f"NOT GRADED, 0 points until then: {student}: {failed[student]}"), fg="red", err=True)
     if failed:
         click.echo(f"see {out / batch.LOG}; the same command tries again", err=True)
         sys.exit(1)
@@ -124,5 +125,5 @@ def _print_summary(lab, results, out):
         click.echo(f"  {name:{width}}  {statistics.fmean(points):6.2f} of {most:6g}  {full:5}")
     for result in results:
         if result["problem"]:
-            click.echo(f"no points: {result['student']}: {result['problem']}")
+            click.echo(shown(f"no points: {result['student']}: {result['problem']}"))
     click.echo(f"points: {out / 'grades.csv'}; the class: {out / 'index.html'}; a page for each: {out / 'feedback'}")

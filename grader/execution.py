@@ -26,12 +26,12 @@ def execute(lab: Lab, answers: dict[str, str], seed: int, sandboxed: bool = True
     included only if both the probe and its answer passed.
     """
     deadline = time.monotonic() + lab.manifest.total_time
-    tasks = {cell["id"]: answer_of(cell) or probe_of(cell) for cell in lab.graded_notebook({}, seed)["cells"]}
     lost = {}  # {task: cells and values of the attempt that it ended}
     attempts, stopped = 0, ""
     while True:
         attempts += 1
         given = {task: source for task, source in answers.items() if task not in lost}
+        tasks = {cell["id"]: answer_of(cell) or probe_of(cell) for cell in lab.graded_notebook(given, seed)["cells"]}
         cells, values, limit = _attempt(lab, given, seed, deadline - time.monotonic(), sandboxed)
         stopped = stopped or limit
         last = next((cell for cell in cells if cells[cell]["outcome"] in STOPS), None)

@@ -10,7 +10,7 @@ from pathlib import Path
 from grader import execution as executions
 from grader import handed_in
 from grader.answers import normalised
-from grader.lab import Lab, LabError, answer_of, probe_of
+from grader.lab import PART, Lab, LabError, answer_of, probe_of
 from grader.values import difference
 from grader.verdicts import CHECK_FAILED, IN_CHECK, MISSING, NOT_COUNTED, NOT_RUN
 
@@ -62,7 +62,7 @@ def _without_values(lab, task, answers, execution):
         return "missing", ""
     if normalised(answers[task]) == normalised(lab.stubs[task]):
         return "not done", ""
-    return _failure(execution, _cells_of(lab, task)[0], answers[task])
+    return _failure(execution, _cells_of(lab, task)[0], answers[task].rpartition(PART)[2])
 
 
 def _lost_probes(lab, task, execution):
@@ -173,6 +173,7 @@ def _result(lab, student, tasks, problem="", stopped="", errors=None):
     return {
         "student": student,
         "problem": problem,
+        "left_out": [],  # a line for each file that could not be used
         "stopped": stopped,
         "score": total(task["points"] for task in tasks.values()),
         "max_score": total([lab.manifest.max_score]),

@@ -24,7 +24,7 @@ def predictions(recipe_file: str, file: str) -> dict:
     device.setup(recipe.seed)
     try:
         net = build.create_network(recipe)
-        position = checkpoint.load_weights(Path(file), net)
+        step = checkpoint.load_weights(Path(file), net)
     except LabkitError as error:
         return {"problem": str(error).replace(f"{file}: ", "").replace(file, "it")}
     except Exception as error:
@@ -35,7 +35,7 @@ def predictions(recipe_file: str, file: str) -> dict:
         return {"problem": f"{type(error).__name__}: {str(error)[:200]}"}
     if not np.isfinite(logits).all():
         return {"problem": "the network's outputs are not numbers (NaN or infinite)"}
-    return {"predictions": logits.argmax(axis=1).tolist(), "step": position.get("step")}
+    return {"predictions": logits.argmax(axis=1).tolist(), "step": step}
 
 
 def main() -> None:

@@ -20,11 +20,13 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from grader.values import NAME
+from labkit.system import yaml_files
 from labkit.system.environment import REPO
 from labkit.system.errors import LabkitError
 from labkit.training.schema import Count, NotNegative, Part, Positive, Share
 
 VALUES = "__import__('grader.values', fromlist=['values'])"
+PART = "\n\f\n"  # between the parts of an answer whose cell was split or copied
 BEGIN, END = "# BEGIN SOLUTION", "# END SOLUTION"
 MARKER = re.compile(r"#+\s*(begin|end)\s+solution\s*$", re.IGNORECASE)  # also matches misspelled markers
 Name = Annotated[str, Field(pattern=f"^{NAME}$")]
@@ -139,21 +141,25 @@ class Lab:
     def graded_notebook(self, answers: dict[str, str], seed: int) -> dict:
         """The notebook to execute: the master's cells with these answers (or else stubs) and the probes.
 
+        The parts of an answer are cells, of which the last has the id of the master's.
+
         A probe can use `emit(name, value)` and `seed`, an int, and does not rebind the learner's names. In their
         metadata, cells keep only `answer` and `probe`, so that no tag reaches nbval.
         """
-        notebook = self.notebook | {"cells": copy.deepcopy(self.graded_cells)}
+        cells = []
         names_in_answers = set().union(*map(bound, self.solutions.values()))
-        for cell in notebook["cells"]:
+        for cell in copy.deepcopy(self.graded_cells):
             answer, probe, text = answer_of(cell), probe_of(cell), source(cell)
             cell["metadata"] = {key: cell["metadata"][key] for key in ("answer", "probe") if key in cell["metadata"]}
             if answer:
-                cell["source"] = answers.get(answer, self.stubs[answer])
+                *parts, cell["source"] = answers.get(answer, self.stubs[answer]).split(PART)
+                cells += [cell | {"id": f"{cell['id']}-{n}", "source": part} for n, part in enumerate(parts, start=1)]
             elif probe:
                 cell["source"] = f"{VALUES}.probe({probe!r}, {seed}, {text!r})"
             elif names := sorted(bound(text) - names_in_answers):
                 cell["source"] = f"{text}\n{VALUES}.given({names})"
-        return notebook
+            cells.append(cell)
+        return self.notebook | {"cells": cells}
 
 
 def bound(text: str) -> set[str]:
@@ -237,10 +243,7 @@ def names() -> list[str]:
 
 def _manifest(file):
     try:
-        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
-        return Manifest.model_validate(tree)
-    except yaml.YAMLError as error:
-        raise LabError(f"{file}: not valid YAML: {' '.join(str(error).split())}") from None
+        return Manifest.model_validate(yaml_files.read(file, LabError))
     except ValidationError as error:
         problem = error.errors()[0]
         key = ".".join(map(str, problem["loc"])) or "the file"
@@ -253,7 +256,7 @@ def read(file: Path) -> dict:
     import nbformat
 
     try:
-        notebook = jupytext.reads(file.read_text(encoding="utf-8"), fmt="md:myst")
+        notebook = jupytext.reads(file.read_text(encoding="utf-8-sig"), fmt="md:myst")
     except (ValueError, yaml.YAMLError) as error:  # metadata that is not valid YAML
         raise LabError(f"{file}: {' '.join(str(error).split())}") from None
     notebook = json.loads(nbformat.writes(notebook, version=4))

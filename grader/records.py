@@ -7,13 +7,13 @@ overrides.csv: student_id, task, points, comment; without a task, a comment on t
 import csv
 import io
 import math
-import re
 import unicodedata
 from pathlib import Path
 
 from grader import grade
 from labkit.system.errors import LabkitError
 
+COLUMNS = ("assignment", "student_id", "last_name", "first_name", "email", "score", "max_score")  # as nbgrader's
 ROSTER, OVERRIDES = "roster.csv", "overrides.csv"
 ABSENT = "nothing was handed in"
 BY_HAND = "by hand"
@@ -38,13 +38,19 @@ def _rows(file, columns):
         text = unicodedata.normalize("NFC", file.read_bytes().decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise RecordsError(f"{file}: not UTF-8; save it as CSV UTF-8") from None
-    head = text.split("\n", 1)[0]
-    table = csv.DictReader(io.StringIO(text, newline=""), delimiter=";" if head.count(";") > head.count(",") else ",")
+    head, _, rest = text.partition("\n")
+    delimiter = max(",;\t", key=head.count)
+    names = [name.strip() for name in next(csv.reader([head], delimiter=delimiter), [])]
+    spelt = {name: name.lower().replace(" ", "_") for name in names}  # Student_ID, Last Name
+    names = [spelt[name] if spelt[name] in (*COLUMNS, *columns) else name for name in names]
+    if twice := [name for name in names if name and names.count(name) > 1]:
+        raise RecordsError(f"{file}: the column {twice[0]} is there twice")
+    table = csv.DictReader(io.StringIO(rest, newline=""), names, delimiter=delimiter)
     try:
-        rows = [(f"{file}, line {table.line_num}", row) for row in table]
+        rows = [(f"{file}, line {table.line_num + 1}", row) for row in table]
     except csv.Error as error:
-        raise RecordsError(f"{file}, line {table.line_num}: {error}; is a quotation mark missing?") from None
-    if missing := [column for column in columns if column not in (table.fieldnames or ())]:
+        raise RecordsError(f"{file}, line {table.line_num + 1}: {error}; is a quotation mark missing?") from None
+    if missing := [column for column in columns if column not in names]:
         raise RecordsError(f"{file}: the column {missing[0]} is missing")
     for line, row in rows:
         if None in row or None in row.values():
@@ -91,10 +97,16 @@ def applied(lab, results: list[dict], learners: dict, overrides: list, notify=la
 
 
 def _person(student, learners):
-    """The learner in the roster with this id, or with this name plus a number that Moodle has added; None."""
-    name = re.sub(r"_\d+$", "", student)
-    namesakes = [row for row in learners.values() if name == f"{row.get('first_name')} {row.get('last_name')}"]
-    return learners.get(student) or (namesakes[0] if len(namesakes) == 1 and name != student else None)
+    """The learner in the roster with this id, or with the name in front of the number that a platform adds; None."""
+    name, _, number = student.rpartition("_")
+    namesakes = [row for row in learners.values() if number.isdecimal() and name in _names(row)]
+    return learners.get(student) or (namesakes[0] if len(namesakes) == 1 else None)
+
+
+def _names(row):
+    """A person's name as Moodle writes it, and as Canvas does: last name first, in small letters and digits only."""
+    first, last = row.get("first_name") or "", row.get("last_name") or ""
+    return f"{first} {last}", "".join(filter(str.isalnum, last + first)).lower()
 
 
 def _overridden(result, override):

@@ -7,16 +7,16 @@ import csv
 import io
 import json
 import platform
-import re
 import statistics
 from pathlib import Path
 
 import labkit
 from grader import records, translation, verdicts
+from grader.records import COLUMNS
+from grader.submissions import file_name, shown
 from labkit.system import environment
 from labkit.system.files import atomic_write
 
-COLUMNS = ("assignment", "student_id", "last_name", "first_name", "email", "score", "max_score")  # as nbgrader's
 TEMPLATES = Path(__file__).parent / "templates"
 FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t")  # in a spreadsheet, formulas begin with these
 
@@ -43,9 +43,9 @@ def write(lab, results: list[dict], folder: Path, seed: int | None = None, langu
     page, pages = templates.get_template("feedback.html"), set()
     for result in results:
         if result["problem"] != records.ABSENT:
-            pages.add(folder / "feedback" / f"{result['student']}.html")
+            pages.add(file := folder / "feedback" / f"{file_name(result['student'])}.html")
             text = page.render(**common, **_feedback(lab, result, say), say=say, language=language or "en")
-            atomic_write(folder / "feedback" / f"{result['student']}.html", text)
+            atomic_write(file, text)
     for old in set((folder / "feedback").glob("*.html")) - pages:
         old.unlink()
     overview = templates.get_template("overview.html")
@@ -62,12 +62,6 @@ def graded_by() -> dict[str, str]:
 def points(number: float) -> str:
     """Points as text: 3, 2.5, 0.333; no floating-point noise."""
     return f"{number:.3f}".rstrip("0").rstrip(".")
-
-
-def shown(text) -> str:
-    """A text that is safe in any file or page: control and direction characters and lone surrogates become U+FFFD."""
-    unsafe = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
-    return re.sub(unsafe, "\ufffd", str(text).replace("\r\n", "\n"))
 
 
 def grades_csv(lab, results) -> str:
@@ -99,7 +93,7 @@ def _templates():
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    templates.filters |= {"points": points}
+    templates.filters |= {"points": points, "file_name": file_name, "shown": shown}
     return templates
 
 
@@ -110,6 +104,7 @@ def _feedback(lab, result, say=str):
     return {
         "student": shown(result["student"]),
         "problem": say(shown(result["problem"])),
+        "left_out": result["left_out"],
         "stopped": verdicts.stopped(lab, result["stopped"], say),
         "score": result["score"],
         "max_score": lab.manifest.max_score,
@@ -155,8 +150,8 @@ def _overview(lab, results):
         "results": results,
         "shades": {verdict: words[0] for verdict, words in verdicts.WORDS.items()},
         "absent": records.ABSENT,
-        "problems": [(result["student"], shown(result["problem"] or verdicts.stopped(lab, result["stopped"])))
-                     for result in results if result["problem"] or result["stopped"]],
+        "problems": [(result["student"], text) for result in results for text in
+                     (shown(result["problem"]), verdicts.stopped(lab, result["stopped"]), *result["left_out"]) if text],
         "errors": [(result["student"], task, cell, shown(text)) for result in results
                    for task, errors in result["errors"].items() for cell, text in errors],
     }  # fmt: skip

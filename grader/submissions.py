@@ -1,6 +1,6 @@
 """Submissions: a folder or a zip with a notebook, a folder or a zip for each learner.
 
-Whatever cannot be used becomes a one-line problem of that learner.
+What cannot be used is left out and named; it costs its own part, not the rest of the submission.
 """
 
 import hashlib
@@ -19,12 +19,17 @@ from pathlib import Path
 from labkit.system.errors import LabkitError
 
 NOTEBOOKS = (".ipynb", ".md")
-MOODLE = re.compile(r"(.+?_\d+)_assignsubmission_(?:file|onlinetext)(?:_|$)")  # in a download of all submissions
+PLATFORM = (  # names in downloads: all with the same first part are one learner's
+    re.compile(r"(.+?_\d+)_assignsubmission_(?:file|onlinetext)(?:_|$)"),  # Moodle: NAME_ID_...
+    re.compile(r"([^_\W]+)(?:_LATE)?(_\d{3,})_\d{3,}_.+"),  # Canvas: NAME_ID_SUBMISSION_FILE
+)
 RUN_FILES = {"history.jsonl", "summary.json", "provenance.json", "checkpoints"}  # not next to the lab's own recipe.yaml
+NOTHING = "neither a notebook (.ipynb or .md) nor a folder or zip with one"
 LONGEST_NAME = 120  # bytes, less than the 255 that a file name may have
-MOST_FILES = 10_000  # per learner
-MOST_BYTES = 1_000_000_000  # of a learner's unpacked zip
+MOST_FILES = 10_000  # usable ones, per zip
+MOST_BYTES = 1_000_000_000  # of these files, unpacked
 DEEPEST = 50  # nested folders
+ZIPS = 3  # a zip, in a zip, in a zip
 BROKEN = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError, ValueError)
 
 
@@ -37,111 +42,179 @@ class Unreadable(Exception):
 
 
 def find(place: Path, scratch: Path) -> dict[str, list[Path]]:
-    """Each learner's files, by name; unpacks a zip into `scratch`. Raises SubmissionsError."""
-    if place.suffix.lower() == ".zip" and place.is_file():
-        try:
-            with zipfile.ZipFile(place) as packed:
-                _unpack_class(packed, scratch)
-        except (*BROKEN, OSError) as error:
-            raise SubmissionsError(f"{place}: cannot be unpacked: {error}") from None
+    """Each learner's files, by name as handed in; unpacks a zip into `scratch`. Raises SubmissionsError."""
+    folder, is_zip = place, place.suffix.lower() == ".zip" and place.is_file()
+    if is_zip:
         folder = scratch
-        if [entry.name for entry in _visible(folder)] == [place.stem] and (folder / place.stem).is_dir():
-            folder = folder / place.stem
-    elif place.is_dir():
-        folder = place
-    else:
+        try:
+            _unpack(place, folder, [], of_class=True)
+        except Unreadable as error:
+            raise SubmissionsError(f"{place.parent / str(error)}") from None
+    elif not place.is_dir():
         raise SubmissionsError(f"{place}: there is no such folder or zip")
+    inner = _visible(folder)
+    if len(inner) == 1 and inner[0].is_dir() and not inner[0].is_symlink():
+        if is_zip and inner[0].name == place.stem:
+            inner = _visible(inner[0])
+        elif sum(map(_has_notebook, _visible(inner[0]))) > 1:
+            raise SubmissionsError(f"{place}: its only folder, {inner[0].name}, has several notebooks: give it")
     by_learner = {}
-    for entry in _visible(folder):
+    for entry in inner:
         by_learner.setdefault(_learner(entry), []).append(entry)
     if not by_learner:
         raise SubmissionsError(f"{place}: contains no submissions")
     return dict(sorted(by_learner.items()))
 
 
-def _unpack_class(packed, folder):
-    """Unpack a class. If a learner's files cannot be unpacked, leave an empty file, which is reported as unreadable."""
-    folder.mkdir()
-    broken = set()
-    for entry in packed.infolist():
-        try:
-            packed.extract(entry, folder)
-        except (*BROKEN, OSError):
-            broken.add(entry.filename.partition("/")[0])
-    for name in broken - {"", ".", ".."}:
-        shutil.rmtree(folder / name, ignore_errors=True)
-        (folder / name[:60]).write_bytes(b"")
+def file_name(student: str) -> str:
+    """A learner's name as the name of a file: printable, not too long, and different for different names."""
+    name = "".join(letter if letter.isprintable() and letter not in '\\/:*?"<>|' else "_" for letter in student)
+    name = name.encode()[:LONGEST_NAME].decode(errors="ignore").strip()
+    digest = hashlib.sha256(student.encode(errors="backslashreplace")).hexdigest()[:8]
+    return name if name == student else f"{name}-{digest}"
+
+
+def shown(text) -> str:
+    """A text that is safe in any file or page: control and direction characters and lone surrogates become U+FFFD."""
+    unsafe = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+    return re.sub(unsafe, "\ufffd", str(text).replace("\r\n", "\n"))
 
 
 @contextmanager
-def opened(entries: list[Path], scratch: Path) -> Iterator[tuple[list[Path], list[Path]]]:
-    """A learner's notebooks and Runs; zips are unpacked in `scratch` until the end. Raises Unreadable."""
+def opened(entries: list[Path], scratch: Path) -> Iterator[tuple[list[Path], list[Path], list[str]]]:
+    """A learner's notebooks and Runs, and a line for each file left out; zips are unpacked in `scratch` until the end.
+
+    Raises Unreadable if there is no notebook.
+    """
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
-        if len(entries) > 1 and not all(MOODLE.match(entry.name) for entry in entries):
-            raise Unreadable(f"more than one submission: {', '.join(entry.name for entry in entries)}")
-        notebooks, runs, archives = [], [], []
-        for entry in entries:
-            _collect(entry, notebooks, runs, archives)
-        for number, archive in enumerate(archives):  # zips in folders, but not zips in zips
-            _collect(_unpacked(archive, Path(folder, str(number))), notebooks, runs, [])
+        notebooks, runs, left_out, places = [], [], [], entries
+        for level in range(ZIPS):
+            archives = []
+            for place in places:
+                _collect(place, notebooks, runs, archives, left_out)
+            places = [Path(folder, f"{level}-{number}") for number, _ in enumerate(archives)]
+            for archive, place in zip(archives, places):
+                try:
+                    _unpack(archive, place, left_out)
+                except Unreadable as error:
+                    left_out.append(str(error))
         if not notebooks:
-            raise Unreadable(f"{entries[0].name}: neither a notebook (.ipynb or .md) nor a folder or zip with one")
+            raise Unreadable("; ".join(left_out[:3]) or f"{entries[0].name}: {NOTHING}")
         trained = [run for run in runs if any(run.glob("checkpoints/*.ckpt"))]  # excludes the lab's recorded Runs
-        yield notebooks, trained or runs
+        yield notebooks, trained or runs, left_out
 
 
-def _collect(place, notebooks, runs, archives):
-    """Sort the files at a place into the three lists; files in a Run are not notebooks."""
-    paths, count = [place], 0
+def _collect(place, notebooks, runs, archives, left_out):
+    """Sort the files at a place into the lists. A notebook counts wherever it is; of Markdown, not what is in a Run."""
+    paths = [place]
     while paths:
         path = paths.pop()
-        count += 1
-        if count > MOST_FILES:
-            raise Unreadable(f"more than {MOST_FILES:,} files")
-        mode = path.lstat().st_mode
+        try:
+            mode = path.lstat().st_mode
+            inner = _visible(path) if stat.S_ISDIR(mode) else []
+        except OSError as error:
+            left_out.append(f"{path.name}: {error.strerror}")
+            continue
+        suffix, in_run = path.suffix.lower(), any(run in path.parents for run in runs)
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # a link may lead anywhere, a pipe never ends
-            raise Unreadable(f"{path.name}: a link or a device; hand in the file itself")
-        if stat.S_ISDIR(mode):
-            inner = _visible(path)
+            left_out.append(f"{path.name}: a link or a device; hand in the file itself")
+        elif stat.S_ISDIR(mode):
             paths += inner[::-1]
             names = {entry.name for entry in inner}
             if "recipe.yaml" in names and names & RUN_FILES:
                 runs.append(path)
-        elif any(run in path.parents for run in runs):
-            continue
-        elif path.suffix.lower() in NOTEBOOKS:
+        elif suffix in NOTEBOOKS and not (in_run and suffix == ".md"):
             notebooks.append(path)
-        elif path.suffix.lower() == ".zip":
+        elif suffix == ".zip":
             archives.append(path)
+        elif path == place:
+            left_out.append(f"{path.name}: {NOTHING}")
 
 
-def _unpacked(archive, folder):
-    """Unpack a learner's zip into a folder; zipfile writes nothing outside of it, and no links."""
+def _has_notebook(entry):
+    notebooks = entry.rglob("*.ipynb") if entry.is_dir() else [entry] if entry.suffix.lower() in NOTEBOOKS else []
+    return any(notebooks)
+
+
+def _unpack(archive, folder, left_out, of_class=False):
+    """Unpack what can be used of a zip, and name what should be but cannot. Raises Unreadable if it is no zip.
+
+    of_class: it holds submissions, so that what cannot be unpacked stays as an empty file, and its learner has a row.
+    """
+    folder.mkdir()
+    count, size, most = 0, 0, float("inf") if of_class else MOST_BYTES
     try:
         with zipfile.ZipFile(archive) as packed:
-            entries = packed.infolist()
-            size = sum(entry.file_size for entry in entries)
-            if len(entries) > MOST_FILES or size > MOST_BYTES:
-                raise Unreadable(f"{archive.name}: {len(entries):,} files of {size / 1e6:,.0f} MB are too much")
-            if any(entry.filename.count("/") > DEEPEST for entry in entries):
-                raise Unreadable(f"{archive.name}: nested folders, more than {DEEPEST} deep")
-            packed.extractall(folder)
-    except BROKEN as error:
-        raise Unreadable(f"{archive.name}: damaged, or not a zip that opens without a password ({error})") from None
-    return folder
+            for entry in packed.infolist():
+                parts = [part for part in _name(entry).split("/") if part not in ("", ".", "..")]
+                usable = _is_usable(parts[-1]) if parts else False
+                if any(map(_hidden, parts)) or not (parts and (usable or of_class)):
+                    continue
+                count, size = count + usable, size + entry.file_size * usable
+                try:
+                    if len(parts) > DEEPEST or count > MOST_FILES or size > most:
+                        raise ValueError("too many files, too large, or in too many folders")
+                    _extract(packed, entry, folder.joinpath(*map(_shortened, parts)), usable, of_class)
+                except (*BROKEN, OSError) as error:
+                    left_out.append(f"{archive.name}: {parts[-1]}: {getattr(error, 'strerror', None) or error}")
+    except (*BROKEN, OSError) as error:
+        raise Unreadable(f"{archive.name}: damaged, or not a zip ({error})") from None
+
+
+def _extract(packed, entry, target, usable, of_class):
+    (target if entry.is_dir() else target.parent).mkdir(parents=True, exist_ok=True)
+    if entry.is_dir():
+        return
+    with open(target, "xb") as file:  # the first of two entries of one name counts
+        try:
+            if stat.S_ISLNK(entry.external_attr >> 16):
+                raise ValueError("a link; hand in the file itself")
+            if usable:
+                with packed.open(entry) as content:
+                    shutil.copyfileobj(content, file)
+        except BaseException:
+            file.truncate(0)
+            if not of_class:
+                target.unlink()
+            raise
+
+
+def _name(entry):
+    """An entry's name. Without the flag for UTF-8, its bytes may be that, GBK (Chinese Windows), or code page 437."""
+    name = entry.orig_filename.partition("\0")[0]
+    if not entry.flag_bits & 0x800:
+        data = name.encode("cp437")
+        # Read as code page 437, a name in Western letters has only those; one in Chinese has lines of boxes as well.
+        western = all(letter.isascii() or letter.isalpha() for letter in name)
+        for encoding in ("utf-8", "cp437" if western else "gb18030"):
+            try:
+                name = data.decode(encoding)
+                break
+            except UnicodeDecodeError:
+                pass
+    return name.replace("\\", "/") if entry.create_system == 0 else name  # written by Windows
+
+
+def _is_usable(name):
+    return Path(name).suffix.lower() in (*NOTEBOOKS, ".zip", ".ckpt") or name in {"recipe.yaml"} | RUN_FILES
+
+
+def _shortened(part):
+    return part if len(part.encode(errors="replace")) <= 255 else file_name(Path(part).stem) + Path(part).suffix
+
+
+def _hidden(name):
+    """.DS_Store, .ipynb_checkpoints and the like, and what macOS adds to a zip."""
+    return name.startswith((".", "__MACOSX"))
 
 
 def _visible(folder):
-    """A folder's entries without .DS_Store, .ipynb_checkpoints and the like, and what macOS adds to a zip."""
-    return sorted(entry for entry in folder.iterdir() if not entry.name.startswith((".", "__MACOSX")))
+    return sorted(entry for entry in folder.iterdir() if not _hidden(entry.name))
 
 
 def _learner(entry):
-    """A learner's name, unique and valid as a file name: the first part of Moodle's names, a file's without suffix."""
+    """A learner's name: the first part of a platform's name, or else a folder's name, a file's without suffix."""
     text = unicodedata.normalize("NFC", entry.name)
-    moodle = MOODLE.match(text)
-    whole = moodle[1] if moodle else text if entry.is_dir() else Path(text).stem
-    name = "".join(letter if letter.isprintable() and letter not in '\\/:*?"<>|' else "_" for letter in whole)
-    name = name.encode()[:LONGEST_NAME].decode(errors="ignore").strip()
-    digest = hashlib.sha256(whole.encode(errors="backslashreplace")).hexdigest()[:8]
-    return name if name == whole else f"{name}-{digest}"
+    platform = next(filter(None, (pattern.match(text) for pattern in PLATFORM)), None)
+    name = "".join(platform.groups()) if platform else text if entry.is_dir() else Path(text).stem
+    return name.strip() or text

@@ -3,6 +3,7 @@
 import errno
 import importlib
 import importlib.util
+import os
 import sys
 from contextlib import contextmanager
 
@@ -57,6 +58,45 @@ def _explained():
         raise click.ClickException(of_file_system(error)) from None
 
 
+class _Stream:
+    """A stream whose terminal may be gone: what is written then is lost, which is no error of the training."""
+
+    def __init__(self, stream):
+        self._stream = stream
+
+    def __getattr__(self, name):
+        return getattr(self._stream, name)
+
+    def write(self, text):
+        return self._if_there(self._stream.write, text)
+
+    def flush(self):
+        self._if_there(self._stream.flush)
+
+    def _if_there(self, function, *arguments):
+        try:
+            return function(*arguments)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+
+
+def _prepare():
+    """Make the streams and settings of this process usable, whatever started it."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:  # closed: the next file to be opened would get this number
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+            setattr(sys, name, open(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False))
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if hasattr(stream, "reconfigure"):  # names and logs may contain characters that this terminal cannot show
+            stream.reconfigure(errors="backslashreplace")
+        setattr(sys, name, _Stream(stream))
+    os.environ["MPLBACKEND"] = "agg"  # figures go to files; a backend for a screen may not be installed
+
+
 class Commands(click.Group):
     """The commands in COMMANDS, each imported when it is used."""
 
@@ -86,9 +126,9 @@ def main():
     Start with:  labkit doctor
                  labkit train cifar10 --profile sample
     """
-    for stream in (sys.stdout, sys.stderr):  # names and logs may contain characters that this terminal cannot show
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
+    _prepare()
+    if os.environ.get("NO_COLOR"):
+        click.get_current_context().color = False
     if not (REPO / "labs").is_dir():
         copy = f"labkit is installed as a copy in {REPO}, without the course's labs and data"
         raise LabkitError(f"{copy}; run `pip install -e .` in the course's folder")

@@ -35,7 +35,8 @@ STYLE = {
 
 
 def use_style() -> None:
-    """Set the course's style for all figures in this process."""
+    """Set the course's style for all figures in this process, instead of the user's."""
+    matplotlib.rcdefaults()  # the user's matplotlibrc may ask for TeX, or for other fonts
     matplotlib.rcParams.update(STYLE)
 
 

@@ -46,7 +46,7 @@ def main() -> int:
     name = "make test-all" if everything else "make test"
     rows, not_run, failed = [], Counter(), False
     with tempfile.TemporaryDirectory(prefix="labkit-tests-", ignore_cleanup_errors=True) as temporary:
-        os.environ["TMPDIR"] = temporary
+        os.environ |= {"TMPDIR": temporary, "IPYTHONDIR": f"{temporary}/ipython"}
         for title, command in STAGES.items():
             if title == "slow tests" and not everything:
                 continue

@@ -2,6 +2,8 @@
 
 import json
 import os
+import resource
+import signal
 import subprocess
 import sys
 
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from PIL import Image
+from waiting import wait_until
 
 from labkit.cli import COMMANDS, main
 from labkit.training import loop, recipes
@@ -150,6 +153,46 @@ def test_output_into_a_closed_pipe_is_quiet(tmp_path, repo_root):
     assert (done.returncode, done.stderr) == (1, "")
 
 
+@pytest.mark.parametrize("closed", [0, 1, 2])
+def test_a_closed_stream_is_nobodys_number(trained, place, repo_root, closed):
+    """The next file to be opened would get it, with what is printed in it."""
+    done = subprocess.run(
+        [*LABKIT, "plot", "trained", "--out", f"closed-{closed}.png"], cwd=place, timeout=120,
+        preexec_fn=lambda: os.close(closed), env={**os.environ, "PYTHONPATH": str(repo_root)},
+        **{name: subprocess.PIPE for number, name in enumerate(("stdin", "stdout", "stderr")) if number != closed},
+    )  # fmt: skip
+    assert done.returncode == 0 and Image.open(place / f"closed-{closed}.png").size > (300, 300)
+
+
+def test_a_terminal_that_is_gone_ends_no_training(place, repo_root):
+    terminal, stream = os.openpty()
+
+    def detach():
+        os.setsid()
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    child = subprocess.Popen(
+        [*LABKIT, "train", "cifar10", "--out", "detached", *small(place)], cwd=place, preexec_fn=detach,
+        stdin=stream, stdout=stream, stderr=stream, env={**os.environ, "PYTHONPATH": str(repo_root)},
+    )  # fmt: skip
+    os.close(stream)
+    wait_until((place / "detached/history.jsonl").exists, seconds=60)
+    os.close(terminal)
+    assert child.wait(60) == 0 and open_run(place / "detached").complete
+
+
+def test_a_full_disk_is_one_line_that_says_how_to_resume(place, repo_root):
+    done = subprocess.run(
+        [*LABKIT, "train", "cifar10", "--out", "full disk", *small(place)], cwd=place, timeout=120, text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000,) * 2), capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(repo_root)},
+    )  # fmt: skip
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("Error: full disk/checkpoints/part.ckpt: File too large; ")
+    assert last.endswith("; resume with: labkit train cifar10 --resume --out 'full disk'")
+
+
 # -- Train, evaluate, plot, resume ----------------------------------------------------------------
 
 
@@ -207,6 +250,8 @@ def test_plot_makes_an_image(invoke, trained, place):
     run, _ = trained
     done = invoke("plot", run, run, "--out", "curves.png")
     assert done.stdout.strip() == "curves.png", done.stderr
+    assert invoke("plot", run, "--out", "no ending").stdout == "no ending.png\n"
+    assert (place / "no ending.png").exists()
     image = np.asarray(Image.open(place / "curves.png").convert("RGB"))
     assert min(image.shape[:2]) > 300 and image.std() > 5
     assert invoke("plot", run).stdout.strip() == str(run / "curves.png")

@@ -1,6 +1,9 @@
 """labkit.figures: what stands where on the axes."""
 
+import os
 import re
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -110,3 +113,13 @@ def test_labels_stand_at_their_lines_and_apart():
         "left the picture": 0, "middle": 0.5, "beside it": 0.6, "goes on": 0.8, "high": 1
     }  # fmt: skip
     assert [found[line.get_label()][1] for line in axis.lines[:4]] == [line.get_color() for line in axis.lines[:4]]
+
+
+def test_the_users_matplotlib_changes_nothing(make_run, tmp_path):
+    """Neither a matplotlibrc that asks for TeX nor the name of a backend that is not installed."""
+    run = make_run("run", 10)
+    (tmp_path / "matplotlibrc").write_text("text.usetex: True\nfont.size: 40\n")
+    environment = {**os.environ, "MATPLOTLIBRC": str(tmp_path), "MPLBACKEND": "module://no_such_backend"}
+    for command in (["plot", run.path], ["compare", run.path, run.path]):
+        done = subprocess.run([sys.executable, "-m", "labkit", *command, "--out", tmp_path / "x.png"], env=environment)
+        assert done.returncode == 0

@@ -103,7 +103,7 @@ def _images(batches: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 def _records(path: Path) -> np.ndarray:
     """The records of one batch, (N, 3073) uint8, label first."""
     if not path.is_file():
-        raise DataError(f"{path}: this batch is missing; {AGAIN}")
+        raise DataError(f"{path}: this batch is missing; {_instead(path.parent) or AGAIN}")
     data = np.fromfile(path, np.uint8)
     count, rest = divmod(len(data), RECORD_BYTES)
     if rest or not count:
@@ -114,6 +114,14 @@ def _records(path: Path) -> np.ndarray:
         label = records[wrong[0], 0]
         raise DataError(f"{path}: record {wrong[0]} has label {label}, but labels are 0 to 9; {AGAIN}")
     return records
+
+
+def _instead(folder):
+    """What to do with a folder that is not the data itself; "" if it says nothing."""
+    if (folder / "data_batch_1").exists():
+        return f"the folder has the version for Python, not the binary one; {AGAIN}"
+    deeper = next(folder.glob(f"*/{TEST_FILE}"), None)
+    return f"the batches are in {deeper.parent}" if deeper else ""
 
 
 def _class_names(path: Path) -> tuple[tuple[str, ...], str | None]:

@@ -123,5 +123,5 @@ def real(folder: str | Path) -> Path:
 
 def lines(path: Path) -> list[str]:
     """The lines of a text file that are not blank; none if there is no such file."""
-    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    text = path.read_text(encoding="utf-8-sig", errors="replace") if path.exists() else ""
     return [line.strip() for line in text.splitlines() if line.strip()]

@@ -35,6 +35,9 @@ class Format:
         """(images, labels) of "train" or "test", from what `check` returned if given, or read now. Raises DataError."""
         return info.images[split] if info else self._files.read(self.folder, split, **self.options)
 
+    def require_decodable(self, info: Info) -> None:
+        """Raise DataError for an image that passed the check, but cannot be decoded."""
+
     def random_workers(self) -> int | None:
         """Number of workers, if the training batches depend on it; None if they are the same for any number."""
         return None
@@ -77,6 +80,12 @@ class ImageFolder(Format):
         if seed is not None:
             steps = imagenet.train_transforms(data.image_size, data.route, data.crop_scale, data.flip)
         return imagenet.create_dataset(images, batch_size, steps, seed=seed, shard=shard, num_workers=data.workers)
+
+    def require_decodable(self, info):
+        """Raise DataError for an image that passed the check, of its beginning and end, but cannot be decoded."""
+        for path, what in imagenet_files.check(self.folder, "skip", decode=True).skipped:
+            if path not in dict(info.skipped):
+                raise imagenet_files.DataError(f"{self.folder / path}: {what}; fix or remove it")
 
     def random_workers(self):
         """Workers of the fast route have their own random numbers; on the exact route each image has its own."""

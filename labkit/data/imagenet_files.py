@@ -95,7 +95,9 @@ def require_splits(folder: Path) -> None:
     files.require_folder(folder, GET_DATA)
     for name in SPLITS.values():
         if not (folder / name).is_dir():
-            raise DataError(f"{folder / name}: there is no such folder; images are in train/CLASS/ and val/CLASS/")
+            deeper = next(folder.glob(f"*/{name}/"), None)
+            instead = f"{name} is in {deeper.parent}" if deeper else "images are in train/CLASS/ and val/CLASS/"
+            raise DataError(f"{folder / name}: there is no such folder; {instead}")
 
 
 def _scan(folder, bad_images, decode=False):
@@ -104,6 +106,8 @@ def _scan(folder, bad_images, decode=False):
     classes = _names(folder / "train")
     if unknown := sorted({*_names(folder / "val")} - {*classes}):
         raise DataError(f"{folder / 'val' / unknown[0]}: {folder / 'train'} has no such class")
+    if not _names(folder / "val") and any((folder / "val").glob("*.*")):
+        raise DataError(f"{folder / 'val'}: no folder of a class, as in Kaggle's archive: sort the images into val/CLASS/")
     parts = {f"{name}/{kind}": _files_of(folder, f"{name}/{kind}") for name in SPLITS.values() for kind in classes}
     findings = scan(folder, parts, decode)
     bad = {path: what for part in findings.values() for path, what in part["bad"].items()}

@@ -18,6 +18,7 @@ from pathlib import Path
 from PIL import Image
 from tqdm import tqdm
 
+from labkit.system import environment
 from labkit.system.errors import first_line
 from labkit.system.files import atomic_write
 
@@ -40,8 +41,10 @@ def _defect(content, decode):
         with Image.open(io.BytesIO(content), formats=("JPEG", "PNG")) as image:
             if image.mode in ("I", "I;16", "I;16B", "F"):
                 return "16 bits a channel, which the decoders read differently"
-            # Entropy-coded JPEG has no end marker (0xFFD9) inside; some files have a few bytes after it.
-            ends = (b"IEND" if image.format == "PNG" else b"\xff\xd9") in content[-4096:]
+            # A JPEG's compressed pixels, after its last SOS (0xFFDA), have no end marker (0xFFD9) inside. A thumbnail
+            # before them has one; some files have a few bytes after it.
+            begin = content.rfind(b"\xff\xda") if image.format == "JPEG" else 0
+            ends = (b"IEND" if image.format == "PNG" else b"\xff\xd9") in content[max(begin, len(content) - 4096) :]
             if decode or not ends:
                 image.load()
     except Image.UnidentifiedImageError:
@@ -105,8 +108,7 @@ def scan(folder: Path, parts: dict[str, list], decode: bool = False) -> dict[str
 
 
 def _cache(place):
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "labkit")
-    return cache / f"scan-{hashlib.sha256(os.fsencode(place)).hexdigest()[:16]}.json"
+    return environment.cache() / f"scan-{hashlib.sha256(os.fsencode(place)).hexdigest()[:16]}.json"
 
 
 def _keep(place, findings):

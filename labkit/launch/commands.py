@@ -1,4 +1,4 @@
-"""`labkit rank-table`: write or check the list of cards for an Ascend training."""
+"""`labkit rank-table`: write the list of cards for an Ascend training."""
 
 import json
 from pathlib import Path
@@ -7,11 +7,10 @@ import click
 
 
 @click.command("rank-table")
-@click.argument("server", nargs=-1)
+@click.argument("server", nargs=-1, required=True)
 @click.option("--devices", metavar="N,N,...", help="Device ids to use on each server. Default: all.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File. Default: print it.")
-@click.option("--check", type=click.Path(path_type=Path), help="Check a rank table instead, and list its cards.")
-def rank_table(server, devices, out, check):
+def rank_table(server, devices, out):
     """Write a rank table, the file that lists the cards of an Ascend training, for `labkit launch --rank-table`.
 
     SERVER is an address; its devices are read from this machine's /etc/hccn.conf. ADDRESS=FILE reads a copy of that
@@ -21,20 +20,10 @@ def rank_table(server, devices, out, check):
     Example:  labkit rank-table 10.0.0.1 --out rank_table_8p.json
               labkit rank-table 10.0.0.1=a.conf 10.0.0.2=b.conf --out rank_table_16p.json
               labkit rank-table 10.0.0.1=0:192.168.100.101,1:192.168.101.101
-              labkit rank-table --check rank_table_8p.json
     """
     from labkit.launch import rank_tables
     from labkit.system.files import atomic_write
 
-    if bool(server) == bool(check):
-        raise click.UsageError("give either servers, or a file with --check")
-    if check:
-        cards = rank_tables.read_rank_table(check)
-        rows = [("rank", "server", "device"), *((str(card.rank), card.server, str(card.device)) for card in cards)]
-        widths = [max(map(len, column)) for column in zip(*rows)]
-        for row in rows:
-            click.echo("  ".join(f"{cell:{width}}" for cell, width in zip(row, widths)).rstrip())
-        return
     chosen = ()
     if devices is not None:
         if not all(word.isdecimal() for word in devices.split(",")):

@@ -95,7 +95,7 @@ def launch(command, count: int, log_dir: Path | None = None, *, device=None, car
             starts = [(f"worker_{card['RANK_ID']}.log", card, [sys.executable, *command]) for card in cards]
         else:
             starts = [("msrun.log", {shield.LOGS: str(log_dir)}, _msrun(command, count, port, log_dir, hosts))]
-        env, processes = _environment(log_dir, device), {}
+        env, processes = _environment(command, log_dir, device), {}
         try:
             for log, variables, start in starts:
                 processes[log_dir / log] = start_process(start, {**env, **variables}, log_dir / log)
@@ -107,7 +107,7 @@ def launch(command, count: int, log_dir: Path | None = None, *, device=None, car
                 file.unlink()
 
 
-def _environment(log_dir, device):
+def _environment(command, log_dir, device):
     """Environment variables for all processes."""
     env = dict(os.environ)
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
@@ -117,6 +117,10 @@ def _environment(log_dir, device):
     env[LAUNCHED] = str(log_dir)
     if device:
         env[DEVICE] = device
+    if command[0] == "-m":
+        env["PYTHONSAFEPATH"] = (
+            "1"  # not a random.py of the working folder; a start file needs the modules of its own
+        )
     if sys.stdout.isatty():
         env[environment.TERMINAL] = "1"
         env["COLUMNS"] = str(shutil.get_terminal_size().columns)

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Annotated
 
-import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, ValidationError
 
 from labkit.obs.place import CloudError, parse, why_no_file, why_outside
+from labkit.system import yaml_files
 from labkit.training.schema import Count, Part
 
 
@@ -97,15 +97,7 @@ def read_job(path: Path, **given) -> JobSpec:
     CloudError: one line that names the key and, unless the key was given, the file.
     """
     try:
-        tree = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CloudError(f"{path}: cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, ValueError, RecursionError):
-        raise CloudError(f"{path}: not valid YAML") from None
-    if not isinstance(tree, dict):
-        raise CloudError(f"{path}: must contain keys and values")
-    try:
-        return JobSpec.model_validate(tree | given)
+        return JobSpec.model_validate(yaml_files.read(path, CloudError) | given)
     except ValidationError as error:
         first = error.errors()[0]
         source = "" if first["loc"][0] in given else f"{path}: "

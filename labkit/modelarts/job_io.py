@@ -60,7 +60,7 @@ def run_folder(url, leads_host: bool, leads: bool):
     top.mkdir(parents=True, exist_ok=True)
     with locked(top, CloudError(f"{url}: another training on this machine is writing this Run")):
         if folder.exists():  # left by a killed start; it may have more than is at the URL
-            before = folder.rename(runs.free_path(top, "before"))
+            before = folder.rename(runs.new_folder(top, "before"))
             print(f"Run: what an earlier start left in {folder} is now in {before}", flush=True)
         if copying.exists(f"{url.rstrip('/')}/recipe.yaml"):
             report = copying.copy(url, folder)

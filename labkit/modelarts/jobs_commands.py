@@ -1,17 +1,17 @@
 """`labkit jobs`: the training jobs of an account, and the machines and images for them."""
 
 import datetime
+import shlex
 import signal
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from labkit.obs import access
-from labkit.obs.console import AS_JSON, bar, connected, deadline, print_json, warn, with_options
+from labkit.obs.console import bar, connected, deadline, warn, with_options
 from labkit.obs.place import CloudError
 
 DEADLINE = deadline(120.0)
@@ -42,12 +42,9 @@ def _job_command(action, help):
 
     @jobs.command(action, help=f"{help}\n\n\b\nExample:  labkit jobs {action} {EXAMPLE}")
     @click.argument("job")
-    @with_options(DEADLINE, AS_JSON)
-    def command(job, deadline, as_json):
+    @with_options(DEADLINE)
+    def command(job, deadline):
         answer = getattr(_client(deadline), action)(job)
-        if as_json:
-            print_json(asdict(answer))
-            return
         for name, value in {**_described(answer), "tasks": ", ".join(answer.tasks) or "-"}.items():
             click.echo(f"{name:10}{value}")
 
@@ -58,22 +55,21 @@ _job_command("stop", "Stop the job with the id JOB. It is an error if the job ha
 
 @jobs.command("list")
 @click.option("--name", default="", help="Only jobs whose names contain this.")
-@with_options(DEADLINE, AS_JSON)
-def listed(name, deadline, as_json):
+@with_options(DEADLINE)
+def listed(name, deadline):
     """List the newest jobs, 50 at most.
 
     \b
     Example:  labkit jobs list --name cifar10
     """
-    newest = _client(deadline).jobs(name)
-    rows = [asdict(job) if as_json else _described(job) for job in newest]
-    _list("jobs", rows, {key: key for key in ("id", "name", "phase", "created", "duration")}, as_json)
+    rows = [_described(job) for job in _client(deadline).jobs(name)]
+    _list("jobs", rows, {key: key for key in ("id", "name", "phase", "created", "duration")})
 
 
 @jobs.command()
 @click.option("--kind", "device", type=click.Choice(["CPU", "GPU", "Ascend"]), help="Only machines of this kind.")
-@with_options(DEADLINE, AS_JSON)
-def flavors(device, deadline, as_json):
+@with_options(DEADLINE)
+def flavors(device, deadline):
     """List the machines for jobs: the values for `flavor` in job.yaml.
 
     \b
@@ -81,12 +77,12 @@ def flavors(device, deadline, as_json):
     """
 
     columns = {"flavor": "flavor_id", "kind": "flavor_type", "at most": "max_num"}
-    _list("flavors", _client(deadline).flavors(device or ""), columns, as_json)
+    _list("flavors", _client(deadline).flavors(device or ""), columns)
 
 
 @jobs.command()
-@with_options(DEADLINE, AS_JSON)
-def engines(deadline, as_json):
+@with_options(DEADLINE)
+def engines(deadline):
     """List the preset images: the values for `engine` in job.yaml.
 
     \b
@@ -94,7 +90,7 @@ def engines(deadline, as_json):
     """
 
     columns = {"name": "engine_name", "version": "engine_version"}
-    _list("engines", _client(deadline).engines(), columns, as_json)
+    _list("engines", _client(deadline).engines(), columns)
 
 
 @jobs.command()
@@ -182,7 +178,8 @@ def fetch_run(bucket, name, out):
         summary = run.summary
         click.echo(f"accuracy {summary['accuracy']:.2%} after {summary['steps']} steps\n{out}")
     else:
-        click.echo(f"the Run is not complete; resume it with: labkit train {run.recipe.lab} --resume --out {out}")
+        command = shlex.join(["labkit", "train", run.recipe.lab, "--resume", "--out", str(out)])
+        click.echo(f"the Run is not complete; resume it with: {command}")
     return run is not None
 
 
@@ -194,11 +191,9 @@ def _described(job):
     return {"id": job.id, "name": job.name, "phase": job.phase, "created": created, "duration": duration}
 
 
-def _list(title, rows, columns, as_json):
-    """Print rows as JSON, or as a table; columns: {column title: key in a row}."""
-    if as_json:
-        print_json(rows)
-    elif not rows:
+def _list(title, rows, columns):
+    """Print rows as a table; columns: {column title: key in a row}."""
+    if not rows:
         warn(f"no {title}")
     else:
         table = [list(columns), *([str(row.get(key, "-")) for key in columns.values()] for row in rows)]

@@ -1,5 +1,6 @@
 """Pack the code of a job: the files of the lab and labkit that git tracks, and the requested recipe."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -7,12 +8,13 @@ import yaml
 
 from labkit.obs.place import CloudError
 from labkit.system import environment
-from labkit.system.files import checkout, tracked
+from labkit.system.files import checkout, git, tracked
 
 BOOT_FILE = "train.py"
 # Packages that a start file imports besides MindSpore and its dependencies; ModelArts installs them before the start.
 NEEDS = ("pydantic", "PyYAML", "psutil", "tqdm", "click", "filelock", "esdk-obs-python")
 NEEDS_FILE = "pip-requirements.txt"
+OWN = {"__pycache__", "runs"}  # folders in which programs write, which no job needs
 
 
 def pack(submission, folder: Path) -> list[str]:
@@ -39,6 +41,17 @@ def pack(submission, folder: Path) -> list[str]:
     needed = [line for line in pinned if line.partition("==")[0] in NEEDS]
     (folder / NEEDS_FILE).write_text("\n".join(needed), encoding="utf-8")
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def left_behind(lab: Path) -> list[str]:
+    """Files of the lab and labkit that a job does not get: git does not track them, or has not checked them out."""
+    names = []
+    for folder in (lab, environment.REPO / "labkit"):
+        others = git(folder, "ls-files", "--others", "-z").stdout.split(b"\0")
+        missing = [name for name in tracked(folder, CloudError) or () if not (folder / name).is_file()]
+        names += [str(folder / name) for name in [*map(os.fsdecode, filter(None, others)), *missing]
+                  if not any(part in OWN or part.startswith(".") for part in Path(name).parts)]  # fmt: skip
+    return names
 
 
 def _tracked(folder):

@@ -8,6 +8,7 @@ In the bucket:
 import datetime
 import re
 import secrets
+import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,6 +153,10 @@ def fetch(bucket: str, name: str, out: Path, progress=None, store=None) -> runs.
             submitted = Path(top, "recipe.yaml")
             copying.copy(f"{job}/code/recipe.yaml", submitted, store=store)
             run = runs.Run(part)
-            runs.relocate(run, recipes.load(submitted, run.recipe.profile).data.folder)
+            try:
+                runs.relocate(run, recipes.load(submitted, run.recipe.profile).data.folder)
+            except recipes.RecipeError:
+                shutil.rmtree(part)  # there is nothing to resume
+                raise
         part.replace(out)
     return runs.open_run(out)

@@ -17,16 +17,15 @@ def digest(path, algorithm, size=None) -> str:
     return checksum.hexdigest()
 
 
-def digests(path, part) -> tuple[str, list[str]]:
-    """SHA-256 of a file, and the MD5 of each of its parts; part: size of a part."""
-    sha256, md5s = hashlib.sha256(), []
-    for begin in range(0, os.stat(path).st_size, part):
+def md5s_of_parts(path, part, size) -> list[str]:
+    """The MD5 of each part of a file's first `size` bytes."""
+    md5s = []
+    for begin in range(0, size, part):
         md5 = hashlib.md5()
-        for block in _blocks(path, begin, part):
-            sha256.update(block)
+        for block in _blocks(path, begin, min(part, size - begin)):
             md5.update(block)
         md5s.append(md5.hexdigest())
-    return sha256.hexdigest(), md5s
+    return md5s
 
 
 def _blocks(path, begin, size):
@@ -51,14 +50,17 @@ def etag_of_parts(md5s) -> str:
 def matches(store, bucket, entry, path) -> bool | None:
     """Whether a file begins with the object's content, by checksum; None if there is no checksum to compare.
 
-    An ETag that looks like an MD5 is one, unless the server encrypts. Multipart uploads by other tools have no SHA-256.
+    An ETag that looks like an MD5 is one, unless the server encrypts. Multipart uploads by other tools
+    say neither SHA-256 nor the size of their parts.
     """
     md5 = md5_of(entry.etag)
     if md5 and digest(path, "md5", entry.size) == md5:  # even if another tool's SHA-256 differs
         return True
-    head = entry if entry.sha256 else store.head(bucket, entry.key)
+    head = entry if entry.sha256 or entry.upload else store.head(bucket, entry.key)
     if head and head.etag == entry.etag and head.sha256:
         return digest(path, "sha256", entry.size) == head.sha256
+    if head and head.etag == entry.etag and head.part:
+        return etag_of_parts(md5s_of_parts(path, head.part, entry.size)) == head.etag.lower()
     return False if md5 and not (head and head.encrypted) else None
 
 

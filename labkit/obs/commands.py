@@ -9,7 +9,6 @@ import click
 
 from labkit.obs import access
 from labkit.obs.console import (
-    AS_JSON,
     DRY_RUN,
     QUIET,
     Place,
@@ -17,9 +16,6 @@ from labkit.obs.console import (
     connected,
     count,
     deadline,
-    failure_as_json,
-    fields,
-    print_json,
     shown,
     warn,
     with_options,
@@ -31,17 +27,6 @@ DEADLINE = deadline()
 SOURCE_AND_TARGET = (
     click.argument("source", metavar="SRC", type=Place()),
     click.argument("target", metavar="DST", type=Place()),
-)
-COPYING = (
-    *SOURCE_AND_TARGET,
-    click.option("--include", multiple=True, metavar="PATTERN", help="Of a folder, copy only matches; repeatable."),
-    click.option("--exclude", multiple=True, metavar="PATTERN", help="Of a folder, copy no matches; repeatable."),
-    click.option("--jobs", type=click.IntRange(1, 64), default=8, show_default=True, help="Requests at a time."),
-    click.option("--force", is_flag=True, help="Also copy files that are already there."),
-    DEADLINE,
-    DRY_RUN,
-    QUIET,
-    AS_JSON,
 )
 
 
@@ -58,13 +43,18 @@ def obs():
               labkit obs cp data/sample obs://my-bucket/sample
     """
     context = click.get_current_context()
-    resumes = context.invoked_subcommand in ("cp", "sync", "rm")
+    resumes = context.invoked_subcommand in ("cp", "rm")
     context.with_resource(_ending_at_once("; the same command resumes it" if resumes else ""))
 
 
 @obs.command()
-@with_options(*COPYING)
-def cp(source, target, **options):
+@with_options(*SOURCE_AND_TARGET)
+@click.option("--include", multiple=True, metavar="PATTERN", help="Of a folder, copy only matches; repeatable.")
+@click.option("--exclude", multiple=True, metavar="PATTERN", help="Of a folder, copy no matches; repeatable.")
+@click.option("--jobs", type=click.IntRange(1, 64), default=8, show_default=True, help="Requests at a time.")
+@click.option("--force", is_flag=True, help="Also copy files that are already there.")
+@with_options(DEADLINE, DRY_RUN, QUIET)
+def cp(source, target, deadline, quiet, force, **options):
     """Copy a file, or the contents of a folder, from SRC to DST. At least one of them must be on this machine.
 
     The files in a folder go into DST, with or without a "/" at its end. A single file goes into DST if that is a folder
@@ -80,30 +70,37 @@ def cp(source, target, **options):
               labkit obs cp obs://my-bucket/runs/mine runs/mine --exclude '*.ckpt'
               labkit obs cp data/sample obs://my-bucket/sample --dry-run
     """
-    _copy(source, target, **options)
+    from labkit.obs import copying, plan
+
+    try:
+        plan.require_possible(parse(source), parse(target))
+    except CloudError as error:
+        raise click.UsageError(str(error)) from None
+    items, failure, dry_run = {"copied": [], "skipped": []}, None, options["dry_run"]
+    with bar(quiet) as progress:
+        try:
+            report = copying.copy(
+                source, target, incremental=not force, progress=progress,
+                each=lambda item, outcome: items[outcome].append(item),
+                store=connected(source, target, deadline=deadline), **options,
+            )  # fmt: skip
+        except copying.CopyError as error:
+            report, failure = error.report, error
+    if dry_run:
+        for item in sorted(items["copied"], key=lambda item: item.name):
+            click.echo(f"would copy {item.size:15,}  {shown(item.name)}")
+    if failure:
+        for name, error in report.failed[1:SHOWN]:
+            warn(f"{shown(name)}: {error}")
+        raise failure
+    if dry_run or not quiet:
+        would = "would be " if dry_run else ""
+        click.echo(f"{count(report.copied)} {would}copied, {report.bytes:,} bytes; {report.skipped:,} there already")
 
 
 @obs.command()
-@with_options(*COPYING)
-def sync(source, target, **options):
-    """Copy files from the folder SRC that are missing or different in the folder DST.
-
-    A file that is already there, by size and checksum, is not copied again; files only in DST stay. Like `labkit obs
-    cp`, but for folders only: SRC must not be a file, and obs://b/k is never the object k.
-
-    \b
-    Example:  labkit obs sync runs/mine obs://my-bucket/runs/mine
-              labkit obs sync obs://my-bucket/runs/mine runs/mine --include '*.json*'
-    """
-    place = parse(source)
-    if isinstance(place, Local) and place.path.is_file():
-        raise click.UsageError(f"{source}: a file, not a folder; copy it with `labkit obs cp`")
-    _copy(source if source.endswith("/") else f"{source}/", target, **options)
-
-
-@obs.command()
-@with_options(*SOURCE_AND_TARGET, DEADLINE, AS_JSON)
-def verify(source, target, deadline, as_json):
+@with_options(*SOURCE_AND_TARGET, DEADLINE)
+def verify(source, target, deadline):
     """Compare by checksum: is all of SRC in DST? Exit status 1 if something is missing or differs.
 
     SRC and DST as in `labkit obs cp`. An object that another tool uploaded in parts, or that the server encrypts, may
@@ -115,29 +112,23 @@ def verify(source, target, deadline, as_json):
     from labkit.obs import copying
 
     unknown = []
-    with failure_as_json(as_json):
-        store = connected(source, target, deadline=deadline)
-        differences = copying.verify(source, target, unknown=unknown, store=store)
-    ok = not (differences or unknown)
-    if as_json:
-        print_json({"source": source, "target": target, "ok": ok, "differences": differences, "unknown": unknown})
-        sys.exit(0 if ok else 1)
+    differences = copying.verify(source, target, unknown=unknown, store=connected(source, target, deadline=deadline))
     for line in differences + unknown:
         click.echo(shown(line))
     if differences:
         click.echo(f"{count(len(differences))} of {source} missing in {target}, or different there")
     if unknown:
         click.echo(f"{count(len(unknown))} of {source} the same size in {target}, but without a checksum to compare")
-    if ok:
-        click.echo("all is there")
-    sys.exit(0 if ok else 1)
+    if differences or unknown:
+        sys.exit(1)
+    click.echo("all is there")
 
 
 @obs.command()
 @click.argument("place", metavar="PLACE", type=Place())
 @click.option("--recursive", is_flag=True, help="List everything below PLACE instead of one level.")
-@with_options(DEADLINE, AS_JSON)
-def ls(place, recursive, deadline, as_json):
+@with_options(DEADLINE)
+def ls(place, recursive, deadline):
     """List the files of PLACE: sizes in bytes, dates in this machine's time zone, and names. Folders end with "/".
 
     \b
@@ -146,23 +137,15 @@ def ls(place, recursive, deadline, as_json):
     """
     from labkit.obs import listing
 
-    with failure_as_json(as_json):
-        store = connected(place, deadline=deadline)
-        files, folders = listing.below(place, recursive=recursive, store=store)
-        rows = [(item.name, item.size, listing.modified(item)) for item in files]
-    total = sum(item.size for item in files)
-    if as_json:
-        listed = [{"name": name, "size": size, "modified": date and f"{date:%Y-%m-%dT%H:%M:%SZ}"}
-                  for name, size, date in rows]  # fmt: skip
-        print_json({"place": place, "folders": folders, "files": listed, "bytes": total})
-        return
+    files, folders = listing.below(place, recursive=recursive, store=connected(place, deadline=deadline))
     for name in folders:
         click.echo(f"{'':15}  {'':19}  {shown(name)}")
-    for name, size, date in rows:
+    for item in files:
+        date = listing.modified(item)
         text = f"{date.astimezone():%Y-%m-%d %H:%M:%S}" if date else ""
-        click.echo(f"{size:15,}  {text:19}  {shown(name)}")
+        click.echo(f"{item.size:15,}  {text:19}  {shown(item.name)}")
     below = f", {len(folders):,} {'folder' if len(folders) == 1 else 'folders'}" if folders else ""
-    click.echo(f"{total:15,}  bytes in {count(len(files))}{below}", err=True)
+    click.echo(f"{sum(item.size for item in files):15,}  bytes in {count(len(files))}{below}", err=True)
 
 
 @obs.command()
@@ -208,41 +191,6 @@ def mb(url, deadline):
         raise click.UsageError(f"{url}: must be obs://BUCKET")
     new = connected(url, deadline=deadline).make_bucket(place.bucket, access.region(os.environ))
     click.echo(f"{'created' if new else 'there already'}  obs://{place.bucket}")
-
-
-def _copy(source, target, deadline, quiet, as_json, force, **options):
-    from labkit.obs import copying, plan
-
-    try:
-        plan.require_possible(parse(source), parse(target))
-    except CloudError as error:
-        raise click.UsageError(str(error)) from None
-    items, failure, dry_run = {"copied": [], "skipped": []}, None, options["dry_run"]
-    with failure_as_json(as_json), bar(quiet) as progress:
-        try:
-            report = copying.copy(
-                source, target, incremental=not force, progress=progress,
-                each=lambda item, outcome: items[outcome].append(item),
-                store=connected(source, target, deadline=deadline), **options,
-            )  # fmt: skip
-        except copying.CopyError as error:
-            report, failure = error.report, error
-    copied = sorted(items["copied"], key=lambda item: item.name)
-    if as_json:
-        failed = [{"name": name, **fields(error)} for name, error in report.failed]
-        counts = {"copied": report.copied, "skipped": report.skipped, "bytes": report.bytes, "failed": failed}
-        names = [item.name for item in copied]
-        print_json({"source": source, "target": target, "dry_run": dry_run, **counts, "files": names})
-    elif dry_run:
-        for item in copied:
-            click.echo(f"would copy {item.size:15,}  {shown(item.name)}")
-    if failure:
-        for name, error in report.failed[1:SHOWN]:
-            warn(f"{shown(name)}: {error}")
-        raise failure
-    if not as_json and (dry_run or not quiet):
-        would = "would be " if dry_run else ""
-        click.echo(f"{count(report.copied)} {would}copied, {report.bytes:,} bytes; {report.skipped:,} there already")
 
 
 @contextmanager

@@ -1,12 +1,11 @@
 """Options, connection, progress bar and messages of the commands for buckets and jobs."""
 
-import json
 import sys
 from contextlib import contextmanager
 
 import click
 
-from labkit.obs.place import CloudError, as_cloud_errors, parse
+from labkit.obs.place import CloudError, parse
 
 
 class Place(click.ParamType):
@@ -22,7 +21,6 @@ class Place(click.ParamType):
         return value
 
 
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Only print what would be done.")
 QUIET = click.option("--quiet", is_flag=True, help="Print warnings and errors only.")
 
@@ -72,27 +70,6 @@ def bar(quiet=False):
             bar.update(done - bar.n)
 
         yield progress
-
-
-def print_json(document):
-    """A JSON document on stdout."""
-    click.echo(json.dumps(document, indent=2))
-
-
-@contextmanager
-def failure_as_json(as_json):
-    """If the whole command fails and as_json is set, also print the error as a JSON document."""
-    try:
-        with as_cloud_errors():
-            yield
-    except CloudError as error:
-        if as_json:
-            print_json(fields(error))
-        raise
-
-
-def fields(error):
-    return {"error": str(error), "status": error.status, "code": error.code, "request_id": error.request_id}
 
 
 def shown(name):

@@ -172,7 +172,7 @@ def rm(place, *, recursive=False, empty_bucket=False, dry_run=False, store=None)
     place = parse(place)
     if isinstance(place, Local):
         raise CloudError(f"{place}: only objects can be removed, not files on this machine")
-    if not place.key.strip("/") and not (recursive and empty_bucket):
+    if not place.key and not (recursive and empty_bucket):
         raise CloudError(f"{place}: emptying a whole bucket needs recursive and empty_bucket")
     store = connected(store, place)
     if recursive:

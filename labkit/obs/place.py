@@ -65,12 +65,12 @@ class Remote:
 
     @property
     def prefix(self) -> str:
-        """The common prefix of the keys of all objects below it; "" for a bucket."""
-        return f"{self.key.rstrip('/')}/" if self.key.strip("/") else ""
+        """The common prefix of the keys of all objects below it, as typed, with a "/"; "" for a bucket."""
+        return self.key if not self.key or self.key.endswith("/") else f"{self.key}/"
 
     def below(self, name):
         """The object `name` in this folder."""
-        return Remote(self.scheme, self.bucket, f"{self.key.rstrip('/')}/{name}" if self.key else name)
+        return Remote(self.scheme, self.bucket, f"{self.prefix}{name}")
 
 
 def parse(place) -> Local | Remote:
@@ -82,6 +82,7 @@ def parse(place) -> Local | Remote:
             raise CloudError(f"{text}: a URL must begin with {text.partition(':')[0]}://")
         scheme, rest = "file", text
     if scheme == "file":
+        rest = rest.removeprefix("localhost") if colon and rest.startswith("localhost/") else rest
         if not rest or "\0" in rest:
             raise CloudError(f"{text!r}: not a path")
         return Local(Path(rest))

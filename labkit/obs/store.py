@@ -29,8 +29,9 @@ BYTES, ETAG = "application/octet-stream", ("etag",)
 
 @dataclass(frozen=True)
 class Entry:
-    """An object: its key, size in bytes, ETag without quotes, and the SHA-256 that labkit stored with it.
+    """An object: its key, size in bytes, ETag without quotes, and what labkit stored with it.
 
+    sha256: of the content. upload: "PART-TOKEN", the size of the parts that it was uploaded in, and a random token.
     encrypted: the server encrypts this object, so its ETag is not a checksum of the content. modified: time in the
     server's format; see listing.moment.
     """
@@ -39,8 +40,14 @@ class Entry:
     size: int
     etag: str
     sha256: str | None = None
+    upload: str | None = None
     encrypted: bool = False
     modified: str | None = field(default=None, compare=False)
+
+    @property
+    def part(self) -> int | None:
+        """Size of the parts that labkit uploaded it in, whose MD5s decide its ETag; None if this is unknown."""
+        return int(self.upload.partition("-")[0]) if self.upload and not self.encrypted else None
 
 
 class Store(Retrying):
@@ -57,7 +64,7 @@ class Store(Retrying):
             raise CloudError(f"OBS_SIGNATURE: must be obs, v2 or v4, not {signature!r}")
         client = sdk.client(
             *keys[:2], server=url, security_token=keys[2], signature=signature, path_style=by_path, max_retry_count=0,
-            region=environment.get("OBS_REGION") or "us-east-1", timeout=30, **access.proxy(url),
+            region=environment.get("OBS_REGION") or "us-east-1", timeout=min(30, deadline), **access.proxy(url),
         )  # fmt: skip
         if notice and keys[2] and access.is_unencrypted(url):
             notice(f"{host}: http:// lets others on the network read and use your token; use https:// in OBS_ENDPOINT")
@@ -72,16 +79,18 @@ class Store(Retrying):
         try:
             answer = self._object("getObjectMetadata", bucket, key, needs=("etag", "contentLength"), missing=True)
         except CloudError as error:
-            if error.status == 403:  # the answer to a HEAD has no body with the reason; that to a GET does
+            if 400 <= (error.status or 0) < 500:  # the answer to a HEAD has no body with the reason; that to a GET does
                 self.get(bucket, key, 0, 1, None)
             raise
         if answer is None:
             return None
-        sha256 = {name.lower(): value for name, value in answer.header}.get("sha256", "")  # without its x-amz-meta-
+        kept = {name.lower(): value for name, value in answer.header}  # without their x-amz-meta-
+        sha256, upload = kept.get("sha256", ""), kept.get("upload", "")
         sha256 = sha256 if re.fullmatch("[0-9a-f]{64}", sha256) else None
+        upload = upload if re.fullmatch("[1-9][0-9]{0,11}-[0-9a-f]{16}", upload) else None
         encrypted = bool(answer.body.sseKms or answer.body.sseC)
         size = _size(_place(bucket, key), answer.body.contentLength)
-        return Entry(key, size, _unquoted(answer.body.etag), sha256, encrypted, answer.body.lastModified)
+        return Entry(key, size, _unquoted(answer.body.etag), sha256, upload, encrypted, answer.body.lastModified)
 
     def list(self, bucket, prefix="", delimiter=None) -> Iterator[Entry]:
         """All objects whose keys begin with the prefix, sorted by key.
@@ -113,11 +122,12 @@ class Store(Retrying):
                 yield Entry(item.key, size, etag, modified=item.lastModified)
             yield from (Entry(folder, 0, "") for folder in folders(page))
 
-    def put(self, bucket, key, content: bytes, sha256) -> str:
-        """Write an object in one request; returns its ETag."""
+    def put(self, bucket, key, content: bytes, sha256, md5=None) -> str:
+        """Write an object in one request; returns its ETag. md5: hashlib object of the content, if there is one."""
         from obs import PutObjectHeader
 
-        headers = PutObjectHeader(md5=_base64(hashlib.md5(content)), contentType=BYTES, contentLength=len(content))
+        md5 = _base64(md5 or hashlib.md5(content))
+        headers = PutObjectHeader(md5=md5, contentType=BYTES, contentLength=len(content))
         metadata = {"sha256": sha256}
         done = self._object("putContent", bucket, key, content=content, metadata=metadata, headers=headers, needs=ETAG)
         return _unquoted(done.body.etag)
@@ -161,9 +171,9 @@ class Store(Retrying):
 
     # -- Uploads in parts ------------------------------------------------------------------------------
 
-    def create_multipart_upload(self, bucket, key, sha256) -> str:
-        """Start a multipart upload; returns its id. sha256: of the whole content."""
-        options = {"metadata": {"sha256": sha256}, "contentType": BYTES}
+    def create_multipart_upload(self, bucket, key, metadata: dict) -> str:
+        """Start a multipart upload; returns its id. metadata: what `head` returns, `upload` and perhaps `sha256`."""
+        options = {"metadata": metadata, "contentType": BYTES}
         return self._object("initiateMultipartUpload", bucket, key, **options, needs=("uploadId",)).body.uploadId
 
     def list_parts(self, bucket, key, upload) -> dict[int, str] | None:

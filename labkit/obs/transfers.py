@@ -9,6 +9,7 @@ a hash of the object they belong to. It gets its final name once its checksum is
 import hashlib
 import os
 import re
+import secrets
 import shutil
 import stat
 import threading
@@ -16,7 +17,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 
 from labkit.obs import checksums
-from labkit.obs.checksums import Changed, digest, digests, matches, require_unchanged, state
+from labkit.obs.checksums import Changed, digest, matches, require_unchanged, state
 from labkit.obs.local_files import locked_file, memory, short
 from labkit.obs.place import CloudError
 from labkit.obs.upload_record import open_record
@@ -27,6 +28,10 @@ SMALL, MOST_LARGE = 1 << 18, 8  # larger parts, in memory at the same time, are 
 UNFINISHED = re.compile(r"\.labkit-[0-9a-f]{16}\.part")  # name of a file that is being downloaded
 
 
+class _OtherETags(Exception):
+    """The server's ETag of a part is not its MD5."""
+
+
 class Transfers:
     """The server, threads, memory and counts that the files of one copy share."""
 
@@ -35,7 +40,7 @@ class Transfers:
         self.total, self.progress, self.done, self.moved = total, progress, 0, 0
         self._requests, self._large = threading.Semaphore(jobs), threading.Semaphore(MOST_LARGE)
         self._threads = ThreadPoolExecutor(jobs)
-        self._lock, self.error = threading.Lock(), None
+        self._lock, self.error, self._encrypting = threading.Lock(), None, False
 
     def __enter__(self):
         return self
@@ -71,76 +76,87 @@ class Transfers:
         before = state(path)
         size = before[0]
         if size > PART:
-            self._upload_parts(path, before, bucket, key)
+            if self._encrypting or not self._upload_parts(path, before, bucket, key):
+                self._encrypting = True
+                self._upload_parts(path, before, bucket, key, digest(path, "sha256"))
             return
         with self._room(size):
             content = read_part(path, size + 1, 1)
             require_unchanged(path, before, len(content))
-            sha256 = hashlib.sha256(content).hexdigest()
-            etag = self.store.put(bucket, key, content, sha256)
-            md5 = hashlib.md5(content).hexdigest()
+            sha256, md5 = hashlib.sha256(content).hexdigest(), hashlib.md5(content)
+            etag = self.store.put(bucket, key, content, sha256, md5)
             del content  # before another thread takes the room
-        if etag.lower() != md5:  # possible if the server encrypts
-            self._verify_upload(bucket, key, size, sha256, md5)
+        if etag.lower() != md5.hexdigest():  # possible if the server encrypts
+            self._verify_upload(bucket, key, md5.hexdigest(), size=size, sha256=sha256)
         self.count(size)
 
-    def _upload_parts(self, path, before, bucket, key):
+    def _upload_parts(self, path, before, bucket, key, sha256=None):
+        """Upload a large file, each part read and hashed once, by the thread that sends it.
+
+        False if the server's ETags are not MD5s, as if it encrypts: then the object can be compared only with a sha256.
+        """
         size, part = before[0], part_size(before[0])
-        numbers = range(1, -(-size // part) + 1)
-        sha256, md5s = digests(path, part)
-        require_unchanged(path, before)
-        md5s = dict(zip(numbers, md5s))
+        numbers, md5s = range(1, -(-size // part) + 1), {}
         with open_record(self.store.url, bucket, key, wait=self._deadline) as record:
-            upload, uploaded = self._open_upload(record, bucket, key, sha256)
-            etags = {n: etag for n, etag in uploaded.items() if checksums.md5_of(etag) == md5s.get(n, "")}
-            self.count(sum(min(part, size - (number - 1) * part) for number in etags), moved=False)
+            etags = self._open_upload(record, bucket, key, part, sha256)
 
             def send(number):
                 with self._room(part):
                     content = read_part(path, part, number)
-                    md5 = hashlib.md5(content)
-                    if md5.hexdigest() != md5s[number]:  # a memory map, for example, does not change the file's times
-                        raise Changed(f"{path}: changed while it was copied")
-                    etags[number] = self.store.upload_part(bucket, key, upload, number, content, md5)
-                    sent = len(content)
+                    md5, sent = hashlib.md5(content), len(content)
+                    md5s[number] = md5.hexdigest()
+                    is_there = etags.get(number, "").lower() == md5s[number]
+                    if not is_there:
+                        etags[number] = self.store.upload_part(bucket, key, record.id, number, content, md5)
                     del content  # before another thread takes the room
-                self.count(sent)
+                if etags[number].lower() != md5s[number] and not sha256:
+                    raise _OtherETags
+                self.count(sent, moved=not is_there)
 
             try:
-                self._each(send, [number for number in numbers if number not in etags])
+                self._each(send, numbers)
                 require_unchanged(path, before)
-            except (Changed, OSError):
-                self.store.abort_multipart_upload(bucket, key, upload)
+            except (Changed, OSError, _OtherETags) as error:
+                self.store.abort_multipart_upload(bucket, key, record.id)
                 record.clear()
+                if isinstance(error, _OtherETags):
+                    return False
                 raise
-            self.store.complete_multipart_upload(bucket, key, upload, [etags[number] for number in numbers])
-            self._verify_upload(bucket, key, size, sha256, checksums.etag_of_parts(md5s.values()))
+            self.store.complete_multipart_upload(bucket, key, record.id, [etags[number] for number in numbers])
+            sent = checksums.etag_of_parts([md5s[number] for number in numbers])
+            verified = self._verify_upload(bucket, key, sent, size=size, sha256=sha256, upload=record.token)
             record.clear()
+        return verified
 
-    def _open_upload(self, record, bucket, key, sha256) -> tuple[str, dict[int, str]]:
-        """Id of our open upload of this content, started if there is none, and the ETags of its parts by number."""
-        parts = self.store.list_parts(bucket, key, record.upload) if record.upload else None
-        if parts is not None and record.sha256 == sha256:
-            return record.upload, parts
+    def _open_upload(self, record, bucket, key, part, sha256) -> dict[int, str]:
+        """ETags by number of the parts of our open upload, the one in the record; if there is none, it is started."""
+        parts = self.store.list_parts(bucket, key, record.id) if record.id else None
+        if parts is not None and record.token.startswith(f"{part}-") and not sha256:
+            return parts
         if parts is not None:
-            self.store.abort_multipart_upload(bucket, key, record.upload)
+            self.store.abort_multipart_upload(bucket, key, record.id)
+        token = f"{part}-{secrets.token_hex(8)}"
         # If the answer is lost, an upload without parts remains.
-        upload = self.store.create_multipart_upload(bucket, key, sha256)
-        record.write(sha256, upload)
-        return upload, {}
+        metadata = {"upload": token, **({"sha256": sha256} if sha256 else {})}
+        record.write(self.store.create_multipart_upload(bucket, key, metadata), token)
+        return {}
 
-    def _verify_upload(self, bucket, key, size, sha256, sent):
-        """CloudError if the object is not what was sent.
+    def _verify_upload(self, bucket, key, sent, **expected) -> bool:
+        """True if the object is what was sent, or else CloudError; False if that cannot be known without a sha256.
 
-        sent: the ETag of what was sent. A different one proves nothing yet, so the object is read, unless the server
-        encrypts. A damaged object is removed: it has the file's SHA-256, so the next copy would consider it correct.
+        expected: its size, sha256 and upload (see `store.Entry`). sent: the ETag of what was sent. A different one
+        proves nothing yet, so the object is read, unless the server encrypts. A damaged object is removed: it has the
+        file's SHA-256, so the next copy would consider it correct.
         """
         entry, place = self.store.head(bucket, key), f"obs://{bucket}/{key}"
-        if entry is None or (entry.size, entry.sha256) != (size, sha256):
+        if entry is None or any(getattr(entry, name) != value for name, value in expected.items()):
             raise CloudError(f"{place}: uploaded, but it was then removed or overwritten by somebody else")
-        if not entry.encrypted and entry.etag.lower() != sent and self._sha256(bucket, entry) != sha256:
+        if entry.etag.lower() == sent or not expected["sha256"]:
+            return entry.etag.lower() == sent
+        if not entry.encrypted and self._sha256(bucket, entry) != expected["sha256"]:
             self.store.delete(bucket, key)
             raise CloudError(f"{place}: damaged during the upload, unnoticed by the server; removed")
+        return True
 
     def _sha256(self, bucket, entry):
         """SHA-256 of an object's content."""
@@ -155,16 +171,21 @@ class Transfers:
     def download(self, entry, bucket, path) -> None:
         """Download an object to `path`; raises CloudError, also if the object changes meanwhile."""
         place = f"obs://{bucket}/{entry.key}"
+        changed = f"{place}: changed or removed meanwhile"
+        if not checksums.md5_of(entry.etag):  # a listing does not say how it was uploaded
+            etag, entry = entry.etag, self.store.head(bucket, entry.key)
+            if entry is None or entry.etag != etag:
+                raise CloudError(changed)
         with self._hidden(path) as (hidden, handle):
             for again in (False, True):
                 try:
-                    self._fetch(entry, bucket, handle, again)
+                    etags = self._fetch(entry, bucket, handle, again)
                 except CloudError as error:
                     if error.status in (404, 412):
                         hidden.unlink()
-                        raise error.reworded(f"{place}: changed or removed meanwhile") from None
+                        raise error.reworded(changed) from None
                     raise
-                if matches(self.store, bucket, entry, hidden) is not False:
+                if entry.etag.lower() in etags or matches(self.store, bucket, entry, hidden) is not False:
                     break
                 self.count(-entry.size, moved=False)
             else:
@@ -204,26 +225,34 @@ class Transfers:
             yield hidden, handle
 
     def _fetch(self, entry, bucket, handle, again):
-        """Fetch the parts that are missing from the hidden file; again: all parts."""
+        """Fetch the parts that are missing from the hidden file (again: all), each hashed by the thread that has it.
+
+        Returns the ETags that an object of these parts can have.
+        """
         size, part = entry.size, part_size(entry.size)
         count, identity = -(-size // part), short(self.store.url, bucket, entry.key, size, entry.etag, part).encode()
         if os.pread(handle, len(identity) + 1, size + count) != identity or again:
             os.ftruncate(handle, 0)
             _write(handle, identity, size + count)
-        arrived = os.pread(handle, count, size)
-        missing = [number for number in range(count) if not arrived[number]]
-        self.count(size - sum(min(part, size - number * part) for number in missing), moved=False)
+        arrived, md5s = os.pread(handle, count, size), {}
 
         def fetch(number):
             begin, end = number * part, min(size, (number + 1) * part)
             with self._room(end - begin):
-                content = self.store.get(bucket, entry.key, begin, end, entry.etag)
-                _write(handle, content, begin)
+                if arrived[number]:
+                    content = os.pread(handle, end - begin, begin)
+                else:
+                    content = self.store.get(bucket, entry.key, begin, end, entry.etag)
+                    _write(handle, content, begin)
+                md5s[number] = hashlib.md5(content).hexdigest()
                 del content
-            _write(handle, b"\1", size + number)
-            self.count(end - begin)
+            if not arrived[number]:
+                _write(handle, b"\1", size + number)
+            self.count(end - begin, moved=not arrived[number])
 
-        self._each(fetch, missing)
+        self._each(fetch, range(count))
+        whole = [md5s[number] for number in range(count)]
+        return {*whole[: count == 1], *([checksums.etag_of_parts(whole)] if entry.part == part else [])}
 
     def _each(self, function, numbers):
         """Call the function with each number, in the threads, until one raises an error."""

@@ -6,22 +6,23 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from labkit.obs.local_files import locked_file, read_json, short, user_folder, write_json
+from labkit.system import environment
 
 
 class UploadRecord:
-    """Id of our open upload of an object, and the SHA-256 of its content."""
+    """Id of our open upload of an object, and its "PART-TOKEN" (see `store.Entry`)."""
 
     def __init__(self, path, handle):
         self._handle = handle
-        self.sha256, self.upload = read_json(path) or (None, None)
+        self.id, self.token = read_json(path) or (None, None)
 
-    def write(self, sha256, upload):
-        self.sha256, self.upload = sha256, upload
+    def write(self, id, token):
+        self.id, self.token = id, token
         with suppress(OSError):  # the disk is full: this upload is completed now, or never resumed
-            write_json(self._handle, [sha256, upload])
+            write_json(self._handle, [id, token])
 
     def clear(self):
-        self.sha256 = self.upload = None
+        self.id = self.token = None
 
 
 @contextmanager
@@ -33,13 +34,13 @@ def open_record(*place, wait=0.0):
         try:
             yield record
         finally:
-            if not record.upload:
+            if not record.id:
                 path.unlink()
 
 
 def records_folder() -> Path:
     """The folder of the records: in the user's cache or, if that is not writable, in the temporary folder."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "labkit", "uploads")
+    cache = environment.cache() / "uploads"
     try:
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not os.access(cache, os.W_OK):  # left by root

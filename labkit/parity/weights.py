@@ -83,8 +83,9 @@ def load(state, parameters, network) -> None:
     }
     if any(problems.values()):
         details = "; ".join(f"{problem}: {listed(names)}" for problem, names in problems.items() if names)
-        if state and all(name.startswith("module.") for name in state):
-            details = "all names begin with 'module.', which DataParallel adds: remove it"
+        for prefix, origin in (("module.", "DataParallel"), ("_orig_mod.", "torch.compile")):
+            if state and all(name.startswith(prefix) for name in state):
+                details = f"all names begin with '{prefix}', which {origin} adds: remove it"
         raise WeightsError(f"the weights do not fit {network}: {details}")
     for name, parameter in parameters.items():
         parameter.set_data(ms.Tensor(state[name].astype(np.float32), parameter.dtype))

@@ -5,6 +5,7 @@ import logging
 import os
 import platform
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 
@@ -24,7 +25,14 @@ def require_linux(command: str, reason: str) -> None:
 
 def data_root() -> Path:
     """Folder that holds the data sets: `$LABKIT_DATA`, or `data/` next to the package."""
-    return Path(os.environ.get("LABKIT_DATA") or REPO / "data")
+    return Path(os.path.expanduser(os.environ.get("LABKIT_DATA") or REPO / "data"))
+
+
+def cache() -> Path:
+    """Folder for what this user's later commands can use; a temporary one for a user without a home."""
+    home = os.path.expanduser("~")
+    place = Path(home, ".cache") if os.path.isabs(home) else Path(tempfile.gettempdir(), f"cache-{os.getuid()}")
+    return Path(os.environ.get("XDG_CACHE_HOME") or place, "labkit")
 
 
 def version_of(package: str) -> str | None:

@@ -7,6 +7,9 @@ import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 
+OTHER_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY",
+                    "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_PREFIX")  # fmt: skip
+
 
 def atomic_write(path: Path, data: str | bytes) -> None:
     """Write a file so that it is either complete or absent, even if this is interrupted or others write it too."""
@@ -50,6 +53,12 @@ def locked(folder: Path, refusal: Exception):
         os.close(handle)
 
 
+def git(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
+    """A git command about the repository that a folder is in, not one that a hook's variables name; output as bytes."""
+    env = {name: value for name, value in os.environ.items() if name not in OTHER_REPOSITORY}
+    return subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, env=env, timeout=60)
+
+
 def checkout(folder: Path) -> Path | None:
     """The root of the git checkout that contains a folder; None outside of a checkout."""
     folder = folder.resolve()
@@ -60,8 +69,8 @@ def tracked(folder: Path, error: type[Exception]) -> list[str] | None:
     """Names of the files in a folder that git tracks; None outside of a checkout. Raises `error` if git fails."""
     if checkout(folder) is None:
         return None
-    done = subprocess.run(["git", "-C", str(folder), "ls-files", "-z"], capture_output=True)
+    done = git(folder, "ls-files", "-z")
     if done.returncode:
         reason = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]  # git's last line says most
         raise error(f"{folder}: git cannot list the files it tracks ({reason})")
-    return [name for name in done.stdout.decode(errors="surrogateescape").split("\0") if name]
+    return [os.fsdecode(name) for name in done.stdout.split(b"\0") if name]

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 _stop, _at_steps = threading.Event(), threading.Event()  # a stop was requested; stops wait for the end of a step
 
@@ -26,7 +26,8 @@ def stopped_once():
             stopped = KeyboardInterrupt()
             stopped.number = number
             raise stopped
-        os.write(2, b"\nstopping at the end of this step\n")
+        with suppress(OSError):  # the terminal may be gone
+            os.write(2, b"\nstopping at the end of this step\n")
 
     before = [signal.signal(sig, stop) for sig in signals]
     try:

@@ -1,5 +1,7 @@
 """Build: from a recipe to its data, network, loss, optimizer and schedule."""
 
+from contextlib import contextmanager
+
 import mindspore as ms
 import numpy as np
 from mindspore.amp import FixedLossScaleManager
@@ -26,6 +28,17 @@ def prepare_data(recipe: Recipe, ranks=1) -> Info:
     info = (data.make_sample() if recipe.data.folder.startswith("sample/") else data).check()
     require_fit(recipe, info, ranks)
     return info
+
+
+@contextmanager
+def naming_damage(recipe: Recipe, info: Info | None):
+    """Inside this context, MindSpore's error about an image that it cannot decode becomes a DataError with its name."""
+    try:
+        yield
+    except RuntimeError:
+        if info:
+            format_of(recipe).require_decodable(info)
+        raise
 
 
 def create_network(recipe: Recipe):

@@ -1,11 +1,14 @@
 """`labkit train` and `labkit launch`. MindSpore is imported only when a command needs it."""
 
+import shlex
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
-from labkit.system.errors import LabkitError
+from labkit.system import interrupts
+from labkit.system.errors import LabkitError, of_file_system
 
 
 @click.command()
@@ -21,7 +24,7 @@ def train(lab, profile, settings, out, resume):
     Example:  labkit train cifar10 --profile laptop --set schedule.lr_max=0.1 --out runs/mine
               labkit train cifar10 --resume --out runs/mine
     """
-    from labkit.system import device, interrupts
+    from labkit.system import device
 
     device.require_one_process()
     run, known = _open_or_create(lab, profile, settings, out, resume)
@@ -29,13 +32,23 @@ def train(lab, profile, settings, out, resume):
         return
     from labkit.training import loop
 
+    with _resumable(["train", lab, "--resume", "--out", str(run.path)]):
+        loop.train(run, **known)
+    _print_result(run)
+
+
+@contextmanager
+def _resumable(command):
+    """Ctrl-C, SIGTERM and a full disk end the training with one line that says how to resume it."""
+    again = f"; resume with: {shlex.join(['labkit', *command])}" if command else ""
     try:
         with interrupts.stopped_once():  # MindData turns Ctrl-C into SIGTERM, which a job's end sends as well
-            loop.train(run, **known)
+            yield
     except KeyboardInterrupt:
-        click.echo(f"\nstopped; resume with: labkit train {lab} --resume --out {run.path}", err=True)
+        click.echo(f"\nstopped{again}", err=True)
         sys.exit(130)
-    _print_result(run)
+    except OSError as error:
+        raise LabkitError(f"{of_file_system(error)}{again}") from None
 
 
 def _open_or_create(lab, profile, settings, out, resume, processes=1):
@@ -58,11 +71,12 @@ def _open_or_create(lab, profile, settings, out, resume, processes=1):
             runs.require_same_processes(run, processes)  # before any is started
     else:
         recipe = recipes.load(file, profile or "sample", settings)
-        place = out or runs.free_path(Path("runs"), f"{recipe.lab}-{recipe.profile}")
-        runs.require_free(place)
+        if out:
+            runs.require_free(out)
         from labkit.training import build
 
         info = build.prepare_data(recipe, processes)  # before the Run's directory is made
+        place = out or runs.new_folder(Path("runs"), f"{recipe.lab}-{recipe.profile}")
         run = runs.create(place, recipe)
     click.echo(
         f"{'resuming' if resume else 'training'} {recipe.network.name} by {file}, profile {recipe.profile}, "
@@ -79,7 +93,8 @@ def _print_result(run):
         f"training, typically {summary['step_ms']:.0f} ms a step or {summary['images_per_second']:.0f} images/s\n"
         f"{run.path}"
     )
-    click.echo(f"look at it: labkit eval {run.path}; labkit plot {run.path}", err=True)
+    name = shlex.quote(str(run.path))
+    click.echo(f"look at it: labkit eval {name}; labkit plot {name}", err=True)
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -103,12 +118,12 @@ def launch(count, device_target, log_dir, rank_table, command):
                   --data_url data/cifar-10-batches-bin --train_url out
     """
     from labkit.launch import msrun, rank_tables
-    from labkit.system import device, interrupts
+    from labkit.system import device
 
     msrun.require_possible(count)
     device.require_one_process()
     cards = rank_tables.local_cards(rank_table, count) if rank_table else None
-    run, again = None, ""
+    run, again = None, []
     if command[0] == "train":
         asked = train.make_context("labkit launch train", list(command[1:])).params
         run, _ = _open_or_create(**asked, processes=count)
@@ -116,14 +131,10 @@ def launch(count, device_target, log_dir, rank_table, command):
             return
         command = ["-m", "labkit.training", str(run.path)]
         log_dir = log_dir or run.path / "logs"
-        again = f"; resume with: labkit launch -n {count} train {asked['lab']} --resume --out {run.path}"
+        again = ["launch", "-n", str(count), "train", asked["lab"], "--resume", "--out", str(run.path)]
     elif not Path(command[0]).is_file():
         raise LabkitError(f"{command[0]}: neither `train` nor a file; see `labkit launch --help`")
-    try:
-        with interrupts.stopped_once():
-            msrun.launch(command, count, log_dir, device=device_target, cards=cards)
-    except KeyboardInterrupt:
-        click.echo(f"\nstopped{again}", err=True)
-        sys.exit(130)
+    with _resumable(again):
+        msrun.launch(command, count, log_dir, device=device_target, cards=cards)
     if run:
         _print_result(run)

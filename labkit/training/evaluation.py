@@ -61,7 +61,8 @@ def checkpoint_logits(recipe: Recipe, file: Path, info) -> tuple[np.ndarray, np.
     device.setup(recipe.seed)
     net = build.create_network(recipe)
     checkpoint.load_weights(file, net)
-    return predict(net, build.test_dataset(recipe, info))
+    with build.naming_damage(recipe, info):
+        return predict(net, build.test_dataset(recipe, info))
 
 
 def score(logits, labels, names) -> dict:

@@ -56,7 +56,7 @@ def train(run: Run, *, recipe: Recipe | None = None, info: Info | None = None, p
             todo += [bar, callbacks.CheckpointCallback(run, recipe.checkpoint_steps), evaluation]
         todo = callbacks.in_order(*todo, callbacks.StopCallback(total))
 
-        with interrupts.stopped_at_steps():
+        with build.naming_damage(recipe, info), interrupts.stopped_at_steps():
             # A training that was stopped while it evaluated has the checkpoint of that step, and no result.
             missing = step and callbacks.evaluation_epoch(step, steps_per_epoch, total, recipe.evaluation_steps)
             if rank == 0 and missing and missing not in [record["epoch"] for record in run.evaluations()]:

@@ -5,7 +5,7 @@ import platform
 import subprocess
 
 import labkit
-from labkit.system import environment
+from labkit.system import environment, files
 
 COMMIT = "LABKIT_COMMIT"  # in a job: the commit that it was submitted from, with a "+" if files differed
 
@@ -38,7 +38,7 @@ def commit() -> tuple[str | None, bool | None]:
 def git(*arguments: str) -> str | None:
     """Output of a git command in labkit's checkout; None if it fails (no checkout, no git)."""
     try:
-        result = subprocess.run(["git", *arguments], cwd=environment.REPO, capture_output=True, text=True, timeout=10)
+        done = files.git(environment.REPO, *arguments)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return result.stdout.strip() if result.returncode == 0 else None
+    return os.fsdecode(done.stdout).strip() if done.returncode == 0 else None

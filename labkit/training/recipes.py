@@ -9,11 +9,11 @@ import reprlib
 import typing
 from pathlib import Path
 
-import yaml
 from pydantic import ValidationError
 
+from labkit.system import yaml_files
 from labkit.system.environment import REPO
-from labkit.system.errors import LabkitError, first_line
+from labkit.system.errors import LabkitError
 from labkit.training.schema import Recipe, RecipeFile
 
 LABS = REPO / "labs"
@@ -34,7 +34,7 @@ def find(lab: str) -> Path:
 
 def load(path: Path, profile: str, settings: tuple[str, ...] = ()) -> Recipe:
     """Read a lab's recipe.yaml, choose a profile, apply `key=value` settings, validate. Raises RecipeError."""
-    file = _validate(RecipeFile, _read(path), path)
+    file = _validate(RecipeFile, yaml_files.read(path, RecipeError), path)
     if profile not in file.profiles:
         raise RecipeError(f"{path}: no profile {profile!r}; it has {', '.join(file.profiles)}")
     tree = {"lab": file.lab, "profile": profile}
@@ -45,22 +45,7 @@ def load(path: Path, profile: str, settings: tuple[str, ...] = ()) -> Recipe:
 
 def read_resolved(path: Path) -> Recipe:
     """Read the resolved recipe that a Run keeps. Raises RecipeError."""
-    return _validate(Recipe, _read(path), path)
-
-
-def _read(path):
-    try:
-        tree = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RecipeError(f"{path}: cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, ValueError, KeyError, RecursionError) as error:  # the last three: YAML's own, as for dates
-        place = getattr(error, "problem_mark", None)
-        line = f", line {place.line + 1}" if place else ""
-        problem = getattr(error, "problem", None) or first_line(error)
-        raise RecipeError(f"{path}{line}: not valid YAML: {problem}") from None
-    if not isinstance(tree, dict):
-        raise RecipeError(f"{path}: a recipe holds keys and values, this file does not")
-    return tree
+    return _validate(Recipe, yaml_files.read(path, RecipeError), path)
 
 
 def _merge(tree, part):
@@ -86,7 +71,7 @@ def _parse_setting(setting):
     try:
         value = json.loads(text)
     except ValueError:
-        value = text  # a bare word, such as network.name=resnet50
+        value = float(text) if yaml_files.FLOATS.fullmatch(text) else text  # .5e-1, or a bare word such as resnet50
     for name in reversed(key.split(".")):
         value = {name: value}
     return value

@@ -82,14 +82,16 @@ def plot(run, out):
 
     out = out or (opened[0].path if len(opened) == 1 else Path()) / "curves.png"
     _save(figures.training_curves(opened), out)
-    click.echo(out)
 
 
 def _save(figure, out):
+    """Save the figure, as PNG if the name has no ending, and print the file's name."""
+    out = out if out.suffix else out.with_name(f"{out.name}.png")
     try:
         figure.savefig(out)
     except (OSError, ValueError) as error:
         raise LabkitError(f"{out}: {getattr(error, 'strerror', None) or error}") from None
+    click.echo(out)
 
 
 @click.command()
@@ -115,4 +117,3 @@ def compare(run, target, out):
         from labkit import figures
 
         _save(figures.comparison(curves, target), out)
-        click.echo(out)

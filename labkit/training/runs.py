@@ -138,10 +138,12 @@ def require_free(path: Path) -> None:
 def create(path: Path, recipe: recipes.Recipe) -> Run:
     """Start a Run in a new or empty directory; raises RunError if something is in the way."""
     path = Path(path)
-    require_free(path)
     try:
-        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
-        atomic_write(path / "recipe.yaml", recipe.dump())
+        path.mkdir(parents=True, exist_ok=True)
+        with locked(path, RunError(f"{path}: another training begins there")):
+            require_free(path)
+            (path / "checkpoints").mkdir(exist_ok=True)
+            atomic_write(path / "recipe.yaml", recipe.dump())
     except OSError as error:
         raise RunError(f"{path}: cannot be made ({error.strerror})") from None
     return Run(path)
@@ -197,10 +199,14 @@ def require_same_data(run: Run, info) -> None:
         raise RunError(f"{run.path}: began with other data, {kept['name']}: in {info.folder} {what}")
 
 
-def free_path(parent: Path, name: str) -> Path:
-    """First of NAME, NAME-2, NAME-3, ... in `parent` that does not exist."""
-    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
-    return next(path for path in map(Path(parent).joinpath, names) if not path.exists())
+def new_folder(parent: Path, name: str) -> Path:
+    """Make the first of NAME, NAME-2, NAME-3, ... in `parent` that does not exist, which no other process then gets."""
+    for path in itertools.chain([parent / name], (parent / f"{name}-{number}" for number in itertools.count(2))):
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            pass
 
 
 def write_summary(run: Run) -> dict:

@@ -1,23 +1,15 @@
 """The schema of a recipe: every key, its type, bounds and default, and which keys contradict each other."""
 
-import re
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from labkit import choices
 from labkit.schedules import SCHEDULES
 from labkit.system.environment import data_root
-
-
-def _exponent(value):
-    """YAML 1.1 reads 1e-4 as text; turn it into a number."""
-    if isinstance(value, str) and re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+", value):
-        return float(value)
-    return value
 
 
 def _increasing(numbers):
@@ -26,12 +18,11 @@ def _increasing(numbers):
     return numbers
 
 
-Number = Annotated[float, BeforeValidator(_exponent)]
 Count = Annotated[int, Field(ge=1)]
-Probability = Annotated[Number, Field(ge=0, le=1)]
-Share = Annotated[Number, Field(gt=0, le=1)]
-Positive = Annotated[Number, Field(gt=0)]
-NotNegative = Annotated[Number, Field(ge=0)]
+Probability = Annotated[float, Field(ge=0, le=1)]
+Share = Annotated[float, Field(gt=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
 
 
 class Part(BaseModel):
@@ -88,14 +79,14 @@ class ImageFolder(Data):
 class Loss(Part):
     """Cross-entropy; see labkit.losses."""
 
-    smoothing: Annotated[Number, Field(ge=0, lt=1)] = 0.0
+    smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
 class Momentum(Part):
     """`nn.Momentum` with decay groups; see labkit.optimizers."""
 
     name: Literal["momentum"]
-    momentum: Annotated[Number, Field(ge=0, lt=1)] = 0.9
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     weight_decay: NotNegative = 1e-4
     clip_norm: Positive | None = None  # largest norm of the gradient (THOR's: preconditioned) over all parameters
 
@@ -109,9 +100,9 @@ class Thor(Momentum):
     factor_interval: Count = 100  # steps between two computations of the factors; the original tutorial's `frequency`
     final_interval: Count | None = None  # the interval at the end; it grows to this
     trace_rule: Literal[tuple(choices.TRACE_RULES)] = "thor"
-    trace_threshold: Annotated[Number, Field(ge=0.001)] | None = None  # w1 of the rule instead of the paper's 0.01
+    trace_threshold: Annotated[float, Field(ge=0.001)] | None = None  # w1 of the rule instead of the paper's 0.01
     block_size: Count = 128  # rows of the blocks that factors are cut into
-    factor_ema: Annotated[Number, Field(ge=0, lt=1)] = 0.0  # share of the old factor in the new one; 0 in the paper
+    factor_ema: Annotated[float, Field(ge=0, lt=1)] = 0.0  # share of the old factor in the new one; 0 in the paper
     factor_share: Share = 1.0  # how much of a batch factors are computed from; 1 in the paper
     clip_fisher_norm: Positive | None = None  # largest Fisher norm of the preconditioned gradient; none in the paper
 
@@ -150,7 +141,7 @@ class Recipe(Part):
     epochs: Count
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
     amp_level: Literal["O0", "O1", "O2", "O3"] = "O0"  # mixed precision: O0 is none, O2 all but batch norm in float16
-    loss_scale: Annotated[Number, Field(ge=1)] = 1.0  # keeps small gradients above float16's smallest number
+    loss_scale: Annotated[float, Field(ge=1)] = 1.0  # keeps small gradients above float16's smallest number
     all_reduce_fusion: Annotated[list[Count], AfterValidator(_increasing)] | None = None  # see labkit.system.device
     dataset_sink_mode: bool = False  # feed whole epochs to the device (Ascend); MindSpore does not use it on CPUs
     max_steps: Count | None = None  # end early (in sink mode: after that epoch) and evaluate; same schedule

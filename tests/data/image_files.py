@@ -17,6 +17,8 @@ def encoded(image=None, form="JPEG", **options):
 
 
 JPEG, PNG = encoded(), encoded(form="PNG")
+THUMBNAIL = b"\xff\xe1" + (len(JPEG) + 8).to_bytes(2, "big") + b"Exif\0\0" + JPEG  # a camera's, before the pixels
+CUT = (JPEG[:2] + THUMBNAIL + JPEG[2:])[: 2 + len(THUMBNAIL) + JPEG.rindex(b"\xff\xda") + 40]
 GREY, CMYK = Image.open(io.BytesIO(PNG)).convert("L"), Image.open(io.BytesIO(PNG)).convert("CMYK")
 BAD = {  # a bad file's content -> what is said of it
     "empty": (b"", "empty"),
@@ -24,6 +26,7 @@ BAD = {  # a bad file's content -> what is said of it
     "gif": (encoded(form="GIF"), "not a JPEG or PNG image"),
     "half a jpeg": (JPEG[: len(JPEG) // 2], "truncated"),
     "jpeg without its end marker": (JPEG[:-2], "truncated"),
+    "jpeg cut behind its thumbnail": (CUT, "truncated"),
     "jpeg header alone": (JPEG[:100], "Truncated"),
     "half a png": (PNG[: len(PNG) // 2], "truncated"),
     "16 bits": (encoded(Image.fromarray(np.arange(1200, dtype=np.uint16).reshape(30, 40)), "PNG"), "16 bits"),

@@ -92,6 +92,15 @@ def test_bad_data_is_named_in_one_line(data, name, change, words):
     assert "\n" not in str(caught.value)
 
 
+def test_the_folder_above_and_the_version_for_python(data, tmp_path):
+    with pytest.raises(DataError, match=f"this batch is missing; the batches are in {data}$"):
+        files.check(data.parent)
+    (tmp_path / "python").mkdir()
+    (tmp_path / "python" / "data_batch_1").touch()
+    with pytest.raises(DataError, match="this batch is missing; the folder has the version for Python"):
+        files.check(tmp_path / "python")
+
+
 def test_a_batch_that_lost_whole_records_is_refused(data):
     """Its layout is still valid; next to batches of CIFAR-10's 10,000 images it is damage."""
     for name in ALL[:-1]:

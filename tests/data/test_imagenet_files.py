@@ -99,6 +99,12 @@ def test_missing_folders(data, tmp_path):
     (data / "val").rename(data / "validation")
     with pytest.raises(DataError, match="val: there is no such folder"):
         files.check(data)
+    (data / "val").mkdir()
+    write(data, {"val/ILSVRC2012_val_00000001.JPEG": JPEG})
+    with pytest.raises(DataError, match="val: no folder of a class, as in Kaggle's archive"):
+        files.check(data)
+    with pytest.raises(DataError, match=rf"train: there is no such folder; train is in {data}$"):
+        files.check(data.parent)
     for name in ("train", "val"):
         (tmp_path / "empty" / name).mkdir(parents=True)
     with pytest.raises(DataError, match="train: no image"):

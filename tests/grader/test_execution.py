@@ -7,6 +7,7 @@ import pytest
 from waiting import wait_until
 
 from grader import execution, grade
+from grader.lab import PART
 from tests.grader.check_lab import check, mutants_of
 
 PASSED = {"outcome": "passed", "error": "", "traceback": ""}
@@ -138,3 +139,16 @@ def test_wrong_answers_get_what_they_declare(tiny, sandboxed):
     rows = check(tiny, mutants_of(tiny))
     assert [row for row in rows if not row.right] == []
     assert len(rows) == 6 + len(mutants_of(tiny))
+
+
+def test_the_last_part_of_an_answer_decides(tiny, executed, of_master):
+    """An error in a copy above it, or a name in its text, changes nothing."""
+    steps = PART.join(["steps = = 3", "raise KeyError('earlier')", "half = 22", "steps = 2 * half"])
+    found = executed(tiny, steps=steps)
+    assert [found["cells"][f"answer-steps-{number}"]["outcome"] for number in (1, 2, 3)] == ["error", "error", "passed"]
+    assert found["values"] == of_master["values"]
+    wrong = executed(tiny, steps=PART.join(["steps = 44", "x = 1\nsteps = oops"]))
+    tasks = grade.score(
+        tiny, tiny.solutions | {"steps": "a\n" + PART + "x = 1\nsteps = oops"}, wrong, of_master["values"]
+    )
+    assert (tasks["steps"]["verdict"], tasks["steps"]["detail"]) == ("error", "raised NameError, line 2")

@@ -49,6 +49,20 @@ def test_points_and_comments_by_hand_survive_a_regrade(tiny, handed_in, tmp_path
     assert not any(result["score"] for result in grade_batch(tiny, handed_in, out)[0])
 
 
+def test_names_are_matched_as_they_were_handed_in(tiny, handed_in, tmp_path):
+    """With tabs, a heading spelt otherwise, names of every kind, and those of Moodle and Canvas."""
+    names = ["阿卜杜拉·买买提", "山田\u3000太郎", "Müller & Sohn", "x" * 200]
+    for name in (*names, "Anna·Maria Rossi_1234_assignsubmission_file_lab", "leeann_12345_67890_lab"):
+        (handed_in / f"{name}.ipynb").write_text("{")
+    rows = [*(f"{name}\t\t" for name in names), "5\tAnna·Maria\tRossi", "6\tAnn\tLee", "7\tBob\tZoë"]
+    text = "\n".join(["Student_ID\tFirst name\tlast_name", *rows])
+    (tmp_path / "out" / "roster.csv").write_text(text, encoding="utf-8")
+    told = []
+    results, _ = grade_batch(tiny, handed_in, tmp_path / "out", notify=told.append)
+    assert told == ["roster.csv: ann is not in it"]
+    assert len(results) == 8 and not any(result["problem"] == records.ABSENT for result in results)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
@@ -60,6 +74,7 @@ def test_points_and_comments_by_hand_survive_a_regrade(tiny, handed_in, tmp_path
         ("roster.csv", "student_id,email\n,a@b\n", r"line 2: student_id is empty"),
         ("roster.csv", 'student_id\n"ann' + 200_000 * " ", r"line \d+: field larger .*quotation"),
         ("roster.csv", b"student_id\n\xff", r"roster\.csv: not UTF-8"),
+        ("roster.csv", "student_id,email,Email\n", r"roster\.csv: the column email is there twice"),
     ],
 )  # fmt: skip
 def test_a_line_that_cannot_be_is_named_before_anything_is_graded(tiny, handed_in, tmp_path, name, text, said):

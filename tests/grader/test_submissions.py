@@ -10,6 +10,7 @@ import nbformat
 import pytest
 
 from grader import answers, submissions
+from grader.lab import PART
 from grader.submissions import SubmissionsError, Unreadable
 from tests.grader.conftest import filled_in
 
@@ -28,8 +29,8 @@ def read(tiny, place, tmp_path):
     def read(content, name="ann.ipynb"):
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
         (place / name).write_bytes(data)
-        with submissions.opened([place / name], tmp_path) as (notebooks, _):
-            return answers.read(tiny, notebooks)
+        with submissions.opened([place / name], tmp_path) as (notebooks, _, _):
+            return answers.read(tiny, notebooks)[0]
 
     return read
 
@@ -47,8 +48,8 @@ def opened(found, tmp_path):
     seen = {}
     for name, entries in found.items():
         try:
-            with submissions.opened(entries, tmp_path) as (notebooks, runs):
-                seen[name] = [path.name for path in notebooks], [path.name for path in runs]
+            with submissions.opened(entries, tmp_path) as (notebooks, runs, left):
+                seen[name] = ([path.name for path in notebooks], [path.name for path in runs], *map(str, left))
         except Unreadable as error:
             seen[name] = str(error)
     return seen
@@ -64,6 +65,7 @@ def test_files_folders_and_zips_are_found(place, tmp_path):
     (place / "cyd" / "lab.ipynb").write_text("{}")
     (place / "cyd" / "run" / "recipe.yaml").write_text("x")
     (place / "cyd" / "run" / "notes.md").write_text("no notebook: it is in the Run")
+    (place / "cyd" / "run" / "more.ipynb").write_text("{}")
     zipped(place / "dan.zip", {"work/LAB.IPYNB": "{}", "work/mine/recipe.yaml": "x", "work/mine/summary.json": "{}"})
     (place / "eve").mkdir()
     (place / "eve" / "lab.ipynb").write_text("{}")
@@ -73,10 +75,10 @@ def test_files_folders_and_zips_are_found(place, tmp_path):
     (place / "gus.zip").write_text("x")
     seen = opened(submissions.find(place, tmp_path / "all"), tmp_path)
     assert seen == {
-        "Bob Q": (["Bob Q.md"], []), "ann": (["ann.ipynb"], []), "cyd": (["lab.ipynb"], ["run"]),
+        "Bob Q": (["Bob Q.md"], []), "ann": (["ann.ipynb"], []), "cyd": (["lab.ipynb", "more.ipynb"], ["run"]),
         "dan": (["LAB.IPYNB"], ["mine"]), "eve": (["lab.ipynb"], ["run"]),
         "fay": "fay.rar: neither a notebook (.ipynb or .md) nor a folder or zip with one",
-        "gus": "more than one submission: gus.ipynb, gus.zip",
+        "gus": (["gus.ipynb"], [], "gus.zip: damaged, or not a zip (File is not a zip file)"),
     }  # fmt: skip
 
 
@@ -99,14 +101,50 @@ def test_moodles_download_is_a_row_for_each_learner(place, tmp_path):
     }
 
 
+def test_canvas_download_is_a_row_for_each_learner(place, tmp_path):
+    (place / "leeann_12345_67890_lab-tiny.ipynb").write_text("{}")
+    zipped(place / "leeann_LATE_12345_67895_one-epoch.zip", {"run/recipe.yaml": "x", "run/summary.json": "{}"})
+    (place / "müllerzoe_12346_67896_lab-tiny-1.ipynb").write_text("{}")
+    assert opened(submissions.find(place, tmp_path / "all"), tmp_path) == {
+        "leeann_12345": (["leeann_12345_67890_lab-tiny.ipynb"], ["run"]),
+        "müllerzoe_12346": (["müllerzoe_12346_67896_lab-tiny-1.ipynb"], []),
+    }
+
+
 @pytest.mark.parametrize(
-    "name, learner",
-    [("Zoë", "Zoë"), ("नीता", "नीता"), ("a\nb", "a_b"), ("a\udc80b", "a_b"), ('a:"b', "a__b"), ("x" * 200, "x" * 120)],
-)
-def test_the_name_is_one_that_any_file_can_have(place, tmp_path, name, learner):
+    "name, file",
+    [("Zoë", "Zoë"), ("नीता", "नीता"), ("阿卜杜拉·买买提", "阿卜杜拉·买买提"), ("山田\u3000太郎", "山田_太郎"),
+     ("a\nb", "a_b"), ("a\udc80b", "a_b"), ('a:"b', "a__b"), ("x" * 200, "x" * 120)],
+)  # fmt: skip
+def test_a_name_stays_as_handed_in_and_changes_only_for_files(place, tmp_path, name, file):
     (place / f"{name}.ipynb").write_text("{}")
-    (given,) = submissions.find(place, tmp_path / "all")
-    assert re.fullmatch(re.escape(learner) + ("" if learner == name else "-[0-9a-f]{8}"), given)
+    assert list(submissions.find(place, tmp_path / "all")) == [name]
+    assert re.fullmatch(re.escape(file) + ("" if file == name else "-[0-9a-f]{8}"), submissions.file_name(name))
+
+
+def raw_zip(file, *names):
+    """A zip of notebooks whose names are these bytes, without the flag for UTF-8."""
+    stand_ins = [f"{number:02}".ljust(len(name), "x") for number, name in enumerate(names)]
+    data = zipped(file, dict.fromkeys(stand_ins, "{}")).read_bytes()
+    for stand_in, name in zip(stand_ins, names):
+        data = data.replace(stand_in.encode(), name)
+    file.write_bytes(data)
+    return file
+
+
+def test_a_zip_of_chinese_windows_and_others(tmp_path):
+    names = ["张三".encode("gbk"), b"\xd5\x5c", "Zoë".encode("cp437"), "नीता".encode()]
+    found = submissions.find(raw_zip(tmp_path / "class.zip", *(name + b".ipynb" for name in names)), tmp_path / "all")
+    assert set(found) == {"张三", b"\xd5\x5c".decode("gbk"), "Zoë", "नीता"}
+
+
+def test_a_folder_that_holds_the_class_is_opened_or_refused(tmp_path):
+    entries = {"handed-in/ann.ipynb": "{}", "handed-in/bob/lab.ipynb": "{}"}
+    assert list(submissions.find(zipped(tmp_path / "handed-in.zip", entries), tmp_path / "1")) == ["ann", "bob"]
+    with pytest.raises(SubmissionsError, match="class.zip: its only folder, handed-in, has several notebooks"):
+        submissions.find(zipped(tmp_path / "class.zip", entries), tmp_path / "2")
+    alone = zipped(tmp_path / "other.zip", {"ann/lab.ipynb": "{}", "ann/run/recipe.yaml": "x"})
+    assert list(submissions.find(alone, tmp_path / "3")) == ["ann"]
 
 
 def test_a_run_that_was_trained_is_preferred(place, tmp_path):
@@ -119,6 +157,15 @@ def test_a_run_that_was_trained_is_preferred(place, tmp_path):
     (place / "ann" / "labs" / "tiny" / "recipe.yaml").write_text("the lab's own is no Run")
     (place / "ann" / "lab.ipynb").write_text("{}")
     assert opened(submissions.find(place, tmp_path / "all"), tmp_path) == {"ann": (["lab.ipynb"], ["mine"])}
+
+
+def test_a_notebook_counts_wherever_it_lies(place, tmp_path):
+    for name in ("recipe.yaml", "summary.json", "lab.ipynb"):
+        (place / "ann" / "run").mkdir(parents=True, exist_ok=True)
+        (place / "ann" / "run" / name).write_text("x")
+    zipped(place / "bob.zip", dict.fromkeys(("recipe.yaml", "summary.json", "lab.ipynb"), "x"))
+    seen = opened(submissions.find(place, tmp_path / "all"), tmp_path)
+    assert [names for names, _ in seen.values()] == [["lab.ipynb"]] * 2 and [len(r) for _, r in seen.values()] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -142,33 +189,46 @@ def test_links_and_pipes_are_never_followed(place, tmp_path):
     (place / "dan").symlink_to("/etc")
     (place / "eve").mkdir()
     os.mkfifo(place / "eve" / "lab.ipynb")
+    (place / "fay").mkdir()
+    (place / "fay" / "lab.ipynb").write_text("{}")
+    (place / "fay" / "data").symlink_to("/etc")
     seen = opened(submissions.find(place, tmp_path / "all"), tmp_path)
     assert seen.pop("ann") == (["ann.ipynb"], [])
+    assert seen.pop("fay") == (["lab.ipynb"], [], "data: a link or a device; hand in the file itself")
     assert len(seen) == 4 and {problem.partition(": ")[2] for problem in seen.values()} == {
         "a link or a device; hand in the file itself"
     }
 
 
 def test_a_zip_writes_nowhere_else_and_never_too_much(place, tmp_path, monkeypatch):
-    link = zipfile.ZipInfo("lab.ipynb")
+    """What cannot be used of it is left out, and the notebook counts."""
+    link = zipfile.ZipInfo("other.ipynb")
     link.external_attr = 0o120777 << 16
+    good = {"lab.ipynb": "{}", ".venv/lib/x.md": "x", "photo.png": "x"}
     zipped(place / "ann.zip", {"../../lab.ipynb": "{}", "/etc/labkit.ipynb": "{}"})
-    zipped(place / "bob.zip", {link: "/etc/passwd"})
-    zipped(place / "cyd.zip", {"zeros": bytes(2_000_000)})
-    zipped(place / "dan.zip", {f"{'a/' * 60}lab.ipynb": "{}"})
-    zipped(place / "eve.zip", {"lab.ipynb": "{}", "lab.ipynb/x": "{}"})
+    zipped(place / "bob.zip", {link: "/etc/passwd", **good})
+    zipped(place / "cyd.zip", {**good, "zeros.ckpt": bytes(2_000_000)})
+    zipped(place / "dan.zip", {f"{'a/' * 60}lab.ipynb": "{}", **good})
+    zipped(place / "eve.zip", {**good, "lab.ipynb/x.md": "{}"})
     (place / "fay.zip").write_bytes((place / "ann.zip").read_bytes()[:-9])
+    with pytest.warns(UserWarning, match="Duplicate"), zipfile.ZipFile(place / "gus.zip", "w") as archive:
+        archive.writestr("lab.ipynb", "{}")
+        archive.writestr("lab.ipynb", "[]")
+    zipped(place / "hal.zip", {"inner.zip": (place / "bob.zip").read_bytes()})
+    zipped(place / "ida.zip", {f"{'n' * 300}.ipynb": "{}"})
     monkeypatch.setattr(submissions, "MOST_BYTES", 1_000_000)
     found = submissions.find(place, tmp_path / "all")
-    with submissions.opened(found["ann"], tmp_path) as (notebooks, _):
+    with submissions.opened(found["ann"], tmp_path) as (notebooks, _, _):
         assert len(notebooks) == 2 and all(path.is_relative_to(tmp_path) for path in notebooks)
-    with submissions.opened(found["bob"], tmp_path) as (notebooks, _):
-        assert notebooks[0].read_text() == "/etc/passwd"  # the link's text, and no link
-    with pytest.raises(OSError), submissions.opened(found["eve"], tmp_path):  # grade_batch makes it a row
-        raise AssertionError("a file that is a folder too")
-    said = opened({name: found[name] for name in ("cyd", "dan", "fay")}, tmp_path)
-    assert said["cyd"] == "cyd.zip: 1 files of 2 MB are too much" and "deep" in said["dan"] and "damaged" in said["fay"]
-    assert sorted(tmp_path.iterdir()) == [place]
+    seen = opened(found, tmp_path)
+    assert seen["fay"].startswith("fay.zip: damaged, or not a zip")
+    assert all(seen[name][0] == ["lab.ipynb"] for name in ("bob", "cyd", "dan", "eve", "gus", "hal")), seen
+    left = {name: seen[name][2].partition(": ")[2] for name in ("bob", "cyd", "dan", "eve", "gus", "hal")}
+    too_much = "too many files, too large, or in too many folders"
+    assert left["bob"] == left["hal"] == "other.ipynb: a link; hand in the file itself"
+    assert left["cyd"] == f"zeros.ckpt: {too_much}" and left["dan"] == f"lab.ipynb: {too_much}"
+    assert left["eve"] in ("x.md: Not a directory", "x.md: File exists") and left["gus"] == "lab.ipynb: File exists"
+    assert len(seen["ida"][0]) == 1 and sorted(tmp_path.iterdir()) == [place]
 
 
 # -- Answers ---------------------------------------------------------------------------------------------
@@ -198,7 +258,16 @@ def test_a_cell_that_was_split_is_one_answer_and_what_is_below_it_is_a_copy(read
     part = made["cells"][place] | {"id": "other", "source": "a, b = 1437, 32"}
     copy = made["cells"][place] | {"id": "copy", "source": "steps = 0"}
     made["cells"][place : place + 1] = [part, made["cells"][place], copy]
-    assert read(made)["steps"] == "a, b = 1437, 32\nsteps = a // b"
+    assert read(made)["steps"].split(PART) == ["a, b = 1437, 32", "steps = a // b"]
+
+
+def test_a_cell_that_vs_code_split_keeps_its_id_above(read, tiny):
+    made = filled_in(tiny, steps="a, b = 1437, 32")
+    place = next(n for n, cell in enumerate(made["cells"]) if cell["id"] == "answer-steps")
+    parts = [made["cells"][place] | {"id": name, "source": text}
+             for name, text in [("below", "steps = a // b"), ("copy", "steps = 0")]]  # fmt: skip
+    made["cells"][place + 1 : place + 1] = parts
+    assert read(made)["steps"].split(PART) == ["a, b = 1437, 32", "steps = a // b"]
 
 
 def test_markdown_is_read_as_well(read, tiny):
@@ -236,7 +305,11 @@ def test_of_several_notebooks_the_one_that_was_begun_is_taken(tiny, tmp_path):
         return tmp_path / name
 
     blank, mine, other = written("a.ipynb"), written("b.ipynb", steps="steps = 7"), written("c.ipynb", steps="steps=8")
-    assert answers.read(tiny, [blank, mine])["steps"] == "steps = 7"
+    assert answers.read(tiny, [blank, mine]) == (tiny.stubs | {"steps": "steps = 7"}, [])
+    for name, text in [("lab.md", "---\n---\n"), ("broken.ipynb", "{")]:
+        (tmp_path / name).write_text(text)
+    beside = [blank, mine, tmp_path / "lab.md", tmp_path / "broken.ipynb"]
+    assert answers.read(tiny, beside)[1] == ["broken.ipynb: damaged, not valid JSON, line 1"]
     with pytest.raises(Unreadable, match="several notebooks with different answers: b.ipynb, c.ipynb; hand in one"):
         answers.read(tiny, [blank, mine, other])
 
@@ -245,7 +318,7 @@ def test_names_that_are_cut_or_changed_stay_different(place, tmp_path):
     """Sixty faces take 240 bytes; a file may have 255 for its whole name, and two long names may begin alike."""
     for name in ("\N{GRINNING FACE}" * 60, "a" * 200 + "1", "a" * 200 + "2", "b?", "b*", "plain"):
         (place / f"{name}.ipynb").write_text("{}")
-    names = list(submissions.find(place, tmp_path / "all"))
+    names = list(map(submissions.file_name, submissions.find(place, tmp_path / "all")))
     assert len(set(names)) == 6 and "plain" in names and max(len(name.encode()) for name in names) < 140
 
 

@@ -1,6 +1,5 @@
 """`labkit jobs`: what it prints of the stand-in's jobs, and exit statuses."""
 
-import json
 import threading
 import time
 
@@ -29,7 +28,10 @@ def test_list(two):
         ["id", "name", "phase"], ["job-2", "thor-1", "Running"], ["job-1", "cifar10-1", "Completed"]
     ]  # fmt: skip
     assert "2023-11-14 22:13:22 UTC  0:01:01" in done.stdout
-    assert [job["id"] for job in json.loads(labkit("jobs", "list", "--name", "cifar", "--json").stdout)] == ["job-1"]
+    assert [line.split()[0] for line in labkit("jobs", "list", "--name", "cifar").stdout.splitlines()] == [
+        "id",
+        "job-1",
+    ]
     two.jobs.clear()
     done = labkit("jobs", "list")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "", "no jobs\n")
@@ -41,7 +43,6 @@ def test_show_and_stop(two):
         "id        job-2", "name      thor-1", "phase     Running", "created   2023-11-14 22:13:22 UTC",
         "duration  0:01:01", "tasks     worker-0, worker-1",
     ]  # fmt: skip
-    assert json.loads(labkit("jobs", "show", "job-2", "--json").stdout)["tasks"] == ["worker-0", "worker-1"]
     assert "phase     Terminating" in labkit("jobs", "stop", "job-2").stdout
     done = labkit("jobs", "stop", "job-1")
     assert done.exit_code == 1 and "cannot be terminated" in done.stderr
@@ -84,7 +85,6 @@ def test_flavors_and_engines(stub):
     rows = [line.split()[:2] for line in labkit("jobs", "flavors").stdout.splitlines()]
     assert rows[1:] == [["modelarts.cpu.8", "CPU"], ["modelarts.npu.1", "Ascend"]]
     assert "cpu" not in labkit("jobs", "flavors", "--kind", "Ascend").stdout
-    assert json.loads(labkit("jobs", "engines", "--json").stdout) == stubs.ENGINES
     assert labkit("jobs", "engines").stdout.splitlines()[1].split() == ["Ascend-Powered-Engine", "mindspore_2.3.0"]
 
 

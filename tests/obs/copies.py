@@ -1,7 +1,6 @@
 """What the tests of copying share: files and objects to make and read, and labkit obs in the tests' own process."""
 
 import hashlib
-import json
 import os
 import random
 from pathlib import Path
@@ -57,13 +56,6 @@ def run(*arguments):
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return done.exit_code, done.stdout, done.stderr
-
-
-def document(*arguments, status=0):
-    """The JSON document that is all of stdout."""
-    ended, stdout, stderr = run(*arguments, "--json")
-    assert ended == status, stderr
-    return json.loads(stdout)
 
 
 def refused(*arguments, status=1):

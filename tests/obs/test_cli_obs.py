@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from click.testing import CliRunner
-from copies import contents, document, make, objects, put, refused, run
+from copies import contents, make, objects, put, refused, run
 from faulty import error
 
 from labkit.cli import main
@@ -24,35 +24,23 @@ def source(tmp_path):
     return make(tmp_path / "source", TREE)
 
 
-@pytest.mark.parametrize("command", ["cp", "sync"])
-def test_a_folder_up_and_down(source, tmp_path, command):
+def test_a_folder_up_and_down(source, tmp_path):
     said = f"4 files copied, {TOTAL} bytes; 0 there already\n"
-    assert run(command, source, URL) == run(command, URL, tmp_path / "back") == (0, said, "")
+    assert run("cp", source, URL) == run("cp", URL, tmp_path / "back") == (0, said, "")
     assert contents(tmp_path / "back") == TREE
     said = "0 files copied, 0 bytes; 4 there already\n"
-    assert run(command, source, URL) == run(command, URL, tmp_path / "back") == (0, said, "")
+    assert run("cp", source, URL) == run("cp", URL, tmp_path / "back") == (0, said, "")
     (source / "a.txt").write_bytes(b"b")
-    assert run(command, source, URL)[1] == "1 file copied, 1 bytes; 3 there already\n"
-    assert run(command, source, URL, "--force")[1].startswith("4 files copied")
-    assert run(command, source, URL, "--force", "--quiet") == (0, "", "")
-    assert run(command, source, f"{source}/../source")[1].startswith("0 files copied")
+    assert run("cp", source, URL)[1] == "1 file copied, 1 bytes; 3 there already\n"
+    assert run("cp", source, URL, "--force")[1].startswith("4 files copied")
+    assert run("cp", source, URL, "--force", "--quiet") == (0, "", "")
+    assert run("cp", source, f"{source}/../source")[1].startswith("0 files copied")
 
 
-def test_a_folder_is_meant_by_sync(server, store, source, tmp_path):
-    put(store, "x")
-    put(store, "x/a")
-    assert run("sync", URL, tmp_path / "back")[0] == 0 and contents(tmp_path / "back") == {"a": b"text"}
-    assert "labkit obs cp" in refused("sync", source / "a.txt", URL, status=2)
-
-
-def test_dry_run_and_json(server, source):
+def test_dry_run(server, source):
     lines = [f"would copy {len(TREE[name]):15}  {name}" for name in sorted(TREE)]
     lines += [f"4 files would be copied, {TOTAL} bytes; 0 there already", ""]
     assert run("cp", source, URL, "--dry-run") == (0, "\n".join(lines), "") and objects(server) == {}
-    known = {"source": str(source), "target": URL, "copied": 4, "skipped": 0, "bytes": TOTAL, "failed": []}
-    for dry in (True, False):
-        more = ["--dry-run"] if dry else []
-        assert document("cp", source, URL, *more) == {**known, "dry_run": dry, "files": sorted(TREE)}
     assert run("cp", source, "obs://course/y", "--include", "*.txt", "--exclude", "ä*")[0] == 0
     assert [key for key in objects(server) if key.startswith("y")] == ["y/a.txt"]
 
@@ -64,36 +52,29 @@ def test_some_files_fail(server, source):
     assert (status, said) == (1, "") and len(errors.splitlines()) == 2
     assert "empty: obs://" in errors and errors.splitlines()[-1].startswith("Error: a.txt: obs://course/x/a.txt: ")
     assert "status 400, InvalidArgument" in errors and "2 copied" in errors
-    answers = document("cp", source, URL, status=1)
-    assert (answers["copied"], answers["skipped"], answers["files"]) == (0, 2, [])
-    assert [(one["name"], one["status"], one["code"]) for one in answers["failed"]] == [
-        (name, 400, "InvalidArgument") for name in ("a.txt", "empty")
-    ]  # fmt: skip
+    assert "0 copied, 2 there already" in run("cp", source, URL)[2]
 
 
 def test_what_fails_as_a_whole(server, source, tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
-    for command in ("cp", "sync"):
-        assert f"{tmp_path}/empty: nothing to copy" in refused(command, tmp_path / "empty", URL)
-        assert "/none: there is no such" in refused(command, tmp_path / "none", URL)
-        assert "obs://course/none" in refused(command, "obs://course/none", tmp_path / "back")
-    failure = document("ls", "obs://no-such-bucket", status=1)
-    assert (failure["status"], failure["code"]) == (404, "NoSuchBucket") and failure["request_id"]
+    assert f"{tmp_path}/empty: nothing to copy" in refused("cp", tmp_path / "empty", URL)
+    assert "/none: there is no such" in refused("cp", tmp_path / "none", URL)
+    assert "obs://course/none" in refused("cp", "obs://course/none", tmp_path / "back")
+    assert "status 404, NoSuchBucket, request " in refused("ls", "obs://no-such-bucket")
     monkeypatch.setenv("OBS_SECRET_ACCESS_KEY", "hidden-and-wrong")
     for command in (["cp", source, URL], ["ls", URL], ["rm", URL]):
         assert "obs://course/x" in (said := refused(*command)) and "status 403" in said and "hidden" not in said
     monkeypatch.delenv("OBS_ENDPOINT")
     assert "no server: set OBS_ENDPOINT" in refused("verify", source, URL)
-    assert "no server" in document("cp", source, URL, status=1)["error"]
 
 
 @pytest.mark.parametrize("arguments, says", [
     (["cp", "one"], "Missing argument 'DST'"), (["cp", "http://b/k", "x"], "must begin with obs://, s3:// or file://"),
     (["cp", "a", "b", "--jobs", "0"], "--jobs"), (["ls", "x", "--deadline", "0"], "--deadline"),
     (["cp", "obs://one", "s3://two/x"], "from bucket to bucket; use obsutil"),
-    (["cp", "SOURCE", "SOURCE/deep"], "inside the other"), (["sync", "SOURCE/deep", "SOURCE"], "inside the other"),
+    (["cp", "SOURCE", "SOURCE/deep"], "inside the other"),
     (["rm", "SOURCE"], "not files on this machine"), (["rm", "obs://one/x/"], "--recursive"),
-    (["rm", "obs://one", "--recursive"], "--yes"), (["rm", "obs://one//", "--recursive"], "--yes"),
+    (["rm", "obs://one", "--recursive"], "--yes"),
     (["mb", "obs://one/k"], "obs://BUCKET"), (["mb", "folder"], "obs://BUCKET"),
 ])  # fmt: skip
 def test_what_makes_no_sense(server, source, arguments, says):
@@ -126,8 +107,6 @@ def test_ls(store, source):
         assert [line[38:] for line in said.splitlines()] == ["deep/", "marker/", "ä ö/", "a.txt", "empty"]
         assert (status, summary) == (0, f"{1:15}  bytes in 2 files, 3 folders\n")
         assert re.fullmatch(r" {14}1  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d  a.txt\n", run("ls", f"{place}/a.txt")[1])
-    files = [{"name": name, "size": len(TREE[name]), "modified": "2026-11-21T12:00:00Z"} for name in ("a.txt", "empty")]
-    assert document("ls", URL) == {"place": URL, "folders": ["deep/", "marker/", "ä ö/"], "files": files, "bytes": 1}
 
 
 def test_names_that_would_move_the_cursor(store):
@@ -170,5 +149,5 @@ def test_verify(store, source):
     run("cp", source, URL)
     assert run("verify", source, URL) == (0, "all is there\n", "")
     put(store, "x/a.txt", b"b")
-    answers = document("verify", source, URL, status=1)
-    assert (answers["ok"], answers["differences"], answers["unknown"]) == (False, ["a.txt: different content"], [])
+    status, said, _ = run("verify", source, URL)
+    assert status == 1 and said.splitlines()[0] == "a.txt: different content"

@@ -14,6 +14,7 @@ from labkit.obs.plan import files_below
 
 @pytest.mark.parametrize("text, place", [
     ("/data/x y", Local(Path("/data/x y"))), (Path("a/b"), Local(Path("a/b"))), ("file:///data", Local(Path("/data"))),
+    ("file://localhost/data", Local(Path("/data"))),
     ("obs://my-bucket/", Remote("obs", "my-bucket", "")), ("s3://b.c/a//b", Remote("s3", "b.c", "a//b")),
 ])  # fmt: skip
 def test_places(text, place):

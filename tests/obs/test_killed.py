@@ -73,7 +73,7 @@ def test_killed_before_the_file_gets_its_name(server, source, tmp_path, way):
 
 
 def test_killed_and_then_another_file(server, source, tmp_path):
-    """Nothing of the old content is used, though the new one begins alike."""
+    """Of the old content only parts that the new one has as well are used."""
     other = CONTENT[:-1] + bytes([CONTENT[-1] ^ 1])
     ways = ((source, "obs://course/k"), "PUT part 4"), (("obs://course/k", tmp_path / "back"), "GET k, bytes 8")
     for ends, line in ways:

@@ -67,7 +67,7 @@ def small_network(recipe):
 def state(run):
     """Every parameter of a Run's checkpoint, by name."""
     params = ms.load_checkpoint(str(run.checkpoint))
-    return {name: p.asnumpy() for name, p in params.items() if name != "history_bytes"}
+    return {name: p.asnumpy() for name, p in params.items()}
 
 
 def timeless(records):

@@ -1,7 +1,6 @@
 """Checkpoints: they bring everything back, and a damaged or foreign one is refused in a line."""
 
 import json
-import stat
 
 import mindspore as ms
 import numpy as np
@@ -47,8 +46,7 @@ def test_checkpoint_brings_everything_back(checkpointed, train_network):
     kept = values(train_network)
     for parameter in train_network.get_parameters():
         parameter.set_data(ms.Tensor(np.ones(parameter.shape), parameter.dtype))
-    place = checkpoint.load_weights(checkpointed.checkpoint, train_network)
-    assert place == {"step": 2, "history_bytes": checkpointed.history_file.stat().st_size}
+    assert checkpoint.load_weights(checkpointed.checkpoint, train_network) == 2
     loaded = values(train_network)
     assert any(name.startswith("moments.") for name in loaded)
     assert any("moving_variance" in name for name in loaded)
@@ -66,9 +64,9 @@ def test_checkpoint_of_a_training_fills_a_network(checkpointed, train_network):
 
 def test_a_new_checkpoint_replaces_the_old_one(checkpointed, train_network):
     checkpoint.save_checkpoint(checkpointed, train_network, 3)
-    assert checkpoint.load_weights(checkpointed.checkpoint, train_network)["step"] == 3
+    assert checkpoint.load_weights(checkpointed.checkpoint, train_network) == 3
     assert [path.name for path in checkpointed.checkpoint.parent.iterdir()] == ["latest.ckpt"]
-    assert checkpointed.checkpoint.stat().st_mode & stat.S_IRUSR
+    assert checkpointed.checkpoint.stat().st_mode == checkpointed.history_file.stat().st_mode  # as the umask says
 
 
 EVALUATION, STEP = json.dumps({"epoch": 1, "accuracy": 0.25}) + "\n", json.dumps({"step": 3, "epoch": 2}) + "\n"
@@ -88,15 +86,30 @@ def test_restore_cuts_the_history_off(checkpointed, train_network, after, kept):
 
 
 def test_a_history_that_lost_lines_is_refused(checkpointed, train_network):
-    """The checkpoint knows how long the history was: what is lost cannot be made up."""
-    checkpointed.history_file.write_text(checkpointed.history_file.read_text()[:-10])
-    with pytest.raises(RunError, match=r"history\.jsonl: shorter than it was"):
-        checkpoint.restore(checkpointed, train_network)
+    """At once, and not when the training has ended."""
+    lines = checkpointed.history_file.read_text().splitlines(keepends=True)
+    for text, says in [(lines[0], "ends at step 1"), (lines[0] + lines[1][:-10], "line 2: not valid JSON"),
+                       (lines[0] + "\n" + lines[1], "line 2: not valid JSON")]:  # fmt: skip
+        checkpointed.history_file.write_text(text)
+        with pytest.raises(RunError, match=rf"history\.jsonl.*{says}"):
+            checkpoint.restore(checkpointed, train_network)
 
 
-def test_missing_checkpoint(run, train_network):
+def test_a_history_that_an_editor_saved_is_cut_at_the_same_step(checkpointed, train_network):
+    lines = checkpointed.history_file.read_text().splitlines()
+    evaluation = json.dumps({"epoch": 0.5, "accuracy": 0.1})  # a line more
+    text = "\r\n".join([lines[0], evaluation, lines[1], EVALUATION.strip(), STEP.strip(), ""])
+    checkpointed.history_file.write_bytes(text.encode())
+    assert checkpoint.restore(checkpointed, train_network) == 2
+    assert [record["step"] for record in checkpointed.steps()] == [1, 2] and len(checkpointed.evaluations()) == 2
+
+
+def test_missing_checkpoint(run, train_network, tmp_path):
     with pytest.raises(RunError, match=r"latest\.ckpt: missing"):
         checkpoint.load_weights(run.checkpoint, train_network)
+    (tmp_path / "weights.pth").touch()
+    with pytest.raises(RunError, match=r"weights\.pth: .* only if its name ends with \.ckpt"):
+        checkpoint.load_weights(tmp_path / "weights.pth", train_network)
 
 
 DAMAGE = {

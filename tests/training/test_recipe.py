@@ -77,7 +77,23 @@ def test_profile_over_base_and_setting_over_both(recipe_file):
 def test_numbers_with_exponents_are_numbers(recipe_file, text):
     """YAML 1.1 reads 1e-4 as text."""
     assert recipes.load(recipe_file(), "sample", (f"loss.smoothing={text}",)).loss.smoothing == 1e-4
-    assert recipes.load(recipe_file(loss__smoothing=text), "sample").loss.smoothing == 1e-4
+    file = recipe_file(loss__smoothing="NUMBER")
+    file.write_text(file.read_text().replace("NUMBER", text))
+    assert recipes.load(file, "sample").loss.smoothing == 1e-4
+
+
+@pytest.mark.parametrize("old, new, says", [
+    ("epochs: 3\n", "epochs: 3\n  epochs: 50\n", "line 7: not valid YAML: epochs: twice"),
+    ("  sample: {}\n", "  sample: {}\n  sample: {epochs: 1}\n", "not valid YAML: sample: twice"),
+    ("epochs: 3\n", "epochs: 010\n", "epochs: must be a valid integer, not '010'"),
+    ("epochs: 3\n", "epochs: 1:30\n", "epochs: must be a valid integer, not '1:30'"),
+])  # fmt: skip
+def test_a_key_stands_once_and_a_number_is_decimal(recipe_file, old, new, says):
+    """PyYAML takes the last of two keys, and 010 for 8."""
+    file = recipe_file()
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    assert says in refusal(file)
 
 
 def test_data_folder_is_in_the_data_root_or_absolute(recipe_file, monkeypatch, tmp_path):
@@ -242,7 +258,7 @@ def test_dump_writes_every_key_out_and_is_read_again(recipe_file, folder_file, t
 def test_resolved_recipe_that_is_wrong(recipe_file, tmp_path, more, says):
     """Also one that contains itself: YAML can say so."""
     kept = tmp_path / "kept.yaml"
-    kept.write_text(recipes.load(recipe_file(), "sample").dump() + more)
+    kept.write_text(recipes.load(recipe_file(), "sample").dump().replace("loss:\n  smoothing: 0.0\n", "") + more)
     with pytest.raises(RecipeError, match=rf"kept\.yaml: {says}"):
         recipes.read_resolved(kept)
 

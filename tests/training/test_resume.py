@@ -156,7 +156,7 @@ def finish(process):
 def weights(run):
     """Every parameter of the checkpoint: weights, batch norm's statistics, moments, the optimizer's counters."""
     params = ms.load_checkpoint(str(run / "checkpoints" / "latest.ckpt"))
-    return {name: parameter.asnumpy() for name, parameter in params.items() if name != "history_bytes"}
+    return {name: parameter.asnumpy() for name, parameter in params.items()}
 
 
 def timeless(history):

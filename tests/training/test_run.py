@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import mindspore as ms
 import numpy as np
@@ -67,8 +68,8 @@ def test_create_refuses_what_is_in_the_way(tmp_path, recipe):
     (tmp_path / "file").write_text("mine")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "thesis.txt").write_text("mine")
-    for name in ("file", "folder"):
-        with pytest.raises(RunError, match=f"{name}: already there; choose another --out"):
+    for name, says in (("file", "cannot be made"), ("folder", "already there; choose another --out")):
+        with pytest.raises(RunError, match=f"{name}: {says}"):
             runs.create(tmp_path / name, recipe)
     with pytest.raises(RunError, match="file"):
         runs.create(tmp_path / "file" / "run", recipe)
@@ -92,11 +93,24 @@ def test_open_what_is_no_run(tmp_path, recipe):
         runs.open_run(tmp_path / "fastt")
 
 
-def test_free_path(tmp_path):
-    assert runs.free_path(tmp_path, "x") == tmp_path / "x"
-    (tmp_path / "x").mkdir()
+def test_a_new_folder_is_made_by_one_alone(tmp_path):
     (tmp_path / "x-2").touch()
-    assert runs.free_path(tmp_path, "x") == tmp_path / "x-3"
+    with ThreadPoolExecutor(8) as threads:
+        made = list(threads.map(lambda _: runs.new_folder(tmp_path, "x"), range(16)))
+    assert set(made) == {tmp_path / "x", *(tmp_path / f"x-{number}" for number in range(3, 18))}
+
+
+def test_of_two_that_create_a_run_one_is_refused(tmp_path, recipe):
+    def create(_):
+        try:
+            return runs.create(tmp_path / "run", recipe)
+        except RunError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(8) as threads:
+        ends = list(threads.map(create, range(8)))
+    assert sum(isinstance(end, runs.Run) for end in ends) == 1
+    assert all("already there" in end or "another training" in end for end in ends if isinstance(end, str))
 
 
 def test_one_training_at_a_time(run):
