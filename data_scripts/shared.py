@@ -95,11 +95,7 @@ def require_space(folder: Path, needed: int) -> None:
 def file_md5(path: Path, progress: bool = False) -> str:
     digest = hashlib.md5(usedforsecurity=False)  # only guards against accidents; MD5s are published
     bar = tqdm(
-        total=path.stat().st_size,
-        unit="B",
-        unit_scale=True,
-        desc=f"  MD5 of {path.name}",
-        delay=1,
+        total=path.stat().st_size, unit="B", unit_scale=True, desc=f"  MD5 of {path.name}", delay=1,
         disable=not progress,
     )
     with bar, path.open("rb") as file:

@@ -166,7 +166,7 @@ def bound(text: str) -> set[str]:
     """Names that a cell binds at its top level; empty if it contains more than Python and magic lines."""
     try:
         code = compile(re.sub(r"(?m)^[%!].*", "", text), "cell", "exec")  # in 3.12, symtable adds comprehension names
-    except SyntaxError:
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last three: what no parser reads
         return set()
     return {step.argval for step in dis.get_instructions(code) if step.opname in ("STORE_NAME", "STORE_GLOBAL")}
 

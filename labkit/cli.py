@@ -88,7 +88,7 @@ def _prepare():
             os.fstat(number)
         except OSError:  # closed: the next file to be opened would get this number
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
-            setattr(sys, name, open(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False))
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False))
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if hasattr(stream, "reconfigure"):  # names and logs may contain characters that this terminal cannot show

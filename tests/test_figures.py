@@ -118,6 +118,7 @@ def test_labels_stand_at_their_lines_and_apart():
 def test_the_users_matplotlib_changes_nothing(make_run, tmp_path):
     """Neither a matplotlibrc that asks for TeX nor the name of a backend that is not installed."""
     run = make_run("run", 10)
+    runs.write_summary(run)
     (tmp_path / "matplotlibrc").write_text("text.usetex: True\nfont.size: 40\n")
     environment = {**os.environ, "MATPLOTLIBRC": str(tmp_path), "MPLBACKEND": "module://no_such_backend"}
     for command in (["plot", run.path], ["compare", run.path, run.path]):

@@ -107,7 +107,7 @@ def _scan(folder, bad_images, decode=False):
     if unknown := sorted({*_names(folder / "val")} - {*classes}):
         raise DataError(f"{folder / 'val' / unknown[0]}: {folder / 'train'} has no such class")
     if not _names(folder / "val") and any((folder / "val").glob("*.*")):
-        raise DataError(f"{folder / 'val'}: no folder of a class, as in Kaggle's archive: sort the images into val/CLASS/")
+        raise DataError(f"{folder / 'val'}: no folder of a class (Kaggle's has none): sort the images into val/CLASS/")
     parts = {f"{name}/{kind}": _files_of(folder, f"{name}/{kind}") for name in SPLITS.values() for kind in classes}
     findings = scan(folder, parts, decode)
     bad = {path: what for part in findings.values() for path, what in part["bad"].items()}

@@ -234,7 +234,7 @@ class ProgressCallback(PerformanceCallback):
         self.bar.set_postfix({"loss": f"{loss_of(run_context):.3f}", **accuracy}, refresh=False)
         self.bar.update(steps)
 
-    def on_train_end(self, run_context):
+    def __exit__(self, *error):  # called by MindSpore however a training ends
         self.bar.close()
 
 

@@ -32,13 +32,13 @@ def train(lab, profile, settings, out, resume):
         return
     from labkit.training import loop
 
-    with _resumable(["train", lab, "--resume", "--out", str(run.path)]):
+    with _resumable(run.path, ["train", lab, "--resume", "--out", str(run.path)]):
         loop.train(run, **known)
     _print_result(run)
 
 
 @contextmanager
-def _resumable(command):
+def _resumable(place, command):
     """Ctrl-C, SIGTERM and a full disk end the training with one line that says how to resume it."""
     again = f"; resume with: {shlex.join(['labkit', *command])}" if command else ""
     try:
@@ -48,6 +48,7 @@ def _resumable(command):
         click.echo(f"\nstopped{again}", err=True)
         sys.exit(130)
     except OSError as error:
+        error.filename = error.filename or place  # a full disk does not say where
         raise LabkitError(f"{of_file_system(error)}{again}") from None
 
 
@@ -134,7 +135,7 @@ def launch(count, device_target, log_dir, rank_table, command):
         again = ["launch", "-n", str(count), "train", asked["lab"], "--resume", "--out", str(run.path)]
     elif not Path(command[0]).is_file():
         raise LabkitError(f"{command[0]}: neither `train` nor a file; see `labkit launch --help`")
-    with _resumable(again):
+    with _resumable(run and run.path, again):
         msrun.launch(command, count, log_dir, device=device_target, cards=cards)
     if run:
         _print_result(run)

@@ -30,7 +30,8 @@ def export(recipe: Recipe, weights: Path, out: Path, file_format="mindir", *, ba
         edge = ((0, 0), (0, 0), (1, 1), (1, 1))
         net.maxpool = nn.SequentialCell(nn.Pad(edge), nn.MaxPool2d(3, 2, pad_mode="valid"))
     size = image_size or recipe.data.image_size
-    with tempfile.TemporaryDirectory() as folder:  # MindSpore lets only the owner access what it writes
+    # MindSpore lets only the owner access what it writes, and accepts plain names only, which $TMPDIR may not have.
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         part = Path(folder) / f"net.{file_format}"  # MindSpore would add the ending itself
         try:
             images = ms.Tensor(np.zeros((batch_size, 3, size, size), np.float32))

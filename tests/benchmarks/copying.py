@@ -92,7 +92,9 @@ def measure(report, rounds=7, files=1000, mebibytes=256) -> dict:
         finally:
             server.stop()
     sizes = {case: count * size for case, (count, size) in cases.items()}
-    results = [_case(case, way, sizes[case], cases[case][0], turns) for (case, way), turns in found.items()]
+    results = [
+        _case(case, way, sizes[case], cases[case][0], turns) for (case, way), turns in found.items()
+    ]
     server = "OpenStack Swift with s3api, on this machine"
     return {"rounds": rounds, "workers": WORKERS, "server": server, "cases": results}
 

@@ -101,7 +101,7 @@ def test_missing_folders(data, tmp_path):
         files.check(data)
     (data / "val").mkdir()
     write(data, {"val/ILSVRC2012_val_00000001.JPEG": JPEG})
-    with pytest.raises(DataError, match="val: no folder of a class, as in Kaggle's archive"):
+    with pytest.raises(DataError, match="val: no folder of a class"):
         files.check(data)
     with pytest.raises(DataError, match=rf"train: there is no such folder; train is in {data}$"):
         files.check(data.parent)

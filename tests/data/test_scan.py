@@ -71,7 +71,7 @@ def test_a_folder_is_read_once(checked, looked_at, in_another_process, monkeypat
 
 
 def test_a_damaged_cache_is_made_again(checked, tmp_path, monkeypatch):
-    (cache,) = (tmp_path / "cache" / "labkit").iterdir()
+    cache, = (tmp_path / "cache" / "labkit").iterdir()
     cache.write_text('{"val/a": {"ke')
     monkeypatch.setattr(scan, "_findings", {})
     assert files.check(checked, "skip").skipped == (("val/a/w.JPEG", "empty"),)

@@ -26,7 +26,7 @@ def test_the_notebook_differs_in_what_is_said_alone(name, tmp_path):
             assert ours["cell_type"] == "markdown" or ours["source"].startswith("# Check")
         ours["source"] = found.solutions.get(lab.answer_of(ours), ours["source"])
     (tmp_path / "ann.ipynb").write_text(json.dumps(chinese), encoding="utf-8")
-    assert answers.read(found, [tmp_path / "ann.ipynb"]) == found.solutions
+    assert answers.read(found, [tmp_path / "ann.ipynb"]) == (found.solutions, [])
 
 
 # -- Feedback --------------------------------------------------------------------------------------------

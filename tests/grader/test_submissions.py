@@ -169,7 +169,7 @@ def test_a_notebook_counts_wherever_it_lies(place, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name, said", [("empty", "contains no submissions"), ("none", "there is no such"), ("x.zip", "cannot be unpacked")]
+    "name, said", [("empty", "contains no submissions"), ("none", "there is no such"), ("x.zip", "not a zip")]
 )
 def test_no_submissions_at_all_are_an_error(tmp_path, name, said):
     (tmp_path / "empty").mkdir()
@@ -279,6 +279,14 @@ def test_a_deleted_cell_is_missing(read, tiny):
     made = filled_in(tiny)
     made["cells"] = [cell for cell in made["cells"] if cell["id"] != "answer-total"]
     assert set(read(made)) == {"steps", "triangle"}
+
+
+UNREAD = ["steps = '\0'", "steps = '\udc80'", "x = " + "(" * 9999, "steps = " + "1 + " * 60_000 + "1"]  # by a parser
+
+
+@pytest.mark.parametrize("text", UNREAD, ids=range(len(UNREAD)))
+def test_what_no_parser_reads_is_an_answer_all_the_same(read, tiny, text):
+    assert read(filled_in(tiny, steps=text))["steps"] == text
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """labkit.networks: against published counts and against numpy."""
 
+
 import mindspore as ms
 import numpy as np
 import pytest

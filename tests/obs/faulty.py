@@ -21,10 +21,7 @@ class Server(object_server.Server):
         super().__init__("course")
         self.RequestHandlerClass, self.seen, self._planted = Handler, [], []
         if tls:
-            self.socket, self.url = (
-                tls.wrap_socket(self.socket, server_side=True),
-                f"https://localhost:{self.server_port}",
-            )
+            self.socket, self.url = tls.wrap_socket(self.socket, server_side=True), f"https://localhost:{self.server_port}"
         self._planting = threading.Lock()
 
     def plant(self, begin, fault, times=1):

@@ -53,18 +53,13 @@ container_update_timeout = 60
 log_level = WARNING
 log_address = {folder}/no-syslog
 """
-STORAGE = (
-    COMMON
-    + """\
+STORAGE = COMMON + """\
 [pipeline:main]
 pipeline = {name}-server
 [app:{name}-server]
 use = egg:swift#{name}
 """
-)
-PROXY = (
-    COMMON
-    + """\
+PROXY = COMMON + """\
 [pipeline:main]
 pipeline = catch_errors cache listing_formats s3api tempauth copy slo dlo proxy-server
 [app:proxy-server]
@@ -91,7 +86,6 @@ use = egg:swift#slo
 [filter:dlo]
 use = egg:swift#dlo
 """
-)
 MAKE_RINGS = """\
 import sys; from swift.common.ring import RingBuilder
 for name, port in zip(sys.argv[1::2], sys.argv[2::2]):

@@ -1,10 +1,12 @@
 """The store's requests, against the book's object server: any key, parts, pages, ranges, and errors in one line."""
 
 import hashlib
+import socket
+import time
 
 import pytest
 from copies import SHA, TEXT, md5, objects, put
-from faulty import ERROR, HTML, Server, answer
+from faulty import ERROR, HTML, Server, answer, error
 
 from labkit.obs.place import CloudError
 from labkit.obs.store import Entry, Store
@@ -70,6 +72,25 @@ def test_wrong_keys_fail_at_once(server, store):
             ask()
         assert caught.value.code == "SignatureDoesNotMatch" and "hidden" not in str(caught.value)
     assert len(server.log) == 4
+
+
+@pytest.mark.parametrize("status, code", [(400, "ExpiredToken"), (401, "Unauthorized"), (409, "Conflict")])
+def test_why_a_head_was_refused(server, store, status, code):
+    server.plant("", error(status, code), times=2)
+    with pytest.raises(CloudError, match=f"planted .status {status}, {code}"):
+        store.head("course", "k")
+
+
+def test_a_connection_that_nobody_accepts_is_given_up_at_the_deadline(account):
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, socket.socket() as first, socket.socket() as second:
+        for waiting in (first, second):
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        known = account.environment() | {"OBS_ENDPOINT": f"http://127.0.0.1:{full.getsockname()[1]}"}
+        began = time.monotonic()
+        with pytest.raises(CloudError, match="given up"):
+            Store.connect(known, deadline=1).head("course", "k")
+        assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("signature, host, name", [

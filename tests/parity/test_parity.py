@@ -153,7 +153,6 @@ def test_values_that_rounding_decided_are_counted():
 ])  # fmt: skip
 def test_only_what_rounding_may_have_decided_is_asked_of_another_batch(compare, monkeypatch, wrong, ties, layer, batch):
     """Steps with what no batch gives for the asking; the second is sound."""
-
     def step(stages, found):
         return Report(
             [difference(name, [0.0], [float(name in stages)], 1e-4) for name in STAGES],

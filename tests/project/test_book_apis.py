@@ -164,3 +164,4 @@ def test_names_are_found_where_they_stand():
     prose = "`nn.Momentum(params)`, `torch.nn.ReLU`, `ops.py`\n```\n`nn.NotThis`\n```\n`ds.config.set_seed(1)`"
     assert names_in_prose(prose) == {"mindspore.nn.Momentum", "torch.nn.ReLU", "mindspore.dataset.config.set_seed"}
     assert not exists("mindspore.nn.NoSuchLayer")
+

@@ -103,7 +103,7 @@ def test_a_file_system_without_locks_is_no_error(tmp_path, monkeypatch):
         pass
 
 
-def test_what_git_tracks(tmp_path):
+def test_what_git_tracks(tmp_path, monkeypatch):
     """Also a name that is not UTF-8."""
     assert tracked(tmp_path, LabkitError) is None
     (tmp_path / "lab").mkdir()
@@ -112,6 +112,9 @@ def test_what_git_tracks(tmp_path):
     subprocess.run(["git", "-C", tmp_path, "init", "-q"], check=True)
     assert tracked(tmp_path / "lab", LabkitError) == []
     subprocess.run(["git", "-C", tmp_path, "add", "--all"], check=True)
+    assert set(tracked(tmp_path / "lab", LabkitError)) == set(os.listdir(tmp_path / "lab"))
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere/.git"))  # as git sets it for a hook
+    monkeypatch.setenv("LC_ALL", "zh_CN.GBK")
     assert set(tracked(tmp_path / "lab", LabkitError)) == set(os.listdir(tmp_path / "lab"))
 
 

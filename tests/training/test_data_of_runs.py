@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from mindspore.train import Model
+from PIL import Image
 
 from labkit.cli import main
 from labkit.data import cifar10_files, imagenet_files, scan
+from labkit.data.files import DataError
 from labkit.system import environment
 from labkit.training import build, callbacks, checkpoint, evaluation, loop, recipes, runs
 from labkit.training.callbacks import DivergedError
@@ -83,6 +85,19 @@ def test_resumed_on_the_fast_route_is_as_never_stopped(recipe, tmp_path, monkeyp
     loop.train(whole, progress=False)
     assert [record["loss"] for record in run.steps()] == [record["loss"] for record in whole.steps()]
     assert run.evaluations() == whole.evaluations()
+
+
+def test_an_image_that_cannot_be_decoded_is_named(recipe):
+    """It passes the check, of beginnings and ends; MindSpore's own lines name no file."""
+    file = min((recipe.data_folder() / "val" / "3").iterdir())
+    Image.open(file).resize((200, 200)).save(file, "PNG")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2 : len(content) // 2 + 40] = bytes(40)
+    file.write_bytes(content)
+    info = build.prepare_data(recipe)
+    with pytest.raises(DataError, match=f"{file}: .*; fix or remove it"), build.naming_damage(recipe, info):
+        for _ in build.test_dataset(recipe, info):
+            pass
 
 
 def test_a_training_that_diverges_keeps_what_it_had(tmp_path, repo_root, write_noise):

@@ -244,6 +244,7 @@ def test_dirty_is_true_for_changed_files_only(tmp_path, monkeypatch):
         subprocess.run([*git, *command], check=True)
     head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
     (tmp_path / "new").touch()
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere/.git"))  # as git sets it for a hook
     assert provenance.commit() == (head, False)
     (tmp_path / "a").write_text("2")
     assert provenance.commit() == (head, True)
