@@ -5,6 +5,7 @@ What cannot be used is left out and named; it costs its own part, not the rest o
 
 import hashlib
 import lzma
+import math
 import re
 import shutil
 import stat
@@ -142,7 +143,7 @@ def _unpack(archive, folder, left_out, of_class=False):
     of_class: it holds submissions, so that what cannot be unpacked stays as an empty file, and its learner has a row.
     """
     folder.mkdir()
-    count, size, most = 0, 0, float("inf") if of_class else MOST_BYTES
+    count, size, most_files, most_bytes = 0, 0, *((math.inf, math.inf) if of_class else (MOST_FILES, MOST_BYTES))
     try:
         with zipfile.ZipFile(archive) as packed:
             for entry in packed.infolist():
@@ -152,7 +153,7 @@ def _unpack(archive, folder, left_out, of_class=False):
                     continue
                 count, size = count + usable, size + entry.file_size * usable
                 try:
-                    if len(parts) > DEEPEST or count > MOST_FILES or size > most:
+                    if len(parts) > DEEPEST or count > most_files or size > most_bytes:
                         raise ValueError("too many files, too large, or in too many folders")
                     _extract(packed, entry, folder.joinpath(*map(_shortened, parts)), usable, of_class)
                 except (*BROKEN, OSError) as error:
@@ -186,12 +187,10 @@ def _name(entry):
         data = name.encode("cp437")
         # Read as code page 437, a name in Western letters has only those; one in Chinese has lines of boxes as well.
         western = all(letter.isascii() or letter.isalpha() for letter in name)
-        for encoding in ("utf-8", "cp437" if western else "gb18030"):
-            try:
-                name = data.decode(encoding)
-                break
-            except UnicodeDecodeError:
-                pass
+        try:
+            name = data.decode()
+        except UnicodeDecodeError:
+            name = name if western else data.decode("gb18030", "replace")
     return name.replace("\\", "/") if entry.create_system == 0 else name  # written by Windows
 
 

@@ -27,7 +27,6 @@ COMMANDS = {
     "obs": "labkit.obs.commands:obs",
     "submit": "labkit.modelarts.submit_command:submit",
     "jobs": "labkit.modelarts.jobs_commands:jobs",
-    "rank-table": "labkit.launch.commands:rank_table",
     "release": "grader.commands:release",
     "grade": "grader.commands:grade",
 }

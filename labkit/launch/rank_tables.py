@@ -1,6 +1,5 @@
 """Rank tables: JSON files that list, for HCCL, the Ascend devices of each server that trains."""
 
-import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +10,9 @@ from pydantic import BaseModel, IPvAnyAddress, ValidationError, model_validator
 
 from labkit.system.errors import LabkitError
 
-HCCN = Path("/etc/hccn.conf")  # the addresses of an Ascend server's devices
-
 
 class RankTableError(LabkitError):
-    """A rank table that cannot be read or built: one line that names the file or server, and the key or device."""
+    """A rank table that cannot be used: one line that names the file and the key."""
 
 
 class Device(BaseModel):
@@ -74,7 +71,15 @@ class Card:
 
 def read_rank_table(path: Path) -> list[Card]:
     """Cards of an Ascend rank table (JSON, version 1.0), by rank. Raises RankTableError, which names file and key."""
-    table = _valid(path, RankTable.model_validate_json, _read(path))
+    try:
+        table = RankTable.model_validate_json(Path(path).read_bytes())
+    except OSError as error:
+        raise RankTableError(f"{path}: cannot be read ({error.strerror})") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        keys = [str(key) for key in first["loc"] if isinstance(key, str)]
+        problem = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+        raise RankTableError(": ".join([str(path), *keys[-1:], problem])) from None
     cards = [Card(s.server_id, d.device_id, d.rank_id) for s in table.server_list for d in s.device]
     return sorted(cards, key=lambda card: card.rank)
 
@@ -100,59 +105,3 @@ def local_cards(rank_table: Path, count: int) -> list[dict]:
         for card in cards
         if card.server in servers
     ]
-
-
-def parse_server(text: str) -> tuple[str, dict[int, str]]:
-    """Address and devices of a server given as ADDRESS, ADDRESS=HCCN_CONF or ADDRESS=DEVICE:ADDRESS,...
-
-    ADDRESS alone means this machine, with the devices in /etc/hccn.conf. Raises RankTableError.
-    """
-    server, equals, rest = text.partition("=")
-    if re.match(r"\d+:", rest):
-        pairs = [word.partition(":")[::2] for word in rest.split(",")]
-    else:
-        pairs = re.findall(r"^address_(.*?) *= *(.*?) *$", _read(rest or HCCN), re.MULTILINE)
-    devices = {int(number): address for number, address in pairs if number.isdecimal()}
-    if not pairs or len(devices) < len(pairs):
-        raise RankTableError(f"{text}: must list each device once: 0:192.168.100.101,... or, in a file, address_0=...")
-    return server, devices
-
-
-def build(servers: list[tuple[str, dict[int, str]]], chosen: tuple[int, ...] = ()) -> dict:
-    """The rank table for servers from `parse_server`; ranks follow their order. Raises RankTableError.
-
-    chosen: device ids to use on each server; default: all.
-    """
-    rank, listed = 0, []
-    for server, devices in servers:
-        if missing := [number for number in chosen if number not in devices]:
-            available = ", ".join(map(str, sorted(devices)))
-            raise RankTableError(f"{server}: has no device {missing[0]}, only {available}")
-        entries = []
-        for number in sorted(chosen or devices):
-            entries.append({"device_id": str(number), "device_ip": devices[number], "rank_id": str(rank)})
-            rank += 1
-        listed.append({"server_id": server, "device": entries, "host_nic_ip": "reserve"})
-    table = {"version": "1.0", "server_count": str(len(listed)), "server_list": listed, "status": "completed"}
-    _valid("rank table", RankTable.model_validate, table)
-    return table
-
-
-def _read(path):
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise RankTableError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise RankTableError(f"{path}: not a text file") from None
-
-
-def _valid(source, validate, table):
-    """The validated RankTable; raises RankTableError, which names the source and the first invalid key."""
-    try:
-        return validate(table)
-    except ValidationError as error:
-        first = error.errors()[0]
-        keys = [str(key) for key in first["loc"] if isinstance(key, str)]
-        problem = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-        raise RankTableError(": ".join([str(source), *keys[-1:], problem])) from None

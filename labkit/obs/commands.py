@@ -20,7 +20,7 @@ from labkit.obs.console import (
     warn,
     with_options,
 )
-from labkit.obs.place import CloudError, Local, parse
+from labkit.obs.place import Local, parse
 
 SHOWN = 20  # failed files to list by name
 DEADLINE = deadline()
@@ -70,12 +70,8 @@ def cp(source, target, deadline, quiet, force, **options):
               labkit obs cp obs://my-bucket/runs/mine runs/mine --exclude '*.ckpt'
               labkit obs cp data/sample obs://my-bucket/sample --dry-run
     """
-    from labkit.obs import copying, plan
+    from labkit.obs import copying
 
-    try:
-        plan.require_possible(parse(source), parse(target))
-    except CloudError as error:
-        raise click.UsageError(str(error)) from None
     items, failure, dry_run = {"copied": [], "skipped": []}, None, options["dry_run"]
     with bar(quiet) as progress:
         try:
@@ -164,17 +160,10 @@ def rm(url, recursive, yes, deadline, dry_run, quiet):
     """
     from labkit.obs import copying
 
-    place = parse(url)
-    if isinstance(place, Local):
-        raise click.UsageError(f"{url}: only objects can be removed, not files on this machine")
-    if not recursive and (not place.key or place.key.endswith("/")):
-        raise click.UsageError(f"{url}: use --recursive to remove the contents of a folder or bucket")
-    if not place.prefix and not yes and not dry_run:
-        raise click.UsageError(f"{url}: a whole bucket is emptied with --yes; look first with --dry-run")
     store = connected(url, deadline=deadline)
     keys = copying.rm(url, recursive=recursive, empty_bucket=yes or dry_run, dry_run=dry_run, store=store)
     for key in keys if dry_run or not quiet else ():
-        click.echo(f"{'would remove' if dry_run else 'removed'}  obs://{place.bucket}/{shown(key)}")
+        click.echo(f"{'would remove' if dry_run else 'removed'}  obs://{parse(url).bucket}/{shown(key)}")
 
 
 @obs.command()

@@ -173,7 +173,7 @@ def rm(place, *, recursive=False, empty_bucket=False, dry_run=False, store=None)
     if isinstance(place, Local):
         raise CloudError(f"{place}: only objects can be removed, not files on this machine")
     if not place.key and not (recursive and empty_bucket):
-        raise CloudError(f"{place}: emptying a whole bucket needs recursive and empty_bucket")
+        raise CloudError(f"{place}: a whole bucket is emptied with --recursive and --yes; look first with --dry-run")
     store = connected(store, place)
     if recursive:
         keys = [entry.key for entry in store.list(place.bucket, place.prefix)]

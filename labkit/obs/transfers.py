@@ -29,7 +29,7 @@ UNFINISHED = re.compile(r"\.labkit-[0-9a-f]{16}\.part")  # name of a file that i
 
 
 class _OtherETags(Exception):
-    """The server's ETag of a part is not its MD5."""
+    """The server's ETags are not MD5s, as if it encrypts: an object can then be compared only with a sha256."""
 
 
 class Transfers:
@@ -40,7 +40,7 @@ class Transfers:
         self.total, self.progress, self.done, self.moved = total, progress, 0, 0
         self._requests, self._large = threading.Semaphore(jobs), threading.Semaphore(MOST_LARGE)
         self._threads = ThreadPoolExecutor(jobs)
-        self._lock, self.error, self._encrypting = threading.Lock(), None, False
+        self._lock, self.error, self._other_etags = threading.Lock(), None, None
 
     def __enter__(self):
         return self
@@ -76,8 +76,10 @@ class Transfers:
         before = state(path)
         size = before[0]
         if size > PART:
-            if self._encrypting or not self._upload_parts(path, before, bucket, key):
-                self._encrypting = True
+            try:
+                self._upload_parts(path, before, bucket, key, self._other_etags and digest(path, "sha256"))
+            except _OtherETags:
+                self._other_etags = True
                 self._upload_parts(path, before, bucket, key, digest(path, "sha256"))
             return
         with self._room(size):
@@ -90,11 +92,8 @@ class Transfers:
             self._verify_upload(bucket, key, md5.hexdigest(), size=size, sha256=sha256)
         self.count(size)
 
-    def _upload_parts(self, path, before, bucket, key, sha256=None):
-        """Upload a large file, each part read and hashed once, by the thread that sends it.
-
-        False if the server's ETags are not MD5s, as if it encrypts: then the object can be compared only with a sha256.
-        """
+    def _upload_parts(self, path, before, bucket, key, sha256):
+        """Upload a large file, each part read and hashed once, by the thread that sends it; raises _OtherETags."""
         size, part = before[0], part_size(before[0])
         numbers, md5s = range(1, -(-size // part) + 1), {}
         with open_record(self.store.url, bucket, key, wait=self._deadline) as record:
@@ -105,8 +104,7 @@ class Transfers:
                     content = read_part(path, part, number)
                     md5, sent = hashlib.md5(content), len(content)
                     md5s[number] = md5.hexdigest()
-                    is_there = etags.get(number, "").lower() == md5s[number]
-                    if not is_there:
+                    if not (is_there := etags.get(number, "").lower() == md5s[number]):
                         etags[number] = self.store.upload_part(bucket, key, record.id, number, content, md5)
                     del content  # before another thread takes the room
                 if etags[number].lower() != md5s[number] and not sha256:
@@ -116,17 +114,14 @@ class Transfers:
             try:
                 self._each(send, numbers)
                 require_unchanged(path, before)
-            except (Changed, OSError, _OtherETags) as error:
+            except (Changed, OSError, _OtherETags):
                 self.store.abort_multipart_upload(bucket, key, record.id)
                 record.clear()
-                if isinstance(error, _OtherETags):
-                    return False
                 raise
             self.store.complete_multipart_upload(bucket, key, record.id, [etags[number] for number in numbers])
             sent = checksums.etag_of_parts([md5s[number] for number in numbers])
-            verified = self._verify_upload(bucket, key, sent, size=size, sha256=sha256, upload=record.token)
+            self._verify_upload(bucket, key, sent, size=size, sha256=sha256, upload=record.token)
             record.clear()
-        return verified
 
     def _open_upload(self, record, bucket, key, part, sha256) -> dict[int, str]:
         """ETags by number of the parts of our open upload, the one in the record; if there is none, it is started."""
@@ -141,8 +136,8 @@ class Transfers:
         record.write(self.store.create_multipart_upload(bucket, key, metadata), token)
         return {}
 
-    def _verify_upload(self, bucket, key, sent, **expected) -> bool:
-        """True if the object is what was sent, or else CloudError; False if that cannot be known without a sha256.
+    def _verify_upload(self, bucket, key, sent, **expected):
+        """CloudError if the object is not what was sent; _OtherETags if that cannot be known without a sha256.
 
         expected: its size, sha256 and upload (see `store.Entry`). sent: the ETag of what was sent. A different one
         proves nothing yet, so the object is read, unless the server encrypts. A damaged object is removed: it has the
@@ -151,12 +146,13 @@ class Transfers:
         entry, place = self.store.head(bucket, key), f"obs://{bucket}/{key}"
         if entry is None or any(getattr(entry, name) != value for name, value in expected.items()):
             raise CloudError(f"{place}: uploaded, but it was then removed or overwritten by somebody else")
-        if entry.etag.lower() == sent or not expected["sha256"]:
-            return entry.etag.lower() == sent
+        if entry.etag.lower() == sent:
+            return
+        if not expected["sha256"]:
+            raise _OtherETags
         if not entry.encrypted and self._sha256(bucket, entry) != expected["sha256"]:
             self.store.delete(bucket, key)
             raise CloudError(f"{place}: damaged during the upload, unnoticed by the server; removed")
-        return True
 
     def _sha256(self, bucket, entry):
         """SHA-256 of an object's content."""

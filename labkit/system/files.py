@@ -7,9 +7,6 @@ import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 
-OTHER_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY",
-                    "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_PREFIX")  # fmt: skip
-
 
 def atomic_write(path: Path, data: str | bytes) -> None:
     """Write a file so that it is either complete or absent, even if this is interrupted or others write it too."""
@@ -55,7 +52,8 @@ def locked(folder: Path, refusal: Exception):
 
 def git(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
     """A git command about the repository that a folder is in, not one that a hook's variables name; output as bytes."""
-    env = {name: value for name, value in os.environ.items() if name not in OTHER_REPOSITORY}
+    kept = ("GIT_CONFIG", "GIT_CEILING", "GIT_EXEC", "GIT_SSH")  # GIT_DIR and its like stay out
+    env = {key: value for key, value in os.environ.items() if key.startswith(kept) or not key.startswith("GIT_")}
     return subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, env=env, timeout=60)
 
 

@@ -104,7 +104,7 @@ def _print_result(run):
     "--device-target", type=click.Choice(["CPU", "GPU", "Ascend"]), help="Default: MindSpore's own choice."
 )  # fmt: skip
 @click.option("--log-dir", type=click.Path(path_type=Path), help="Folder for their logs. Default: logs/ in the Run.")
-@click.option("--rank-table", type=click.Path(path_type=Path), help="Ascend devices to use; see `labkit rank-table`.")
+@click.option("--rank-table", type=click.Path(path_type=Path), help="Ascend devices to use, as HCCL lists them.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def launch(count, device_target, log_dir, rank_table, command):
     """Run COMMAND in several processes on this machine, which share the images and average their gradients.
