@@ -6,7 +6,7 @@ import re
 
 from labkit.obs.place import CloudError
 
-BLOCK = 1 << 17  # bytes per read, in each of many threads
+BLOCK = 1 << 20  # bytes per read, in each of many threads
 
 
 def digest(path, algorithm, size=None) -> str:

@@ -132,8 +132,11 @@ class Store(Retrying):
         done = self._object("putContent", bucket, key, content=content, metadata=metadata, headers=headers, needs=ETAG)
         return _unquoted(done.body.etag)
 
-    def get(self, bucket, key, start, end, etag) -> bytes | memoryview:
-        """Bytes start to end (exclusive) of the object with this ETag; CloudError if it has been replaced."""
+    def get(self, bucket, key, start, end, etag, buffer=None) -> bytes | memoryview:
+        """Bytes start to end (exclusive) of the object with this ETag; CloudError if it has been replaced.
+
+        buffer: memory to read them into, for a byte more than they are.
+        """
         from obs import GetObjectHeader
 
         size = end - start
@@ -148,7 +151,7 @@ class Store(Retrying):
                     self._answered = time.monotonic()  # even if reading the body fails
                 response = result.body.response
                 try:
-                    result.body = _read(response.result, size)  # the SDK's own reader raises a bare Exception
+                    result.body = _read(response.result, size, buffer)  # the SDK's own reader raises a bare Exception
                 finally:
                     response.close()
             return result
@@ -277,9 +280,9 @@ def _unquoted(etag):
     return etag.strip('"')
 
 
-def _read(stream, size):
+def _read(stream, size, buffer):
     """At most size + 1 bytes of the stream, read into one buffer: joining blocks would need twice the memory."""
-    content, done = memory(size + 1), 0
+    content, done = memory(size + 1) if buffer is None else buffer, 0
     while done <= size and (count := stream.readinto(content[done : done + BLOCK])):
         done += count
     return content[:done]

@@ -39,8 +39,8 @@ class Transfers:
         self.store, self._deadline = store, store.deadline if store else deadline
         self.total, self.progress, self.done, self.moved = total, progress, 0, 0
         self._requests, self._large = threading.Semaphore(jobs), threading.Semaphore(MOST_LARGE)
-        self._threads = ThreadPoolExecutor(jobs)
-        self._lock, self.error, self._other_etags = threading.Lock(), None, None
+        self._threads, self._buffers = ThreadPoolExecutor(jobs), []
+        self._lock, self.error = threading.Lock(), None
 
     def __enter__(self):
         return self
@@ -65,9 +65,12 @@ class Transfers:
 
     @contextmanager
     def _room(self, size):
-        """Wait for room for one request and its content, and take it."""
+        """Wait for room for one request; yields memory for a byte more, used again since new memory is slow."""
         with self._large if size > SMALL else nullcontext(), self._requests:
-            yield
+            buffer = self._buffers.pop() if self._buffers else b""
+            buffer = buffer if len(buffer) > size else memory(size + 1)
+            yield buffer
+            self._buffers.append(buffer)
 
     # -- Up --------------------------------------------------------------------------------------------
 
@@ -77,17 +80,15 @@ class Transfers:
         size = before[0]
         if size > PART:
             try:
-                self._upload_parts(path, before, bucket, key, self._other_etags and digest(path, "sha256"))
+                self._upload_parts(path, before, bucket, key, None)
             except _OtherETags:
-                self._other_etags = True
                 self._upload_parts(path, before, bucket, key, digest(path, "sha256"))
             return
-        with self._room(size):
-            content = read_part(path, size + 1, 1)
+        with self._room(size) as buffer:
+            content = read_part(path, size + 1, 1, buffer)
             require_unchanged(path, before, len(content))
             sha256, md5 = hashlib.sha256(content).hexdigest(), hashlib.md5(content)
             etag = self.store.put(bucket, key, content, sha256, md5)
-            del content  # before another thread takes the room
         if etag.lower() != md5.hexdigest():  # possible if the server encrypts
             self._verify_upload(bucket, key, md5.hexdigest(), size=size, sha256=sha256)
         self.count(size)
@@ -100,13 +101,12 @@ class Transfers:
             etags = self._open_upload(record, bucket, key, part, sha256)
 
             def send(number):
-                with self._room(part):
-                    content = read_part(path, part, number)
+                with self._room(part) as buffer:
+                    content = read_part(path, part, number, buffer)
                     md5, sent = hashlib.md5(content), len(content)
                     md5s[number] = md5.hexdigest()
                     if not (is_there := etags.get(number, "").lower() == md5s[number]):
                         etags[number] = self.store.upload_part(bucket, key, record.id, number, content, md5)
-                    del content  # before another thread takes the room
                 if etags[number].lower() != md5s[number] and not sha256:
                     raise _OtherETags
                 self.count(sent, moved=not is_there)
@@ -158,8 +158,9 @@ class Transfers:
         """SHA-256 of an object's content."""
         checksum = hashlib.sha256()
         for begin in range(0, entry.size, PART):
-            with self._room(PART):
-                checksum.update(self.store.get(bucket, entry.key, begin, min(begin + PART, entry.size), entry.etag))
+            with self._room(PART) as buffer:
+                part = begin, min(begin + PART, entry.size), entry.etag
+                checksum.update(self.store.get(bucket, entry.key, *part, buffer))
         return checksum.hexdigest()
 
     # -- Down ------------------------------------------------------------------------------------------
@@ -234,14 +235,13 @@ class Transfers:
 
         def fetch(number):
             begin, end = number * part, min(size, (number + 1) * part)
-            with self._room(end - begin):
+            with self._room(end - begin) as buffer:
                 if arrived[number]:
                     content = os.pread(handle, end - begin, begin)
                 else:
-                    content = self.store.get(bucket, entry.key, begin, end, entry.etag)
+                    content = self.store.get(bucket, entry.key, begin, end, entry.etag, buffer)
                     _write(handle, content, begin)
                 md5s[number] = hashlib.md5(content).hexdigest()
-                del content
             if not arrived[number]:
                 _write(handle, b"\1", size + number)
             self.count(end - begin, moved=not arrived[number])
@@ -283,9 +283,9 @@ def part_size(size) -> int:
     return part
 
 
-def read_part(path, part, number) -> memoryview:
-    """Part `number` of a file, counting from 1."""
-    content, done = memory(part), 0
+def read_part(path, part, number, buffer) -> memoryview:
+    """Part `number` of a file, counting from 1, in a buffer."""
+    content, done = buffer[:part], 0
     with open(path, "rb", buffering=0) as file:
         file.seek((number - 1) * part)
         while count := file.readinto(content[done:]):

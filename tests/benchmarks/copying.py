@@ -1,5 +1,7 @@
 """Copying compared with boto3's transfer manager, on one object server: OpenStack Swift, as in tests/obs.
 
+Also over TLS, where nginx is installed: it passes on what it decrypts.
+
     python -m tests.benchmarks.copying PEER up|down FOLDER BUCKET     one line of JSON: seconds, peak memory
 
 Every turn is a process of its own, so its peak memory is its own; its imports are not timed. What a peer sent up it
@@ -7,15 +9,18 @@ gets back, and that is compared with the original, untimed.
 """
 
 import filecmp
+import itertools
 import json
 import os
 import random
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
@@ -24,6 +29,17 @@ from tests.benchmarks import rotated
 WORKERS, PART = 8, 8 << 20  # of every peer
 SMALL = 4 << 10
 SERVERS = Path(__file__).parents[1] / "obs"
+NGINX = """
+pid {folder}/nginx.pid; error_log {folder}/nginx.log; worker_processes 1; daemon off; events {{}}
+http {{
+  access_log off; client_body_temp_path {folder}; proxy_temp_path {folder}; client_max_body_size 0;
+  proxy_request_buffering off; proxy_buffering off; proxy_http_version 1.1;
+  server {{
+    listen 127.0.0.1:{port} ssl; ssl_certificate {folder}/tls.pem; ssl_certificate_key {folder}/tls.key;
+    location / {{ proxy_pass {url}; proxy_set_header Host $http_host; proxy_set_header Connection ""; }}
+  }}
+}}
+"""
 
 
 def labkit_copy(way, folder, bucket):
@@ -76,27 +92,54 @@ def measure(report, rounds=7, files=1000, mebibytes=256) -> dict:
     from swift import Swift
 
     cases = {f"{files:,} files of 4 KiB": (files, SMALL), f"one file of {mebibytes} MiB": (1, mebibytes << 20)}
-    keys = [(case, way) for case in cases for way in ("up", "down")]
+    overs = ["", " over TLS"] if shutil.which("nginx") else [""]
+    keys = [(case + over, way) for over in overs for case in cases for way in ("up", "down")]
     found = {key: {peer: [] for peer in PEERS} for key in keys}
     with tempfile.TemporaryDirectory() as folder:
         server = Swift(Path(folder) / "swift")
         try:
-            for case, (count, size) in cases.items():
-                source = _files(Path(folder) / case.replace(" ", "-"), count, size)
-                for number in range(rounds):
-                    for peer in rotated(list(PEERS), number):
-                        turns = _there_and_back(peer, source, server.new_bucket(), server.environment(), Path(folder))
-                        for way, told in turns.items():
-                            found[case, way][peer].append(told)
-                    report(f"{case}: round {number + 1} of {rounds}")
+            sources = {case: _files(Path(folder) / case.replace(" ", "-"), *files) for case, files in cases.items()}
+            for over, (case, source) in itertools.product(overs, sources.items()):
+                with _front(server, Path(folder), over) as front:
+                    for number in range(rounds):
+                        for peer in rotated(list(PEERS), number):
+                            turns = _there_and_back(peer, source, server.new_bucket(), front, Path(folder))
+                            for way, told in turns.items():
+                                found[case + over, way][peer].append(told)
+                        report(f"{case}{over}: round {number + 1} of {rounds}")
         finally:
             server.stop()
-    sizes = {case: count * size for case, (count, size) in cases.items()}
-    results = [
-        _case(case, way, sizes[case], cases[case][0], turns) for (case, way), turns in found.items()
-    ]
+    results = []
+    for (case, way), turns in found.items():
+        count, size = cases[case.removesuffix(overs[-1])] if overs[-1] else cases[case]
+        results.append(_case(case, way, count * size, count, turns))
     server = "OpenStack Swift with s3api, on this machine"
     return {"rounds": rounds, "workers": WORKERS, "server": server, "cases": results}
+
+
+@contextmanager
+def _front(server, folder, over):
+    """The environment that leads to the server, by nginx if `over` says so."""
+    if not over:
+        yield server.environment()
+        return
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        port = holder.getsockname()[1]
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
+         "subjectAltName=DNS:localhost", "-keyout", folder / "tls.key", "-out", folder / "tls.pem"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    (folder / "nginx.conf").write_text(NGINX.format(folder=folder, port=port, url=server.url))
+    process = subprocess.Popen(["nginx", "-c", folder / "nginx.conf"])
+    try:
+        yield server.environment() | {
+            "OBS_ENDPOINT": f"https://localhost:{port}", "OBS_CA_FILE": str(folder / "tls.pem"),
+        }  # fmt: skip
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def table(case):
