@@ -181,7 +181,7 @@ def _require_apart(place, out):
 
 def _earlier(lab, out):
     """{student: {"key", "result"}} of an earlier grading of this lab in `out`; BatchError for anything else in it."""
-    others = {entry.name for entry in out.iterdir()} - {records.ROSTER, records.OVERRIDES}
+    others = {entry.name for entry in out.iterdir() if entry.name[0] != "."} - {records.ROSTER, records.OVERRIDES}
     if others and not (out / "results").is_dir():
         raise BatchError(f"{out}: contains {min(others)}, but no earlier grading; choose another folder")
     results = {}

@@ -7,6 +7,7 @@ overrides.csv: student_id, task, points, comment; without a task, a comment on t
 import csv
 import io
 import math
+import re
 import unicodedata
 from pathlib import Path
 
@@ -25,7 +26,11 @@ class RecordsError(LabkitError):
 
 def read(lab, folder: Path) -> tuple[dict[str, dict], list[dict]]:
     """The roster's rows by student_id, and the overrides, empty if the files are missing; raises RecordsError."""
-    learners = {row["student_id"]: row for _, row in _rows(folder / ROSTER, ("student_id",))}
+    learners = {}
+    for line, row in _rows(folder / ROSTER, ("student_id",)):
+        if row["student_id"] in learners:
+            raise RecordsError(f"{line}: {row['student_id']} is there twice")
+        learners[row["student_id"]] = row
     columns = ("student_id", "task", "points", "comment")
     return learners, [_override(lab, line, row) for line, row in _rows(folder / OVERRIDES, columns)]
 
@@ -38,7 +43,7 @@ def _rows(file, columns):
         text = unicodedata.normalize("NFC", file.read_bytes().decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise RecordsError(f"{file}: not UTF-8; save it as CSV UTF-8") from None
-    head, _, rest = text.partition("\n")
+    head, _, rest = re.sub("\r\n?", "\n", text).partition("\n")  # a Macintosh's lines end with \r
     delimiter = max(",;\t", key=head.count)
     names = [name.strip() for name in next(csv.reader([head], delimiter=delimiter), [])]
     spelt = {name: name.lower().replace(" ", "_") for name in names}  # Student_ID, Last Name

@@ -57,8 +57,9 @@ def find(place: Path, scratch: Path) -> dict[str, list[Path]]:
     if len(inner) == 1 and inner[0].is_dir() and not inner[0].is_symlink():
         if is_zip and inner[0].name == place.stem:
             inner = _visible(inner[0])
-        elif sum(map(_has_notebook, _visible(inner[0]))) > 1:
-            raise SubmissionsError(f"{place}: its only folder, {inner[0].name}, has several notebooks: give it")
+        elif _holds_several(inner[0]):
+            several = "several notebooks or zips; give that folder if it is a class, a zip of it if it is a learner's"
+            raise SubmissionsError(f"{place}: its only folder, {inner[0].name}, has {several}")
     by_learner = {}
     for entry in inner:
         by_learner.setdefault(_learner(entry), []).append(entry)
@@ -89,10 +90,13 @@ def opened(entries: list[Path], scratch: Path) -> Iterator[tuple[list[Path], lis
     """
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         notebooks, runs, left_out, places = [], [], [], entries
-        for level in range(ZIPS):
+        for level in range(ZIPS + 1):
             archives = []
             for place in places:
                 _collect(place, notebooks, runs, archives, left_out)
+            if level == ZIPS:
+                left_out += [f"{archive.name}: in more than {ZIPS} zips" for archive in archives]
+                break
             places = [Path(folder, f"{level}-{number}") for number, _ in enumerate(archives)]
             for archive, place in zip(archives, places):
                 try:
@@ -132,9 +136,11 @@ def _collect(place, notebooks, runs, archives, left_out):
             left_out.append(f"{path.name}: {NOTHING}")
 
 
-def _has_notebook(entry):
-    notebooks = entry.rglob("*.ipynb") if entry.is_dir() else [entry] if entry.suffix.lower() in NOTEBOOKS else []
-    return any(notebooks)
+def _holds_several(folder):
+    """Whether a folder has several files or folders with notebooks, or without any of them several zips."""
+    kinds = [{path.suffix.lower() for path in (entry.rglob("*") if entry.is_dir() else [entry])}
+             for entry in _visible(folder)]  # fmt: skip
+    return (sum(not kind.isdisjoint(NOTEBOOKS) for kind in kinds) or kinds.count({".zip"})) > 1
 
 
 def _unpack(archive, folder, left_out, of_class=False):
@@ -163,8 +169,9 @@ def _unpack(archive, folder, left_out, of_class=False):
 
 
 def _extract(packed, entry, target, usable, of_class):
-    (target if entry.is_dir() else target.parent).mkdir(parents=True, exist_ok=True)
-    if entry.is_dir():
+    is_folder = _name(entry).endswith("/")
+    (target if is_folder else target.parent).mkdir(parents=True, exist_ok=True)
+    if is_folder:
         return
     with open(target, "xb") as file:  # the first of two entries of one name counts
         try:

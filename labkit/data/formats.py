@@ -83,6 +83,9 @@ class ImageFolder(Format):
 
     def require_decodable(self, info):
         """Raise DataError for an image that passed the check, of its beginning and end, but cannot be decoded."""
+        for path in (*info.images["train"][0], *info.images["test"][0]):
+            if not Path(path).is_file():
+                raise imagenet_files.DataError(f"{path}: no longer there")
         for path, what in imagenet_files.check(self.folder, "skip", decode=True).skipped:
             if path not in dict(info.skipped):
                 raise imagenet_files.DataError(f"{self.folder / path}: {what}; fix or remove it")

@@ -45,6 +45,8 @@ def _defect(content, decode):
             # before them has one; some files have a few bytes after it.
             begin = content.rfind(b"\xff\xda") if image.format == "JPEG" else 0
             ends = (b"IEND" if image.format == "PNG" else b"\xff\xd9") in content[max(begin, len(content) - 4096) :]
+            if image.format == "PNG" and not ends:
+                return "truncated: no end marker"  # Pillow reads it, MindData does not
             if decode or not ends:
                 image.load()
     except Image.UnidentifiedImageError:
@@ -57,6 +59,8 @@ def _defect(content, decode):
 def _read(path, decode):
     """What `examine` returns for a file, and the SHA-256 of its content."""
     try:
+        if path.exists() and not path.is_file():
+            return "not a file", ""
         content = path.read_bytes()
     except OSError as error:
         return error.strerror, ""

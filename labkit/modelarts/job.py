@@ -11,7 +11,7 @@ from labkit.training.schema import Count, Part
 
 
 def _place(text):
-    text = text.rstrip("/")
+    text = text.removesuffix("/")
     try:
         key = parse(text).key if text.startswith("obs://") else text
     except CloudError as error:
@@ -23,7 +23,7 @@ def _place(text):
 
 def _bucket(text):
     if text.startswith("file://"):
-        return str(text).rstrip("/")
+        return str(text).removesuffix("/")
     if not text.startswith("obs://"):
         raise ValueError("must be obs://BUCKET, or for a rehearsal file://DIR")
     return _place(text)

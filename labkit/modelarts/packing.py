@@ -26,7 +26,10 @@ def pack(submission, folder: Path) -> list[str]:
     """
     package, lab = environment.REPO / "labkit", submission.lab
     files = {f"labkit/{name}": package / name for name in _tracked(package)}
-    files |= {name: lab / name for name in _tracked(lab) if not name.startswith("runs/")}
+    of_lab = [name for name in _tracked(lab) if not name.startswith("runs/")]
+    if taken := [name for name in of_lab if name == NEEDS_FILE or name.startswith("labkit/")]:
+        raise CloudError(f"{lab / taken[0]}: a job has labkit's own file of this name: rename it")
+    files |= {name: lab / name for name in of_lab}
     if BOOT_FILE not in files:
         raise CloudError(f"{lab / BOOT_FILE}: not tracked by git, so a job would not get it: `git add` it")
     for name, source in files.items():

@@ -141,6 +141,8 @@ def fetch(bucket: str, name: str, out: Path, progress=None, store=None) -> runs.
     the next one resumes.
     """
     runs.require_free(out)
+    if not re.fullmatch(r"[\w-]+", name):
+        raise CloudError(f"{name!r}: not the name of a job")
     job = f"{bucket.rstrip('/')}/jobs/{name}"
     if not copying.exists(f"{job}/run/recipe.yaml", store=store):
         return None

@@ -69,7 +69,7 @@ def submit(lab, profile, bucket, data, settings, flavor, engine, nodes, name, ta
         packing.pack(prepared, code)
         if others := packing.left_behind(prepared.lab):
             more = f" and {len(others) - 5} more" if len(others) > 5 else ""
-            warn(f"not in the job, because git does not track them: {', '.join(others[:5])}{more}")
+            warn(f"not in the job (not tracked by git, or not checked out): {', '.join(others[:5])}{more}")
         copies = submission.copies(prepared, code)
         if dry_run:
             _print_plan(prepared, copies)

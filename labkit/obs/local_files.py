@@ -32,7 +32,7 @@ def locked_file(path, wait=0.0):
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             if lock(handle):
-                if _is_at(handle, path):  # not renamed or removed by the process that locked it before
+                if is_at(handle, path):  # not renamed or removed by the process that locked it before
                     yield handle
                     return
             elif time.monotonic() >= end:
@@ -43,7 +43,8 @@ def locked_file(path, wait=0.0):
             os.close(handle)
 
 
-def _is_at(handle, path):
+def is_at(handle, path):
+    """Whether an open file is still at this path."""
     try:
         return os.path.samestat(os.fstat(handle), os.stat(path))
     except FileNotFoundError:
@@ -54,7 +55,7 @@ def read_json(path):
     """The JSON document in a file; None if there is none, or only a part of one."""
     try:
         return json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return None
 
 
@@ -72,3 +73,21 @@ def short(*parts) -> str:
 def memory(size) -> memoryview:
     """A buffer that is returned to the system when no longer used; malloc would keep megabytes for each thread."""
     return memoryview(mmap.mmap(-1, size))
+
+
+def read_part(path, part, number, buffer) -> memoryview:
+    """Part `number` of a file, counting from 1, in a buffer."""
+    content, done = buffer[:part], 0
+    with open(path, "rb", buffering=0) as file:
+        file.seek((number - 1) * part)
+        while count := file.readinto(content[done:]):
+            done += count
+    return content[:done]
+
+
+def write_at(handle, content, offset) -> None:
+    """Write all of a content to an open file, from an offset on."""
+    with memoryview(content) as view:
+        done = 0
+        while done < len(view):
+            done += os.pwrite(handle, view[done:], offset + done)

@@ -119,11 +119,13 @@ def files_below(place, store, chosen=Chosen()) -> tuple[list[Item], bool]:
         return [Item(place.key.rpartition("/")[2], entry.size, entry)], True
     below = len(place.prefix)
     items = [Item(entry.key[below:], entry.size, entry) for entry in store.list(place.bucket, place.prefix)]
-    return [item for item in items if chosen(item.name) and not _marks_a_folder(item)], False
+    return [item for item in items if chosen(item.name) and not _is_passed_over(item)], False
 
 
-def _marks_a_folder(item):
-    return not item.size and (not item.name or item.name.endswith("/"))
+def _is_passed_over(item):
+    """Whether an object marks a folder, or has the name of an unfinished download."""
+    marks_a_folder = not item.size and (not item.name or item.name.endswith("/"))
+    return marks_a_folder or UNFINISHED.fullmatch(item.name.rpartition("/")[2])
 
 
 def _walk(root, chosen):

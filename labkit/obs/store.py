@@ -47,7 +47,8 @@ class Entry:
     @property
     def part(self) -> int | None:
         """Size of the parts that labkit uploaded it in, whose MD5s decide its ETag; None if this is unknown."""
-        return int(self.upload.partition("-")[0]) if self.upload and not self.encrypted else None
+        part = int(self.upload.partition("-")[0]) if self.upload and not self.encrypted else None
+        return part if part and self.etag.endswith(f"-{-(-self.size // part)}") else None  # not copied by another tool
 
 
 class Store(Retrying):

@@ -18,7 +18,7 @@ from contextlib import contextmanager, nullcontext
 
 from labkit.obs import checksums
 from labkit.obs.checksums import Changed, digest, matches, require_unchanged, state
-from labkit.obs.local_files import locked_file, memory, short
+from labkit.obs.local_files import is_at, locked_file, memory, read_part, short, write_at
 from labkit.obs.place import CloudError
 from labkit.obs.upload_record import open_record
 
@@ -98,7 +98,7 @@ class Transfers:
         size, part = before[0], part_size(before[0])
         numbers, md5s = range(1, -(-size // part) + 1), {}
         with open_record(self.store.url, bucket, key, wait=self._deadline) as record:
-            etags = self._open_upload(record, bucket, key, part, sha256)
+            etags, token = self._open_upload(record, bucket, key, part, sha256)
 
             def send(number):
                 with self._room(part) as buffer:
@@ -120,21 +120,24 @@ class Transfers:
                 raise
             self.store.complete_multipart_upload(bucket, key, record.id, [etags[number] for number in numbers])
             sent = checksums.etag_of_parts([md5s[number] for number in numbers])
-            self._verify_upload(bucket, key, sent, size=size, sha256=sha256, upload=record.token)
             record.clear()
+            self._verify_upload(bucket, key, sent, size=size, sha256=sha256, upload=token)
 
-    def _open_upload(self, record, bucket, key, part, sha256) -> dict[int, str]:
-        """ETags by number of the parts of our open upload, the one in the record; if there is none, it is started."""
+    def _open_upload(self, record, bucket, key, part, sha256) -> tuple[dict[int, str], str]:
+        """Our open upload, in the record, or a new one: ETags of its parts, by number, and its token.
+
+        One with a sha256 is of one content only, so it is not resumed, and its token is not recorded.
+        """
         parts = self.store.list_parts(bucket, key, record.id) if record.id else None
         if parts is not None and record.token.startswith(f"{part}-") and not sha256:
-            return parts
+            return parts, record.token
         if parts is not None:
             self.store.abort_multipart_upload(bucket, key, record.id)
         token = f"{part}-{secrets.token_hex(8)}"
         # If the answer is lost, an upload without parts remains.
         metadata = {"upload": token, **({"sha256": sha256} if sha256 else {})}
-        record.write(self.store.create_multipart_upload(bucket, key, metadata), token)
-        return {}
+        record.write(self.store.create_multipart_upload(bucket, key, metadata), "" if sha256 else token)
+        return {}, token
 
     def _verify_upload(self, bucket, key, sent, **expected):
         """CloudError if the object is not what was sent; _OtherETags if that cannot be known without a sha256.
@@ -144,13 +147,14 @@ class Transfers:
         file's SHA-256, so the next copy would consider it correct.
         """
         entry, place = self.store.head(bucket, key), f"obs://{bucket}/{key}"
-        if entry is None or any(getattr(entry, name) != value for name, value in expected.items()):
+        differs = entry is None or any(getattr(entry, name) != value for name, value in expected.items())
+        if differs and (entry is None or not entry.upload or entry.upload != expected.get("upload")):
             raise CloudError(f"{place}: uploaded, but it was then removed or overwritten by somebody else")
-        if entry.etag.lower() == sent:
+        if not differs and (entry.etag.lower() == sent or (entry.encrypted and expected["sha256"])):
             return
-        if not expected["sha256"]:
+        if not differs and not expected["sha256"]:
             raise _OtherETags
-        if not entry.encrypted and self._sha256(bucket, entry) != expected["sha256"]:
+        if differs or self._sha256(bucket, entry) != expected["sha256"]:
             self.store.delete(bucket, key)
             raise CloudError(f"{place}: damaged during the upload, unnoticed by the server; removed")
 
@@ -190,7 +194,7 @@ class Transfers:
                 raise CloudError(f"{place}: downloaded twice, both times with a wrong checksum")
             os.fsync(handle)
             os.ftruncate(handle, entry.size)
-            _replace(path, hidden)
+            _replace(path, hidden, handle)
 
     def copy_file(self, source, size, path) -> None:
         """Copy a file on this machine; raises CloudError, also if it changes meanwhile."""
@@ -200,7 +204,7 @@ class Transfers:
                 os.fsync(handle)
                 if digest(hidden, "sha256") != digest(source, "sha256"):
                     raise CloudError(f"{source}: changed while it was copied")
-                _replace(path, hidden)
+                _replace(path, hidden, handle)
             except BaseException:
                 hidden.unlink(missing_ok=True)
                 raise
@@ -230,7 +234,7 @@ class Transfers:
         count, identity = -(-size // part), short(self.store.url, bucket, entry.key, size, entry.etag, part).encode()
         if os.pread(handle, len(identity) + 1, size + count) != identity or again:
             os.ftruncate(handle, 0)
-            _write(handle, identity, size + count)
+            write_at(handle, identity, size + count)
         arrived, md5s = os.pread(handle, count, size), {}
 
         def fetch(number):
@@ -240,10 +244,10 @@ class Transfers:
                     content = os.pread(handle, end - begin, begin)
                 else:
                     content = self.store.get(bucket, entry.key, begin, end, entry.etag, buffer)
-                    _write(handle, content, begin)
+                    write_at(handle, content, begin)
                 md5s[number] = hashlib.md5(content).hexdigest()
             if not arrived[number]:
-                _write(handle, b"\1", size + number)
+                write_at(handle, b"\1", size + number)
             self.count(end - begin, moved=not arrived[number])
 
         self._each(fetch, range(count))
@@ -268,8 +272,10 @@ class Transfers:
             wait(futures)
 
 
-def _replace(path, hidden):
+def _replace(path, hidden, handle):
     """Replace the target by the complete hidden file, which gets the target's mode."""
+    if not is_at(handle, hidden):
+        raise CloudError(f"{hidden}: removed or replaced meanwhile")
     if path.exists():
         os.chmod(hidden, stat.S_IMODE(path.stat().st_mode))
     os.replace(hidden, path)
@@ -281,20 +287,3 @@ def part_size(size) -> int:
     while part * MOST_PARTS < size:
         part *= 2
     return part
-
-
-def read_part(path, part, number, buffer) -> memoryview:
-    """Part `number` of a file, counting from 1, in a buffer."""
-    content, done = buffer[:part], 0
-    with open(path, "rb", buffering=0) as file:
-        file.seek((number - 1) * part)
-        while count := file.readinto(content[done:]):
-            done += count
-    return content[:done]
-
-
-def _write(handle, content, offset):
-    with memoryview(content) as view:
-        done = 0
-        while done < len(view):
-            done += os.pwrite(handle, view[done:], offset + done)

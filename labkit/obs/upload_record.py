@@ -14,7 +14,9 @@ class UploadRecord:
 
     def __init__(self, path, handle):
         self._handle = handle
-        self.id, self.token = read_json(path) or (None, None)
+        self.id = self.token = None
+        with suppress(TypeError, ValueError):  # somebody else has written it
+            self.id, self.token = map(str, read_json(path))
 
     def write(self, id, token):
         self.id, self.token = id, token
@@ -35,7 +37,7 @@ def open_record(*place, wait=0.0):
             yield record
         finally:
             if not record.id:
-                path.unlink()
+                path.unlink(missing_ok=True)
 
 
 def records_folder() -> Path:

@@ -19,13 +19,13 @@ class _Loader(yaml.SafeLoader):
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
-    def construct_mapping(self, node, deep=False):
-        keys = set()
+    def compose_mapping_node(self, anchor):
+        node, keys = super().compose_mapping_node(anchor), set()
         for key, _ in node.value:
             if (key.tag, str(key.value)) in keys:
                 raise yaml.constructor.ConstructorError(problem=f"{key.value}: twice", problem_mark=key.start_mark)
             keys.add((key.tag, str(key.value)))
-        return super().construct_mapping(node, deep)
+        return node
 
 
 _Loader.add_implicit_resolver(INT, re.compile(r"[-+]?(0|[1-9][0-9_]*)$"), list("-+0123456789"))

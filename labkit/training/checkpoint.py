@@ -73,8 +73,8 @@ def _end(history, step):
     with open(history, "rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
-                record = json.loads(line)
-            except ValueError:
+                record = dict(json.loads(line))
+            except (ValueError, TypeError):
                 if last != step:
                     raise RunError(f"{history}, line {number}: not valid JSON") from None
                 break  # half a line, of a killed training

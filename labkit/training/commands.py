@@ -48,7 +48,8 @@ def _resumable(place, command):
         click.echo(f"\nstopped{again}", err=True)
         sys.exit(130)
     except OSError as error:
-        error.filename = error.filename or place  # a full disk does not say where
+        if error.errno:
+            error.filename = error.filename or place  # a full disk does not say where
         raise LabkitError(f"{of_file_system(error)}{again}") from None
 
 

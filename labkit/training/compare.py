@@ -5,6 +5,7 @@ Runs with equally many processes whose recipes differ only in the seed are one s
 
 import itertools
 import re
+import shlex
 import statistics
 from collections import Counter
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ class Curve:
 def curve(run: Run) -> Curve:
     """Read a Run's curve; raises RunError if it is not complete or was trained in sink mode."""
     if not run.complete:
-        again = f"labkit train {run.recipe.lab} --resume --out {run.path}"
+        again = f"labkit train {run.recipe.lab} --resume --out {shlex.quote(str(run.path))}"
         raise RunError(f"{run.path}: cannot be compared: it is not complete; resume it with `{again}`")
     records, evaluations, steps = [], [], []
     for record in run.history():  # an evaluation comes right after its step

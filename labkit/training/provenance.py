@@ -38,7 +38,7 @@ def commit() -> tuple[str | None, bool | None]:
 def git(*arguments: str) -> str | None:
     """Output of a git command in labkit's checkout; None if it fails (no checkout, no git)."""
     try:
-        done = files.git(environment.REPO, *arguments)
+        done = files.git(environment.REPO, *arguments, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return os.fsdecode(done.stdout).strip() if done.returncode == 0 else None

@@ -130,7 +130,7 @@ def _refusal(error, path, settings):
     elif kind not in ("contradiction", "union_tag_invalid"):
         message = f"{message.replace('Input should be', 'must be')}, not {reprlib.repr(error['input'])}"
     wrong = [f"--set {setting}" for setting in settings if f"{key}.".startswith(f"{setting.partition('=')[0]}.")]
-    return RecipeError(f"{next(iter(wrong), path)}: {key}: {message}")
+    return RecipeError(f"{[path, *wrong][-1]}: {key}: {message}")
 
 
 def _suggestion(key):

@@ -91,8 +91,8 @@ class Run:
         lines, records = self._read("history.jsonl", "it was never trained").splitlines(), []
         for number, line in enumerate(lines, start=1):
             try:
-                records.append(json.loads(line))
-            except ValueError:
+                records.append(dict(json.loads(line)))
+            except (ValueError, TypeError):
                 # A killed training may leave its last line half-written; elsewhere the file is damaged.
                 if number < len(lines) or self.complete:
                     raise RunError(f"{self.history_file}, line {number}: not valid JSON") from None
@@ -206,7 +206,8 @@ def new_folder(parent: Path, name: str) -> Path:
             path.mkdir(parents=True)
             return path
         except FileExistsError:
-            pass
+            if not parent.is_dir():  # a link that leads nowhere
+                raise
 
 
 def write_summary(run: Run) -> dict:

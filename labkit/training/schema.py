@@ -62,7 +62,7 @@ class Cifar10(Data):
 
     format: Literal["cifar10"]
     image_size: Count = 32
-    crop_padding: Annotated[int, Field(ge=0)] = 4
+    crop_padding: Annotated[int, Field(ge=0, le=32)] = 4
 
 
 class ImageFolder(Data):
@@ -138,7 +138,7 @@ class Recipe(Part):
     loss: Loss = Loss()
     optimizer: Annotated[Momentum | Thor, Field(discriminator="name")] = Momentum(name="momentum")
     schedule: Annotated[Schedule | Polynomial, Field(discriminator="name")]
-    epochs: Count
+    epochs: Annotated[int, Field(ge=1, le=100_000)]
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
     amp_level: Literal["O0", "O1", "O2", "O3"] = "O0"  # mixed precision: O0 is none, O2 all but batch norm in float16
     loss_scale: Annotated[float, Field(ge=1)] = 1.0  # keeps small gradients above float16's smallest number

@@ -74,6 +74,7 @@ def test_names_are_matched_as_they_were_handed_in(tiny, handed_in, tmp_path):
         ("roster.csv", "student_id,email\n,a@b\n", r"line 2: student_id is empty"),
         ("roster.csv", 'student_id\n"ann' + 200_000 * " ", r"line \d+: field larger .*quotation"),
         ("roster.csv", b"student_id\n\xff", r"roster\.csv: not UTF-8"),
+        ("roster.csv", "student_id\rann\rann\r", r"line 3: ann is there twice"),
         ("roster.csv", "student_id,email,Email\n", r"roster\.csv: the column email is there twice"),
     ],
 )  # fmt: skip

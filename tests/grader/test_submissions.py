@@ -143,6 +143,9 @@ def test_a_folder_that_holds_the_class_is_opened_or_refused(tmp_path):
     assert list(submissions.find(zipped(tmp_path / "handed-in.zip", entries), tmp_path / "1")) == ["ann", "bob"]
     with pytest.raises(SubmissionsError, match="class.zip: its only folder, handed-in, has several notebooks"):
         submissions.find(zipped(tmp_path / "class.zip", entries), tmp_path / "2")
+    several = {"Lab 3/ann.zip": "x", "Lab 3/bob.zip": "x"}
+    with pytest.raises(SubmissionsError, match="has several notebooks or zips"):
+        submissions.find(zipped(tmp_path / "zips.zip", several), tmp_path / "4")
     alone = zipped(tmp_path / "other.zip", {"ann/lab.ipynb": "{}", "ann/run/recipe.yaml": "x"})
     assert list(submissions.find(alone, tmp_path / "3")) == ["ann"]
 
@@ -216,6 +219,9 @@ def test_a_zip_writes_nowhere_else_and_never_too_much(place, tmp_path, monkeypat
         archive.writestr("lab.ipynb", "[]")
     zipped(place / "hal.zip", {"inner.zip": (place / "bob.zip").read_bytes()})
     zipped(place / "ida.zip", {f"{'n' * 300}.ipynb": "{}"})
+    packed = (place / "ann.zip").read_bytes()
+    for _ in range(3):
+        packed = zipped(place / "jon.zip", {"lab.ipynb": "{}", "x.zip": packed}).read_bytes()
     monkeypatch.setattr(submissions, "MOST_BYTES", 1_000_000)
     found = submissions.find(place, tmp_path / "all")
     with submissions.opened(found["ann"], tmp_path) as (notebooks, _, _):
@@ -228,6 +234,7 @@ def test_a_zip_writes_nowhere_else_and_never_too_much(place, tmp_path, monkeypat
     assert left["bob"] == left["hal"] == "other.ipynb: a link; hand in the file itself"
     assert left["cyd"] == f"zeros.ckpt: {too_much}" and left["dan"] == f"lab.ipynb: {too_much}"
     assert left["eve"] in ("x.md: Not a directory", "x.md: File exists") and left["gus"] == "lab.ipynb: File exists"
+    assert len(seen["jon"][0]) == 3 and seen["jon"][2] == "x.zip: in more than 3 zips"
     assert len(seen["ida"][0]) == 1 and sorted(tmp_path.iterdir()) == [place]
 
 

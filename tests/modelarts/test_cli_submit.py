@@ -83,7 +83,7 @@ def test_dry_run_shows_no_variables(nobody, small_lab):
         file.write("environment: {WANDB_API_KEY: hush}\nparameters: {key: hush}\nbucket: obs://my-bucket\n")
     done = labkit("submit", lab, "--profile", "sample", "--dry-run")
     assert done.exit_code == 0 and "hush" not in done.output
-    assert f"not in the job, because git does not track them: {lab}/helper.py\n" in done.stderr
+    assert f"not in the job (not tracked by git, or not checked out): {lab}/helper.py\n" in done.stderr
     algorithm = json.loads(done.stdout)["algorithm"]
     assert algorithm["environments"]["WANDB_API_KEY"] == "***"
     assert len(algorithm["environments"]["LABKIT_COMMIT"]) >= 40

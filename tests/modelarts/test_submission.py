@@ -194,6 +194,8 @@ def test_fetch(in_bucket, tmp_path):
     assert run.recipe.data.folder == "sample/cifar-10-batches-bin" and run.checkpoint.read_text() == "1" * 1000
     with pytest.raises(runs.RunError, match="already there"):
         submission.fetch(url, "mine", tmp_path / "out" / "mine")
+    with pytest.raises(CloudError, match="'mine/': not the name of a job"):
+        submission.fetch(url, "mine/", tmp_path / "other")
     (bucket / "jobs/mine/run/recipe.yaml").write_text("lab: [")
     with pytest.raises(LabkitError, match="recipe.yaml"):
         submission.fetch(url, "mine", tmp_path / "damaged")

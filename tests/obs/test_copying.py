@@ -135,8 +135,8 @@ def test_verify(store, tmp_path):
 
 
 def test_what_has_no_checksum(server, store, tmp_path):
-    """What another tool sent in parts is not taken for equal, nor for different."""
-    upload = store.create_multipart_upload("course", "k", {})
+    """What another tool sent in parts is neither equal nor different; also with another object's metadata."""
+    upload = store.create_multipart_upload("course", "k", {"upload": "2-0123456789abcdef"})
     etag = store.upload_part("course", "k", upload, 1, b"text", hashlib.md5(b"text"))
     store.complete_multipart_upload("course", "k", upload, [etag])
     unknown = []
@@ -172,6 +172,51 @@ def test_a_server_that_takes_what_was_damaged(server, tmp_path, size, line):
     assert objects(server) == {} and server.uploads == {}
     server.clear()
     assert copy(tmp_path / "k", "obs://course/k").copied == 1 and objects(server) == {"k": BIG[:size]}
+
+
+def test_an_upload_with_a_sha256_is_of_one_content_only(server, store, tmp_path):
+    """It was opened because an ETag was wrong, and cut: another file must not get its sha256."""
+    make(tmp_path, {"k": BIG})
+    server.plant("PUT part 1", damaged_unseen)
+    server.plant("POST completion", reset, times=10**6)
+    with pytest.raises(CopyError, match="given up"):
+        copy(tmp_path / "k", "obs://course/k", deadline=1)
+    server.clear()
+    make(tmp_path, {"k": BIG[::-1]})
+    assert copy(tmp_path / "k", "obs://course/k").copied == 1 and verify(tmp_path / "k", "obs://course/k") == []
+    assert objects(server) == {"k": BIG[::-1]} and records() == [] and server.uploads == {}
+
+
+@pytest.mark.parametrize("text", ['{"a": 1}', "5", "[1, 2, 3]", "[" * 100_000, "[null, null]"])
+def test_a_record_that_somebody_else_wrote_is_none(server, big, text):
+    server.plant("PUT part 3", reset, times=10**6)
+    with pytest.raises(CopyError):
+        copy(big, "obs://course/k", deadline=1)
+    server.clear()
+    (record,) = records()
+    record.write_text(text)
+    assert copy(big, "obs://course/k").copied == 1 and objects(server) == {"k": BIG} and records() == []
+
+
+def test_a_hidden_file_that_was_removed_gives_its_name_to_nothing(server, tmp_path, big):
+    copy(big, "obs://course/k")
+
+    def replace():
+        (hidden,) = (tmp_path / "back").glob(".labkit-*.part")
+        hidden.unlink()
+        hidden.write_bytes(b"another process's")
+
+    server.plant(f"GET k, bytes {2 * PART} to", after(replace))
+    with pytest.raises(CopyError, match="removed or replaced meanwhile"):
+        copy("obs://course/k", f"{tmp_path}/back/", jobs=1)
+    assert not (tmp_path / "back/k").exists()
+
+
+def test_an_object_named_as_an_unfinished_download_is_passed_over(store, tmp_path):
+    for key in ("x/f", f"x/.labkit-{'0' * 16}.part"):
+        put(store, key)
+    copy("obs://course/x", tmp_path / "back")
+    assert contents(tmp_path / "back") == {"f": b"text"}
 
 
 # -- What changes meanwhile ------------------------------------------------------------------------
