@@ -24,7 +24,7 @@ def read(lab: Lab, notebooks: list[Path]) -> tuple[dict[str, str], list[str]]:
         for file in (file for file in notebooks if file.suffix.lower() == suffix):
             try:
                 answers = _answers_of(lab, file)
-            except (Unreadable, OSError) as error:
+            except Unreadable as error:
                 problems.append(f"{file.name}: {error}")
                 continue
             key = tuple((task, normalised(text)) for task, text in answers.items())
@@ -61,7 +61,7 @@ def _answers_of(lab, file):
         notebook = _from_markdown(text) if suffix == ".md" else json.loads(text)
         cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
         by_task = {task: [cell for cell in cells if _task(lab, cell) == task] for task in lab.manifest.tasks}
-        sources = {task: _answer(lab, task, cells) for task, cells in by_task.items() if cells}
+        sources = {task: _answer(lab, task, parts) for task, parts in by_task.items() if parts}
     except UnicodeDecodeError:
         raise Unreadable("not text") from None
     except json.JSONDecodeError as error:

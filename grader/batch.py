@@ -6,6 +6,7 @@ sandbox. A result with an unchanged key is not computed again. DIR/grader.log co
 
 import hashlib
 import importlib.metadata
+import itertools
 import json
 import os
 import tempfile
@@ -57,7 +58,7 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, se
     _require_apart(place, out)
     with tempfile.TemporaryDirectory(prefix="labkit-grade-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)
-        learners = [Learner(name, entries) for name, entries in submissions.find(place, scratch / "all").items()]
+        learners = list(itertools.starmap(Learner, submissions.find(place, scratch / "all", notify).items()))
         out.mkdir(parents=True, exist_ok=True)
         with locked(out, BatchError(f"{out}: another grading into this folder is under way")):
             earlier, by_hand = _earlier(lab, out), records.read(lab, out)
@@ -80,6 +81,8 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, se
 
                 def work(learner):
                     with _failing(lab, learner, out), submissions.opened(learner.entries, scratch) as (_, runs, _):
+                        if learner.key["submission"] != _digest(lab, learner, runs):
+                            raise OSError("unpacked differently the second time")
                         given = (lab, learner.name, learner.answers, _distinct(runs))
                         learner.result = grade.grade_one(*given, references, seed, sandboxed)
                         learner.result["left_out"] = learner.left_out

@@ -164,9 +164,11 @@ class Lab:
 
 def bound(text: str) -> set[str]:
     """Names that a cell binds at its top level; empty if it contains more than Python and magic lines."""
+    if len(text) > 10_000:  # compiling may take quadratic time, and this may be a learner's
+        return set()
     try:
         code = compile(re.sub(r"(?m)^[%!].*", "", text), "cell", "exec")  # in 3.12, symtable adds comprehension names
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last three: what no parser reads
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # ValueError: a NUL or a lone surrogate
         return set()
     return {step.argval for step in dis.get_instructions(code) if step.opname in ("STORE_NAME", "STORE_GLOBAL")}
 

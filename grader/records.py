@@ -43,27 +43,26 @@ def _rows(file, columns):
         text = unicodedata.normalize("NFC", file.read_bytes().decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise RecordsError(f"{file}: not UTF-8; save it as CSV UTF-8") from None
-    head, _, rest = re.sub("\r\n?", "\n", text).partition("\n")  # a Macintosh's lines end with \r
-    delimiter = max(",;\t", key=head.count)
-    names = [name.strip() for name in next(csv.reader([head], delimiter=delimiter), [])]
+    text = re.sub("\r\n?", "\n", text)  # a Macintosh's lines end with \r
+    table = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=text.partition("\n")[0].count))
+    try:
+        rows = [(f"{file}, line {table.line_num}", [cell.strip() for cell in row]) for row in table]
+    except csv.Error as error:
+        raise RecordsError(f"{file}, line {table.line_num}: {error}; is a quotation mark missing?") from None
+    names = rows[0][1] if rows else []
     spelt = {name: name.lower().replace(" ", "_") for name in names}  # Student_ID, Last Name
     names = [spelt[name] if spelt[name] in (*COLUMNS, *columns) else name for name in names]
     if twice := [name for name in names if name and names.count(name) > 1]:
         raise RecordsError(f"{file}: the column {twice[0]} is there twice")
-    table = csv.DictReader(io.StringIO(rest, newline=""), names, delimiter=delimiter)
-    try:
-        rows = [(f"{file}, line {table.line_num + 1}", row) for row in table]
-    except csv.Error as error:
-        raise RecordsError(f"{file}, line {table.line_num + 1}: {error}; is a quotation mark missing?") from None
     if missing := [column for column in columns if column not in names]:
         raise RecordsError(f"{file}: the column {missing[0]} is missing")
-    for line, row in rows:
-        if None in row or None in row.values():
+    for line, cells in rows[1:]:
+        if any(cells) and len(cells) != len(names):
             raise RecordsError(f"{line}: does not have as many columns as the first line")
-        row = {column: cell.strip() for column, cell in row.items()}
-        if any(row.values()) and not row["student_id"]:
+        row = dict(zip(names, cells))
+        if any(cells) and not row["student_id"]:
             raise RecordsError(f"{line}: student_id is empty")
-        if row["student_id"]:
+        if any(cells):
             yield line, row
 
 
@@ -104,7 +103,7 @@ def applied(lab, results: list[dict], learners: dict, overrides: list, notify=la
 def _person(student, learners):
     """The learner in the roster with this id, or with the name in front of the number that a platform adds; None."""
     name, _, number = student.rpartition("_")
-    namesakes = [row for row in learners.values() if number.isdecimal() and name in _names(row)]
+    namesakes = [row for row in learners.values() if name and number.isdecimal() and name in _names(row)]
     return learners.get(student) or (namesakes[0] if len(namesakes) == 1 else None)
 
 

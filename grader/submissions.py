@@ -3,9 +3,9 @@
 What cannot be used is left out and named; it costs its own part, not the rest of the submission.
 """
 
+import errno
 import hashlib
 import lzma
-import math
 import re
 import shutil
 import stat
@@ -22,15 +22,17 @@ from labkit.system.errors import LabkitError
 NOTEBOOKS = (".ipynb", ".md")
 PLATFORM = (  # names in downloads: all with the same first part are one learner's
     re.compile(r"(.+?_\d+)_assignsubmission_(?:file|onlinetext)(?:_|$)"),  # Moodle: NAME_ID_...
-    re.compile(r"([^_\W]+)(?:_LATE)?(_\d{3,})_\d{3,}_.+"),  # Canvas: NAME_ID_SUBMISSION_FILE
+    re.compile(r"([^_\W]+)(?:_LATE)?(_\d{4,})_\d{5,}_.+"),  # Canvas: NAME_ID_SUBMISSION_FILE
 )
 RUN_FILES = {"history.jsonl", "summary.json", "provenance.json", "checkpoints"}  # not next to the lab's own recipe.yaml
 NOTHING = "neither a notebook (.ipynb or .md) nor a folder or zip with one"
 LONGEST_NAME = 120  # bytes, less than the 255 that a file name may have
-MOST_FILES = 10_000  # usable ones, per zip
+MOST_FILES = 10_000  # usable ones in a learner's zips
 MOST_BYTES = 1_000_000_000  # of these files, unpacked
+MOST_LEARNERS = 100  # times as much may be in the zip of a class
 DEEPEST = 50  # nested folders
 ZIPS = 3  # a zip, in a zip, in a zip
+OURS = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EIO, errno.EACCES}  # faults of this machine
 BROKEN = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError, ValueError)
 
 
@@ -42,13 +44,19 @@ class Unreadable(Exception):
     """A learner's submission cannot be used: one line with the reason, for the learner's page."""
 
 
-def find(place: Path, scratch: Path) -> dict[str, list[Path]]:
-    """Each learner's files, by name as handed in; unpacks a zip into `scratch`. Raises SubmissionsError."""
+def find(place: Path, scratch: Path, notify=lambda line: None) -> dict[str, list[Path]]:
+    """Each learner's files, by name as handed in; unpacks a zip into `scratch`. Raises SubmissionsError.
+
+    notify: called with a line for each file of the zip that cannot be unpacked.
+    """
     folder, is_zip = place, place.suffix.lower() == ".zip" and place.is_file()
     if is_zip:
         folder = scratch
         try:
-            _unpack(place, folder, [], of_class=True)
+            left_out, budget = [], [MOST_FILES * MOST_LEARNERS, MOST_BYTES * MOST_LEARNERS]
+            _unpack(place, folder, left_out, budget, of_class=True)
+            for line in left_out:
+                notify(line)
         except Unreadable as error:
             raise SubmissionsError(f"{place.parent / str(error)}") from None
     elif not place.is_dir():
@@ -89,7 +97,7 @@ def opened(entries: list[Path], scratch: Path) -> Iterator[tuple[list[Path], lis
     Raises Unreadable if there is no notebook.
     """
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
-        notebooks, runs, left_out, places = [], [], [], entries
+        notebooks, runs, left_out, places, budget = [], [], [], entries, [MOST_FILES, MOST_BYTES]
         for level in range(ZIPS + 1):
             archives = []
             for place in places:
@@ -100,7 +108,7 @@ def opened(entries: list[Path], scratch: Path) -> Iterator[tuple[list[Path], lis
             places = [Path(folder, f"{level}-{number}") for number, _ in enumerate(archives)]
             for archive, place in zip(archives, places):
                 try:
-                    _unpack(archive, place, left_out)
+                    _unpack(archive, place, left_out, budget)
                 except Unreadable as error:
                     left_out.append(str(error))
         if not notebooks:
@@ -114,12 +122,8 @@ def _collect(place, notebooks, runs, archives, left_out):
     paths = [place]
     while paths:
         path = paths.pop()
-        try:
-            mode = path.lstat().st_mode
-            inner = _visible(path) if stat.S_ISDIR(mode) else []
-        except OSError as error:
-            left_out.append(f"{path.name}: {error.strerror}")
-            continue
+        mode = path.lstat().st_mode
+        inner = _visible(path) if stat.S_ISDIR(mode) else []
         suffix, in_run = path.suffix.lower(), any(run in path.parents for run in runs)
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # a link may lead anywhere, a pipe never ends
             left_out.append(f"{path.name}: a link or a device; hand in the file itself")
@@ -138,18 +142,18 @@ def _collect(place, notebooks, runs, archives, left_out):
 
 def _holds_several(folder):
     """Whether a folder has several files or folders with notebooks, or without any of them several zips."""
-    kinds = [{path.suffix.lower() for path in (entry.rglob("*") if entry.is_dir() else [entry])}
-             for entry in _visible(folder)]  # fmt: skip
-    return (sum(not kind.isdisjoint(NOTEBOOKS) for kind in kinds) or kinds.count({".zip"})) > 1
+    kinds = [{path.suffix.lower() for path in (entry, *entry.rglob("[!.]*"))} for entry in _visible(folder)]
+    counts = (sum(suffix in kind for kind in kinds) for suffix in (*NOTEBOOKS, ".zip"))
+    return next(filter(None, counts), 0) > 1
 
 
-def _unpack(archive, folder, left_out, of_class=False):
+def _unpack(archive, folder, left_out, budget, of_class=False):
     """Unpack what can be used of a zip, and name what should be but cannot. Raises Unreadable if it is no zip.
 
-    of_class: it holds submissions, so that what cannot be unpacked stays as an empty file, and its learner has a row.
+    budget: [files, bytes] that may still be unpacked; this takes what it needs. of_class: it holds submissions, so that
+    what cannot be unpacked stays as an empty file, and its learner has a row.
     """
     folder.mkdir()
-    count, size, most_files, most_bytes = 0, 0, *((math.inf, math.inf) if of_class else (MOST_FILES, MOST_BYTES))
     try:
         with zipfile.ZipFile(archive) as packed:
             for entry in packed.infolist():
@@ -157,14 +161,18 @@ def _unpack(archive, folder, left_out, of_class=False):
                 usable = _is_usable(parts[-1]) if parts else False
                 if any(map(_hidden, parts)) or not (parts and (usable or of_class)):
                     continue
-                count, size = count + usable, size + entry.file_size * usable
+                budget[0], budget[1] = budget[0] - usable, budget[1] - entry.file_size * usable
                 try:
-                    if len(parts) > DEEPEST or count > most_files or size > most_bytes:
+                    if len(parts) > DEEPEST or min(budget) < 0:
                         raise ValueError("too many files, too large, or in too many folders")
                     _extract(packed, entry, folder.joinpath(*map(_shortened, parts)), usable, of_class)
                 except (*BROKEN, OSError) as error:
+                    if getattr(error, "errno", None) in OURS:
+                        raise
                     left_out.append(f"{archive.name}: {parts[-1]}: {getattr(error, 'strerror', None) or error}")
     except (*BROKEN, OSError) as error:
+        if getattr(error, "errno", None) in OURS:
+            raise
         raise Unreadable(f"{archive.name}: damaged, or not a zip ({error})") from None
 
 

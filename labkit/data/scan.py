@@ -41,10 +41,10 @@ def _defect(content, decode):
         with Image.open(io.BytesIO(content), formats=("JPEG", "PNG")) as image:
             if image.mode in ("I", "I;16", "I;16B", "F"):
                 return "16 bits a channel, which the decoders read differently"
-            # A JPEG's compressed pixels, after its last SOS (0xFFDA), have no end marker (0xFFD9) inside. A thumbnail
-            # before them has one; some files have a few bytes after it.
-            begin = content.rfind(b"\xff\xda") if image.format == "JPEG" else 0
-            ends = (b"IEND" if image.format == "PNG" else b"\xff\xd9") in content[max(begin, len(content) - 4096) :]
+            # A JPEG's compressed pixels, after its last SOS (0xFFDA), have no end marker (0xFFD9) inside; a thumbnail
+            # before them has one.
+            marker, begin = (b"IEND", 0) if image.format == "PNG" else (b"\xff\xd9", content.rfind(b"\xff\xda"))
+            ends = content.find(marker, max(begin, 0)) >= 0
             if image.format == "PNG" and not ends:
                 return "truncated: no end marker"  # Pillow reads it, MindData does not
             if decode or not ends:
@@ -59,7 +59,7 @@ def _defect(content, decode):
 def _read(path, decode):
     """What `examine` returns for a file, and the SHA-256 of its content."""
     try:
-        if path.exists() and not path.is_file():
+        if not path.is_file() and path.exists():
             return "not a file", ""
         content = path.read_bytes()
     except OSError as error:

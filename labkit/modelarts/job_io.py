@@ -14,9 +14,9 @@ from pathlib import Path
 from labkit.launch.start_files import JobContext, is_url
 from labkit.modelarts.node_lock import copy_once_per_node
 from labkit.obs import copying
-from labkit.obs.local_files import short, user_folder
+from labkit.obs.local_files import short
 from labkit.obs.place import CloudError
-from labkit.system.files import locked
+from labkit.system.files import locked, user_folder
 from labkit.training import jobs, recipes, runs
 
 FAST_DISK = Path("/cache")  # of ModelArts' machines

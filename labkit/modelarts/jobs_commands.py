@@ -75,7 +75,6 @@ def flavors(device, deadline):
     \b
     Example:  labkit jobs flavors --kind Ascend
     """
-
     columns = {"flavor": "flavor_id", "kind": "flavor_type", "at most": "max_num"}
     _list("flavors", _client(deadline).flavors(device or ""), columns)
 
@@ -88,7 +87,6 @@ def engines(deadline):
     \b
     Example:  labkit jobs engines
     """
-
     columns = {"name": "engine_name", "version": "engine_version"}
     _list("engines", _client(deadline).engines(), columns)
 

@@ -12,8 +12,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from labkit.obs.copying import Report, copy
-from labkit.obs.local_files import locked_file, read_json, short, user_folder, write_json
+from labkit.obs.local_files import locked_file, read_json, short, write_json
 from labkit.obs.place import CloudError
+from labkit.system.files import user_folder
 
 
 def copy_once_per_node(src, dst, *, timeout=math.inf, **options) -> Report:

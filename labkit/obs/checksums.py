@@ -9,32 +9,15 @@ from labkit.obs.place import CloudError
 BLOCK = 1 << 20  # bytes per read, in each of many threads
 
 
-def digest(path, algorithm, size=None) -> str:
-    """Checksum of a file, or of its first `size` bytes."""
-    checksum = hashlib.new(algorithm)
-    for block in _blocks(path, 0, os.stat(path).st_size if size is None else size):
-        checksum.update(block)
-    return checksum.hexdigest()
-
-
-def md5s_of_parts(path, part, size) -> list[str]:
-    """The MD5 of each part of a file's first `size` bytes."""
-    md5s = []
-    for begin in range(0, size, part):
-        md5 = hashlib.md5()
-        for block in _blocks(path, begin, min(part, size - begin)):
-            md5.update(block)
-        md5s.append(md5.hexdigest())
-    return md5s
-
-
-def _blocks(path, begin, size):
-    """At most `size` bytes of a file, starting at `begin`, in blocks."""
+def digest(path, algorithm, size=None, begin=0) -> str:
+    """Checksum of a file, or of `size` bytes of it, starting at `begin`."""
+    checksum, left = hashlib.new(algorithm), os.stat(path).st_size if size is None else size
     with open(path, "rb", buffering=0) as file:
         file.seek(begin)
-        while size and (block := file.read(min(size, BLOCK))):
-            yield block
-            size -= len(block)
+        while left and (block := file.read(min(left, BLOCK))):
+            checksum.update(block)
+            left -= len(block)
+    return checksum.hexdigest()
 
 
 def md5_of(etag) -> str | None:
@@ -60,7 +43,9 @@ def matches(store, bucket, entry, path) -> bool | None:
     if head and head.etag == entry.etag and head.sha256:
         return digest(path, "sha256", entry.size) == head.sha256
     if head and head.etag == entry.etag and head.part:
-        return etag_of_parts(md5s_of_parts(path, head.part, entry.size)) == head.etag.lower()
+        begins = range(0, entry.size, head.part)
+        md5s = [digest(path, "md5", min(head.part, entry.size - begin), begin) for begin in begins]
+        return etag_of_parts(md5s) == head.etag.lower()
     return False if md5 and not (head and head.encrypted) else None
 
 

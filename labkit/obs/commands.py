@@ -11,7 +11,6 @@ from labkit.obs import access
 from labkit.obs.console import (
     DRY_RUN,
     QUIET,
-    Place,
     bar,
     connected,
     count,
@@ -25,8 +24,8 @@ from labkit.obs.place import Local, parse
 SHOWN = 20  # failed files to list by name
 DEADLINE = deadline()
 SOURCE_AND_TARGET = (
-    click.argument("source", metavar="SRC", type=Place()),
-    click.argument("target", metavar="DST", type=Place()),
+    click.argument("source", metavar="SRC"),
+    click.argument("target", metavar="DST"),
 )
 
 
@@ -121,7 +120,7 @@ def verify(source, target, deadline):
 
 
 @obs.command()
-@click.argument("place", metavar="PLACE", type=Place())
+@click.argument("place", metavar="PLACE")
 @click.option("--recursive", is_flag=True, help="List everything below PLACE instead of one level.")
 @with_options(DEADLINE)
 def ls(place, recursive, deadline):
@@ -145,7 +144,7 @@ def ls(place, recursive, deadline):
 
 
 @obs.command()
-@click.argument("url", type=Place())
+@click.argument("url")
 @click.option("--recursive", is_flag=True, help="Remove everything below URL.")
 @click.option("--yes", is_flag=True, help="Empty a whole bucket; the bucket itself stays.")
 @with_options(DEADLINE, DRY_RUN, QUIET)
@@ -167,7 +166,7 @@ def rm(url, recursive, yes, deadline, dry_run, quiet):
 
 
 @obs.command()
-@click.argument("url", type=Place())
+@click.argument("url")
 @with_options(DEADLINE)
 def mb(url, deadline):
     """Create the private bucket URL, in the region of OBS_ENDPOINT or else OBS_REGION.

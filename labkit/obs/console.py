@@ -5,21 +5,7 @@ from contextlib import contextmanager
 
 import click
 
-from labkit.obs.place import CloudError, parse
-
-
-class Place(click.ParamType):
-    """A path or URL, checked but not changed, since a "/" at its end matters."""
-
-    name = "place"
-
-    def convert(self, value, param, context):
-        try:
-            parse(value)
-        except CloudError as error:
-            self.fail(str(error), param, context)
-        return value
-
+from labkit.obs.place import parse
 
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Only print what would be done.")
 QUIET = click.option("--quiet", is_flag=True, help="Print warnings and errors only.")

@@ -1,4 +1,4 @@
-"""Files on this machine that one process at a time may lock, and a user's folder in a shared one."""
+"""Files on this machine that one process at a time may lock, and memory for their parts."""
 
 import hashlib
 import json
@@ -6,19 +6,9 @@ import mmap
 import os
 import time
 from contextlib import contextmanager
-from pathlib import Path
 
 from labkit.obs.place import CloudError
 from labkit.system.files import lock
-
-
-def user_folder(top) -> Path:
-    """This user's folder in a shared one, created if necessary; CloudError if it belongs to another user."""
-    folder = Path(top, f"labkit-{os.getuid()}")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid() or folder.is_symlink():
-        raise CloudError(f"{folder}: belongs to another user")
-    return folder
 
 
 @contextmanager

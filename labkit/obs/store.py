@@ -20,7 +20,7 @@ from labkit.obs import access, sdk
 from labkit.obs.checksums import BLOCK
 from labkit.obs.local_files import memory
 from labkit.obs.place import CloudError
-from labkit.obs.retrying import Retrying
+from labkit.obs.retrying import TRANSIENT, Retrying
 
 OBS_HOSTS = (".myhuaweicloud.com", ".myhuaweicloud.eu")  # these accept the signature of OBS; others use S3's
 PAGE = 1000  # entries per page of a listing
@@ -80,7 +80,8 @@ class Store(Retrying):
         try:
             answer = self._object("getObjectMetadata", bucket, key, needs=("etag", "contentLength"), missing=True)
         except CloudError as error:
-            if 400 <= (error.status or 0) < 500:  # the answer to a HEAD has no body with the reason; that to a GET does
+            # The answer to a HEAD has no body with the reason; that to a GET does.
+            if 400 <= (error.status or 0) < 500 and error.status not in TRANSIENT:
                 self.get(bucket, key, 0, 1, None)
             raise
         if answer is None:
@@ -134,10 +135,7 @@ class Store(Retrying):
         return _unquoted(done.body.etag)
 
     def get(self, bucket, key, start, end, etag, buffer=None) -> bytes | memoryview:
-        """Bytes start to end (exclusive) of the object with this ETag; CloudError if it has been replaced.
-
-        buffer: memory to read them into, for a byte more than they are.
-        """
+        """Bytes start to end (exclusive) of the object with this ETag, in `buffer`; CloudError if it was replaced."""
         from obs import GetObjectHeader
 
         size = end - start

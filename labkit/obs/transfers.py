@@ -1,4 +1,4 @@
-"""Upload or download one file in parts, in several threads; if interrupted anywhere, the next try resumes.
+"""Upload or download one file in parts, in several threads; if interrupted, the next try resumes.
 
 Upload: a file of one part is one request. A larger file is a multipart upload, whose parts the server keeps; a record
 on this machine says which open upload is ours, so that those of others are neither used nor aborted. Download: parts go
@@ -39,8 +39,8 @@ class Transfers:
         self.store, self._deadline = store, store.deadline if store else deadline
         self.total, self.progress, self.done, self.moved = total, progress, 0, 0
         self._requests, self._large = threading.Semaphore(jobs), threading.Semaphore(MOST_LARGE)
-        self._threads, self._buffers = ThreadPoolExecutor(jobs), []
-        self._lock, self.error = threading.Lock(), None
+        self._threads, self._buffers = ThreadPoolExecutor(jobs), ([], [])
+        self._lock, self.error, self._other_etags = threading.Lock(), None, None
 
     def __enter__(self):
         return self
@@ -66,11 +66,15 @@ class Transfers:
     @contextmanager
     def _room(self, size):
         """Wait for room for one request; yields memory for a byte more, used again since new memory is slow."""
-        with self._large if size > SMALL else nullcontext(), self._requests:
-            buffer = self._buffers.pop() if self._buffers else b""
+        is_large = size > SMALL
+        with self._large if is_large else nullcontext(), self._requests:
+            try:
+                buffer = self._buffers[is_large].pop()
+            except IndexError:
+                buffer = b""
             buffer = buffer if len(buffer) > size else memory(size + 1)
             yield buffer
-            self._buffers.append(buffer)
+            self._buffers[is_large].append(buffer)
 
     # -- Up --------------------------------------------------------------------------------------------
 
@@ -80,8 +84,9 @@ class Transfers:
         size = before[0]
         if size > PART:
             try:
-                self._upload_parts(path, before, bucket, key, None)
+                self._upload_parts(path, before, bucket, key, self._other_etags and digest(path, "sha256"))
             except _OtherETags:
+                self._other_etags = True
                 self._upload_parts(path, before, bucket, key, digest(path, "sha256"))
             return
         with self._room(size) as buffer:
@@ -90,7 +95,7 @@ class Transfers:
             sha256, md5 = hashlib.sha256(content).hexdigest(), hashlib.md5(content)
             etag = self.store.put(bucket, key, content, sha256, md5)
         if etag.lower() != md5.hexdigest():  # possible if the server encrypts
-            self._verify_upload(bucket, key, md5.hexdigest(), size=size, sha256=sha256)
+            self._verify_upload(bucket, key, md5.hexdigest(), size, sha256)
         self.count(size)
 
     def _upload_parts(self, path, before, bucket, key, sha256):
@@ -121,7 +126,7 @@ class Transfers:
             self.store.complete_multipart_upload(bucket, key, record.id, [etags[number] for number in numbers])
             sent = checksums.etag_of_parts([md5s[number] for number in numbers])
             record.clear()
-            self._verify_upload(bucket, key, sent, size=size, sha256=sha256, upload=token)
+            self._verify_upload(bucket, key, sent, size, sha256, token)
 
     def _open_upload(self, record, bucket, key, part, sha256) -> tuple[dict[int, str], str]:
         """Our open upload, in the record, or a new one: ETags of its parts, by number, and its token.
@@ -139,22 +144,21 @@ class Transfers:
         record.write(self.store.create_multipart_upload(bucket, key, metadata), "" if sha256 else token)
         return {}, token
 
-    def _verify_upload(self, bucket, key, sent, **expected):
+    def _verify_upload(self, bucket, key, sent, size, sha256, upload=None):
         """CloudError if the object is not what was sent; _OtherETags if that cannot be known without a sha256.
 
-        expected: its size, sha256 and upload (see `store.Entry`). sent: the ETag of what was sent. A different one
-        proves nothing yet, so the object is read, unless the server encrypts. A damaged object is removed: it has the
-        file's SHA-256, so the next copy would consider it correct.
+        sent: the ETag of what was sent; a different one proves nothing yet, so the object is read, unless the server
+        encrypts. size, sha256, upload: see `store.Entry`. A damaged object is removed: the next copy would believe what
+        is stored with it.
         """
         entry, place = self.store.head(bucket, key), f"obs://{bucket}/{key}"
-        differs = entry is None or any(getattr(entry, name) != value for name, value in expected.items())
-        if differs and (entry is None or not entry.upload or entry.upload != expected.get("upload")):
+        if entry is None or (entry.upload, entry.sha256) != (upload, sha256) or (not upload and entry.size != size):
             raise CloudError(f"{place}: uploaded, but it was then removed or overwritten by somebody else")
-        if not differs and (entry.etag.lower() == sent or (entry.encrypted and expected["sha256"])):
+        if entry.size == size and (entry.etag.lower() == sent or (entry.encrypted and sha256)):
             return
-        if not differs and not expected["sha256"]:
+        if entry.size == size and not sha256:
             raise _OtherETags
-        if differs or self._sha256(bucket, entry) != expected["sha256"]:
+        if entry.size != size or self._sha256(bucket, entry) != sha256:
             self.store.delete(bucket, key)
             raise CloudError(f"{place}: damaged during the upload, unnoticed by the server; removed")
 
@@ -241,7 +245,7 @@ class Transfers:
             begin, end = number * part, min(size, (number + 1) * part)
             with self._room(end - begin) as buffer:
                 if arrived[number]:
-                    content = os.pread(handle, end - begin, begin)
+                    content = buffer[: os.preadv(handle, [buffer[: end - begin]], begin)]
                 else:
                     content = self.store.get(bucket, entry.key, begin, end, entry.etag, buffer)
                     write_at(handle, content, begin)

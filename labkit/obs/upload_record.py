@@ -1,11 +1,8 @@
 """Records of the multipart uploads that this machine has started, so that the next try can resume them."""
 
-import os
-import tempfile
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
-from labkit.obs.local_files import locked_file, read_json, short, user_folder, write_json
+from labkit.obs.local_files import locked_file, read_json, short, write_json
 from labkit.system import environment
 
 
@@ -30,7 +27,9 @@ class UploadRecord:
 @contextmanager
 def open_record(*place, wait=0.0):
     """The UploadRecord of the object that `place` names, locked until the end; wait: see `locked_file`."""
-    path = records_folder() / f"{short(*place)}.json"
+    folder = environment.cache() / "uploads"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / f"{short(*place)}.json"
     with locked_file(path, wait) as handle:
         record = UploadRecord(path, handle)
         try:
@@ -38,16 +37,3 @@ def open_record(*place, wait=0.0):
         finally:
             if not record.id:
                 path.unlink(missing_ok=True)
-
-
-def records_folder() -> Path:
-    """The folder of the records: in the user's cache or, if that is not writable, in the temporary folder."""
-    cache = environment.cache() / "uploads"
-    try:
-        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not os.access(cache, os.W_OK):  # left by root
-            raise PermissionError(cache)
-    except OSError:
-        cache = user_folder(tempfile.gettempdir()) / "uploads"
-        cache.mkdir(exist_ok=True)
-    return cache

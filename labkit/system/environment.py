@@ -7,9 +7,11 @@ import platform
 import sys
 import tempfile
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 from labkit.system.errors import LabkitError
+from labkit.system.files import user_folder
 
 REPO = Path(__file__).resolve().parents[2]
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container (docker --cpus, Kubernetes, Binder): "QUOTA PERIOD"
@@ -29,10 +31,12 @@ def data_root() -> Path:
 
 
 def cache() -> Path:
-    """Folder for what this user's later commands can use; a temporary one for a user without a home."""
-    home = os.path.expanduser("~")
-    place = Path(home, ".cache") if os.path.isabs(home) else Path(tempfile.gettempdir(), f"cache-{os.getuid()}")
-    return Path(os.environ.get("XDG_CACHE_HOME") or place, "labkit")
+    """This user's cache folder; a temporary one for a user without a home, or if root has left the cache unwritable."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "labkit")
+    with suppress(OSError):
+        if folder.is_absolute():  # not "~/.cache"
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder if folder.is_absolute() and os.access(folder, os.W_OK) else user_folder(tempfile.gettempdir())
 
 
 def version_of(package: str) -> str | None:

@@ -7,6 +7,8 @@ import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 
+from labkit.system.errors import LabkitError
+
 
 def atomic_write(path: Path, data: str | bytes) -> None:
     """Write a file so that it is either complete or absent, even if this is interrupted or others write it too."""
@@ -48,6 +50,15 @@ def locked(folder: Path, refusal: Exception):
         yield
     finally:
         os.close(handle)
+
+
+def user_folder(top) -> Path:
+    """This user's folder in a shared one, created if necessary; LabkitError if it belongs to another user."""
+    folder = Path(top, f"labkit-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid() or folder.is_symlink():
+        raise LabkitError(f"{folder}: belongs to another user")
+    return folder
 
 
 def git(folder: Path, *arguments: str, timeout: float | None = None) -> subprocess.CompletedProcess:

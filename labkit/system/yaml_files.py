@@ -1,4 +1,4 @@
-"""YAML files as people write them: a key stands once, 1e-4 is a number, and 010 and 1:30 are not."""
+"""YAML files as people write them: a key occurs once, 1e-4 is a number, and 010 and 1:30 are not."""
 
 import re
 from pathlib import Path

@@ -44,7 +44,7 @@ def load_weights(file, network) -> int | None:
 
 
 def require(file) -> None:
-    """Raise RunError if there is no such checkpoint, recorded Runs are without one, or if it has another ending."""
+    """Raise RunError if there is no such checkpoint (recorded Runs have none) or its name does not end with .ckpt."""
     if not file.exists():
         raise RunError(f"{file}: missing (a recorded Run has no checkpoint: train it again to get one)")
     if file.suffix != ".ckpt":
@@ -74,11 +74,12 @@ def _end(history, step):
         for number, line in enumerate(lines, start=1):
             try:
                 record = dict(json.loads(line))
+                is_later = max(record.get("step", 0), record.get("factor_step", 0)) > step
             except (ValueError, TypeError):
                 if last != step:
                     raise RunError(f"{history}, line {number}: not valid JSON") from None
                 break  # half a line, of a killed training
-            if max(record.get("step", 0), record.get("factor_step", 0)) > step or not line.endswith(b"\n"):
+            if is_later or not line.endswith(b"\n"):
                 break
             end, last = end + len(line), record.get("step", last)
     if last != step:

@@ -1,5 +1,6 @@
 """`labkit train` and `labkit launch`. MindSpore is imported only when a command needs it."""
 
+import errno
 import shlex
 import sys
 from contextlib import contextmanager
@@ -48,8 +49,9 @@ def _resumable(place, command):
         click.echo(f"\nstopped{again}", err=True)
         sys.exit(130)
     except OSError as error:
-        if error.errno:
-            error.filename = error.filename or place  # a full disk does not say where
+        if error.errno == errno.EPIPE:
+            raise
+        error.filename = error.filename or (error.errno and place)  # a full disk does not say where
         raise LabkitError(f"{of_file_system(error)}{again}") from None
 
 

@@ -140,7 +140,7 @@ def create(path: Path, recipe: recipes.Recipe) -> Run:
     path = Path(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        with locked(path, RunError(f"{path}: another training begins there")):
+        with locked(path, RunError(f"{path}: another training is starting there")):
             require_free(path)
             (path / "checkpoints").mkdir(exist_ok=True)
             atomic_write(path / "recipe.yaml", recipe.dump())

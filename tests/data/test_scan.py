@@ -120,6 +120,6 @@ def test_an_interrupted_check_keeps_what_it_has_read(checked, monkeypatch, looke
 def test_a_cache_that_cannot_be_written_is_reported(data, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(scan, "LARGE", 3)
     (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(scan, "_cache", lambda place: tmp_path / "file" / "scan.json")
     assert files.check(data).train_images == 5
     assert "every start reads all" in capsys.readouterr().err

@@ -191,7 +191,7 @@ def checkpoint_of_a_run(network, path):
     net = create_resnet(network, 10, "cifar")
     weights = [{"name": parameter.name, "data": parameter} for parameter in net.get_parameters()]
     moments = [{"name": f"moments.{row['name']}", "data": row["data"]} for row in weights]
-    place = [{"name": name, "data": ms.Tensor(7)} for name in ("step",)]
+    place = [{"name": "step", "data": ms.Tensor(7)}]
     ms.save_checkpoint([*weights, *moments, *place], str(path))
     return net
 
