@@ -1,7 +1,7 @@
 """labkit.data.scan: what is a bad image, and what is kept of a look at a folder."""
 
 import pytest
-from image_files import CMYK, GREY, JPEG, change_a_byte, encoded, small_folder, write
+from image_files import CMYK, GREY, JPEG, PNG, change_a_byte, encoded, small_folder, write
 
 from labkit.data import imagenet_files as files
 from labkit.data import scan
@@ -17,9 +17,9 @@ def data(tmp_path):
     "content",
     [
         encoded(GREY), encoded(CMYK), encoded(progressive=True), encoded(GREY.convert("1"), "PNG"),
-        encoded(GREY.convert("P"), "PNG"), encoded(GREY.convert("RGBA"), "PNG"), JPEG + bytes(4000),
+        encoded(GREY.convert("P"), "PNG"), encoded(GREY.convert("RGBA"), "PNG"), JPEG + bytes(5000), PNG + bytes(5000),
     ],
-    ids=["grey", "cmyk", "progressive", "1 bit png", "palette png", "png with alpha", "rest"],
+    ids=["grey", "cmyk", "progressive", "1 bit png", "palette png", "png with alpha", "rest", "png with a rest"],
 )  # fmt: skip
 def test_unusual_images_are_good(tmp_path, content):
     (tmp_path / "x").write_bytes(content)

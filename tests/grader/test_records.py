@@ -54,13 +54,15 @@ def test_names_are_matched_as_they_were_handed_in(tiny, handed_in, tmp_path):
     names = ["阿卜杜拉·买买提", "山田\u3000太郎", "Müller & Sohn", "x" * 200]
     for name in (*names, "Anna·Maria Rossi_1234_assignsubmission_file_lab", "leeann_12345_67890_lab"):
         (handed_in / f"{name}.ipynb").write_text("{")
-    rows = [*(f"{name}\t\t" for name in names), "5\tAnna·Maria\tRossi", "6\tAnn\tLee", "7\tBob\tZoë"]
+    (handed_in / "12345.ipynb").write_text("{")  # not the person without a name
+    rows = ["777\t\t", *(f"{name}\t\t" for name in names), "5\tAnna·Maria\tRossi", "6\tAnn\tLee", "7\tBob\tZoë"]
     text = "\n".join(["Student_ID\tFirst name\tlast_name", *rows])
     (tmp_path / "out" / "roster.csv").write_text(text, encoding="utf-8")
     told = []
     results, _ = grade_batch(tiny, handed_in, tmp_path / "out", notify=told.append)
-    assert told == ["roster.csv: ann is not in it"]
-    assert len(results) == 8 and not any(result["problem"] == records.ABSENT for result in results)
+    assert set(told) == {"roster.csv: ann is not in it", "roster.csv: 12345 is not in it"}
+    assert [result["student"] for result in results if result["problem"] == records.ABSENT] == ["777"]
+    assert len(results) == 10
 
 
 @pytest.mark.parametrize(

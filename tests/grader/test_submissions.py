@@ -105,9 +105,12 @@ def test_canvas_download_is_a_row_for_each_learner(place, tmp_path):
     (place / "leeann_12345_67890_lab-tiny.ipynb").write_text("{}")
     zipped(place / "leeann_LATE_12345_67895_one-epoch.zip", {"run/recipe.yaml": "x", "run/summary.json": "{}"})
     (place / "müllerzoe_12346_67896_lab-tiny-1.ipynb").write_text("{}")
+    for name in ("lab_2026_101_ann", "lab_2026_102_bob"):  # nobody's platform
+        (place / f"{name}.ipynb").write_text("{}")
     assert opened(submissions.find(place, tmp_path / "all"), tmp_path) == {
         "leeann_12345": (["leeann_12345_67890_lab-tiny.ipynb"], ["run"]),
         "müllerzoe_12346": (["müllerzoe_12346_67896_lab-tiny-1.ipynb"], []),
+        "lab_2026_101_ann": (["lab_2026_101_ann.ipynb"], []), "lab_2026_102_bob": (["lab_2026_102_bob.ipynb"], []),
     }
 
 
@@ -146,6 +149,8 @@ def test_a_folder_that_holds_the_class_is_opened_or_refused(tmp_path):
     several = {"Lab 3/ann.zip": "x", "Lab 3/bob.zip": "x"}
     with pytest.raises(SubmissionsError, match="has several notebooks or zips"):
         submissions.find(zipped(tmp_path / "zips.zip", several), tmp_path / "4")
+    released = {"ann/lab.ipynb": "{}", "ann/lab.md": "x", "ann/.ipynb_checkpoints/lab-checkpoint.ipynb": "{}"}
+    assert list(submissions.find(zipped(tmp_path / "one.zip", released), tmp_path / "5")) == ["ann"]
     alone = zipped(tmp_path / "other.zip", {"ann/lab.ipynb": "{}", "ann/run/recipe.yaml": "x"})
     assert list(submissions.find(alone, tmp_path / "3")) == ["ann"]
 
@@ -219,6 +224,9 @@ def test_a_zip_writes_nowhere_else_and_never_too_much(place, tmp_path, monkeypat
         archive.writestr("lab.ipynb", "[]")
     zipped(place / "hal.zip", {"inner.zip": (place / "bob.zip").read_bytes()})
     zipped(place / "ida.zip", {f"{'n' * 300}.ipynb": "{}"})
+    bomb = zipped(tmp_path / "bomb.zip", {"zeros.ckpt": bytes(900_000)}).read_bytes()  # a learner has one budget
+    zipped(place / "kim.zip", {**good, "a.zip": bomb, "b.zip": bomb})
+    (tmp_path / "bomb.zip").unlink()
     packed = (place / "ann.zip").read_bytes()
     for _ in range(3):
         packed = zipped(place / "jon.zip", {"lab.ipynb": "{}", "x.zip": packed}).read_bytes()
@@ -234,6 +242,7 @@ def test_a_zip_writes_nowhere_else_and_never_too_much(place, tmp_path, monkeypat
     assert left["bob"] == left["hal"] == "other.ipynb: a link; hand in the file itself"
     assert left["cyd"] == f"zeros.ckpt: {too_much}" and left["dan"] == f"lab.ipynb: {too_much}"
     assert left["eve"] in ("x.md: Not a directory", "x.md: File exists") and left["gus"] == "lab.ipynb: File exists"
+    assert seen["kim"] == (["lab.ipynb"], [], f"b.zip: zeros.ckpt: {too_much}")
     assert len(seen["jon"][0]) == 3 and seen["jon"][2] == "x.zip: in more than 3 zips"
     assert len(seen["ida"][0]) == 1 and sorted(tmp_path.iterdir()) == [place]
 

@@ -89,7 +89,9 @@ def test_a_history_that_lost_lines_is_refused(checkpointed, train_network):
     """At once, and not when the training has ended."""
     lines = checkpointed.history_file.read_text().splitlines(keepends=True)
     for text, says in [(lines[0], "ends at step 1"), (lines[0] + lines[1][:-10], "line 2: not valid JSON"),
-                       (lines[0] + "\n" + lines[1], "line 2: not valid JSON")]:  # fmt: skip
+                       (lines[0] + "\n" + lines[1], "line 2: not valid JSON"),
+                       (lines[0] + "null\n" + lines[1], "line 2: not valid JSON"),
+                       (lines[0] + '{"step": null}\n' + lines[1], "line 2: not valid JSON")]:  # fmt: skip
         checkpointed.history_file.write_text(text)
         with pytest.raises(RunError, match=rf"history\.jsonl.*{says}"):
             checkpoint.restore(checkpointed, train_network)
