@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 MARK = "LABKIT_TEST_LAUNCH"
+SCRIPT = "import sys; del sys.path[0]; from labkit.cli import main; main(prog_name='labkit')"  # as installed by pip
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +33,7 @@ class Launcher:
 
     def run(self, *arguments, **env):
         return subprocess.run(
-            [sys.executable, "-m", "labkit", *map(str, arguments)], cwd=self.place, env={**self.env, **env}, text=True,
+            [sys.executable, "-c", SCRIPT, *map(str, arguments)], cwd=self.place, env={**self.env, **env}, text=True,
             capture_output=True, timeout=300,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where pytest runs in background
         )  # fmt: skip

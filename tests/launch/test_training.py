@@ -25,6 +25,7 @@ def trained(labkit, place):
     settings = [f"--set={setting}" for setting in (f"data.folder={place / 'data'}", *SETTINGS)]
     (place / "random.py").write_text("raise SystemExit('a module of the working folder')")
     done = labkit.run("launch", "-n", 2, "--device-target", "CPU", "train", "cifar10", "--out", "trained", *settings)
+    (place / "random.py").unlink()
     assert done.returncode == 0, done.stdout + done.stderr
     return runs.open_run(place / "trained"), done
 
