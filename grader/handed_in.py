@@ -119,6 +119,8 @@ def _entry(task, details, facts):
 
 def _require_usable(folder, *names):
     for name in names:
+        if (folder / name).is_symlink() or (folder / name).parent.is_symlink():
+            raise Defect(f"{name}: a link; hand in the file itself")
         if not (folder / name).is_file():
             raise Defect(f"{name}: missing")
         if (size := (folder / name).stat().st_size) > LARGEST[name]:

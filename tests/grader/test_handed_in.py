@@ -220,6 +220,14 @@ def test_a_test_that_takes_too_long_is_stopped(tiny, run, inside):
     assert detail(entry, "accuracy") == f"{handed_in.CHECKPOINT}: cannot be tested: it needs more time than allowed"
 
 
+def test_a_link_is_not_followed(tiny, untested, trained):
+    """It may lead to another learner's file."""
+    (untested / handed_in.CHECKPOINT).symlink_to(trained / handed_in.CHECKPOINT)
+    entry = handed_in.examine(tiny, untested)
+    assert not any(given(entry).values())
+    assert detail(entry, "accuracy") == "checkpoints/latest.ckpt: a link; hand in the file itself"
+
+
 def test_a_file_that_is_too_large_is_not_read(tiny, run):
     with open(run / "checkpoints" / "latest.ckpt", "wb") as file:
         file.truncate(10**12)  # sparse: it takes no place
