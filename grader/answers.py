@@ -92,12 +92,12 @@ def _answer(lab, task, cells):
     untouched = ("", normalised(lab.stubs[task]))
     touched = [number for number, text in enumerate(sources) if normalised(text) not in untouched]
     ends = [number for number in touched if cells[number].get("id") == f"answer-{task}"]
-    parts, names = [], set(bound(lab.stubs[task]))
-    for number in touched:
-        if ends and number > ends[-1] and not names:
+    end = (ends or touched or [0])[-1]
+    parts = [sources[number] for number in touched if number <= end]
+    for number in (number for number in touched if number > end):
+        if bound(lab.stubs[task]) <= set().union(*map(bound, parts)):
             break
         parts.append(sources[number])
-        names -= bound(sources[number])
     return PART.join(parts or sources[:1])
 
 

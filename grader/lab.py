@@ -141,7 +141,7 @@ class Lab:
     def graded_notebook(self, answers: dict[str, str], seed: int) -> dict:
         """The notebook to execute: the master's cells with these answers (or else stubs) and the probes.
 
-        The parts of an answer are cells, of which the last has the id of the master's.
+        Each part of an answer becomes a cell; the last one keeps the id of the master's cell.
 
         A probe can use `emit(name, value)` and `seed`, an int, and does not rebind the learner's names. In their
         metadata, cells keep only `answer` and `probe`, so that no tag reaches nbval.

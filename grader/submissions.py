@@ -157,7 +157,8 @@ def _unpack(archive, folder, left_out, budget, of_class=False):
     try:
         with zipfile.ZipFile(archive) as packed:
             for entry in packed.infolist():
-                parts = [part for part in _name(entry).split("/") if part not in ("", ".", "..")]
+                name = _name(entry)
+                parts = [part for part in name.split("/") if part not in ("", ".", "..")]
                 usable = _is_usable(parts[-1]) if parts else False
                 if any(map(_hidden, parts)) or not (parts and (usable or of_class)):
                     continue
@@ -165,7 +166,10 @@ def _unpack(archive, folder, left_out, budget, of_class=False):
                 try:
                     if len(parts) > DEEPEST or min(budget) < 0:
                         raise ValueError("too many files, too large, or in too many folders")
-                    _extract(packed, entry, folder.joinpath(*map(_shortened, parts)), usable, of_class)
+                    target = folder.joinpath(*map(_shortened, parts))
+                    (target if name.endswith("/") else target.parent).mkdir(parents=True, exist_ok=True)
+                    if not name.endswith("/"):
+                        _extract(packed, entry, target, usable, of_class)
                 except (*BROKEN, OSError) as error:
                     if getattr(error, "errno", None) in OURS:
                         raise
@@ -177,10 +181,6 @@ def _unpack(archive, folder, left_out, budget, of_class=False):
 
 
 def _extract(packed, entry, target, usable, of_class):
-    is_folder = _name(entry).endswith("/")
-    (target if is_folder else target.parent).mkdir(parents=True, exist_ok=True)
-    if is_folder:
-        return
     with open(target, "xb") as file:  # the first of two entries of one name counts
         try:
             if stat.S_ISLNK(entry.external_attr >> 16):

@@ -86,8 +86,9 @@ class ImageFolder(Format):
         for path in (*info.images["train"][0], *info.images["test"][0]):
             if not Path(path).is_file():
                 raise imagenet_files.DataError(f"{path}: no longer there")
+        known = dict(info.skipped)
         for path, what in imagenet_files.check(self.folder, "skip", decode=True).skipped:
-            if path not in dict(info.skipped):
+            if path not in known:
                 raise imagenet_files.DataError(f"{self.folder / path}: {what}; fix or remove it")
 
     def random_workers(self):

@@ -117,10 +117,8 @@ def _environment(command, log_dir, device):
     env[LAUNCHED] = str(log_dir)
     if device:
         env[DEVICE] = device
-    if command[0] == "-m":
-        env["PYTHONSAFEPATH"] = (
-            "1"  # not a random.py of the working folder; a start file needs the modules of its own
-        )
+    if command[0] == "-m":  # not a random.py of the working folder; a start file needs its own modules
+        env["PYTHONSAFEPATH"] = "1"
     if sys.stdout.isatty():
         env[environment.TERMINAL] = "1"
         env["COLUMNS"] = str(shutil.get_terminal_size().columns)
