@@ -1,6 +1,5 @@
 """Doctor: is this machine fit for the course, and what to do if it is not."""
 
-import json
 import os
 import platform
 import re
@@ -8,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 
 import click
@@ -185,8 +184,7 @@ CHECKS = {
 
 
 @click.command("doctor")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(as_json):
+def command():
     """Examine this machine (versions, device, cores, convolution speed, data) and say how to fix what is wrong.
 
     Exit status 1 if there is a problem.
@@ -195,14 +193,10 @@ def command(as_json):
     Example:  labkit doctor
     """
     findings = examine()
-    ok = all(finding.status != "problem" for finding in findings)
-    if as_json:
-        click.echo(json.dumps({"ok": ok, "findings": [asdict(finding) for finding in findings]}, indent=2))
-    else:
-        colours = {"ok": "green", "note": "yellow", "problem": "red"}
-        for finding in findings:
-            status = click.style(f"{finding.status:8}", fg=colours[finding.status])
-            click.echo(f"{status} {finding.name:15} {finding.value}")
-            if finding.advice:
-                click.echo(f"{'':24} -> {finding.advice}")
-    sys.exit(0 if ok else 1)
+    colours = {"ok": "green", "note": "yellow", "problem": "red"}
+    for finding in findings:
+        status = click.style(f"{finding.status:8}", fg=colours[finding.status])
+        click.echo(f"{status} {finding.name:15} {finding.value}")
+        if finding.advice:
+            click.echo(f"{'':24} -> {finding.advice}")
+    sys.exit(any(finding.status == "problem" for finding in findings))

@@ -1,7 +1,5 @@
 """Rank tables: JSON files that list, for HCCL, the Ascend devices of each server that trains."""
 
-from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -15,36 +13,34 @@ class RankTableError(LabkitError):
     """A rank table that cannot be used: one line that names the file and the key."""
 
 
-class Device(BaseModel):
-    """An Ascend device; if there is only one server, its address may be missing."""
-
+class _Device(BaseModel):
     device_id: int
-    device_ip: IPvAnyAddress | None = None
+    device_ip: IPvAnyAddress | None = None  # may be missing if there is only one server
     rank_id: int
 
 
-class Server(BaseModel):
-    """A server and its devices."""
-
+class _Server(BaseModel):
     server_id: str
-    device: list[Device]
+    device: list[_Device]
 
 
-class RankTable(BaseModel):
-    """A rank table of version 1.0, as HCCL accepts it; in the file, numbers are strings."""
+class _RankTable(BaseModel):
+    """Version 1.0, as HCCL accepts it; in the file, numbers are strings."""
 
     version: Literal["1.0"]
     status: Literal["completed"] = "completed"
     server_count: int
-    server_list: list[Server]
+    server_list: list[_Server]
 
     @model_validator(mode="after")
     def _consistent(self):
-        devices = [(server.server_id, device) for server in self.server_list for device in server.device]
-        ranks, counts = sorted(device.rank_id for _, device in devices), [len(s.device) for s in self.server_list]
-        _require_different("server_id", [server.server_id for server in self.server_list])
-        _require_different("device_id", [f"{device.device_id} of {server}" for server, device in devices])
-        _require_different("device_ip", [device.device_ip for _, device in devices if device.device_ip])
+        servers, counts = [server.server_id for server in self.server_list], [len(s.device) for s in self.server_list]
+        devices = [f"{device.device_id} of {s.server_id}" for s in self.server_list for device in s.device]
+        addresses = [str(device.device_ip) for s in self.server_list for device in s.device if device.device_ip]
+        ranks = sorted(device.rank_id for s in self.server_list for device in s.device)
+        for key, values in (("server_id", servers), ("device_id", devices), ("device_ip", addresses)):
+            if twice := [value for value in values if values.count(value) > 1]:
+                raise ValueError(f"{key}: {twice[0]} is listed twice")
         if self.server_count != len(counts):
             raise ValueError(f"server_count: {self.server_count}, but server_list has {len(counts)}")
         if not ranks or ranks != list(range(len(ranks))):
@@ -54,25 +50,14 @@ class RankTable(BaseModel):
         return self
 
 
-def _require_different(key, values):
-    for value, count in Counter(values).items():
-        if count > 1:
-            raise ValueError(f"{key}: {value} is listed twice")
+def local_cards(rank_table: Path, count: int) -> list[dict]:
+    """Environment variables for the process of each card on this server, by rank; RankTableError names file and key.
 
-
-@dataclass(frozen=True)
-class Card:
-    """An Ascend device in a rank table."""
-
-    server: str
-    device: int
-    rank: int
-
-
-def read_rank_table(path: Path) -> list[Card]:
-    """Cards of an Ascend rank table (JSON, version 1.0), by rank. Raises RankTableError, which names file and key."""
+    count: number of cards that the table must list, on all servers.
+    """
+    path = Path(rank_table)
     try:
-        table = RankTable.model_validate_json(Path(path).read_bytes())
+        servers = _RankTable.model_validate_json(path.read_bytes()).server_list
     except OSError as error:
         raise RankTableError(f"{path}: cannot be read ({error.strerror})") from None
     except ValidationError as error:
@@ -80,28 +65,15 @@ def read_rank_table(path: Path) -> list[Card]:
         keys = [str(key) for key in first["loc"] if isinstance(key, str)]
         problem = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
         raise RankTableError(": ".join([str(path), *keys[-1:], problem])) from None
-    cards = [Card(s.server_id, d.device_id, d.rank_id) for s in table.server_list for d in s.device]
-    return sorted(cards, key=lambda card: card.rank)
-
-
-def local_cards(rank_table: Path, count: int) -> list[dict]:
-    """Environment variables for the process of each card on this server. Raises RankTableError.
-
-    count: number of cards that the table must list, on all servers.
-    """
-    path = Path(rank_table)
-    cards = read_rank_table(path)
-    if len(cards) != count:
-        raise RankTableError(f"{path}: lists {len(cards)} devices, not {count}")
-    servers = {card.server for card in cards}
+    if (size := sum(len(server.device) for server in servers)) != count:
+        raise RankTableError(f"{path}: lists {size} devices, not {count}")
     if len(servers) > 1:
-        servers &= {address.address for interface in psutil.net_if_addrs().values() for address in interface}
+        ours = {address.address for interface in psutil.net_if_addrs().values() for address in interface}
+        servers = [server for server in servers if server.server_id in ours]
     if len(servers) != 1:
-        fault = f"{' and '.join(sorted(servers))} are both addresses" if servers else "no server has an address"
+        names = " and ".join(server.server_id for server in servers)
+        fault = f"{names} are both addresses" if servers else "no server has an address"
         raise RankTableError(f"{path}: server_id: {fault} of this machine")
-    size, table = str(len(cards)), str(path.absolute())
-    return [
-        {"RANK_TABLE_FILE": table, "RANK_SIZE": size, "RANK_ID": str(card.rank), "DEVICE_ID": str(card.device)}
-        for card in cards
-        if card.server in servers
-    ]
+    shared = {"RANK_TABLE_FILE": str(path.absolute()), "RANK_SIZE": str(size)}
+    cards = sorted(servers[0].device, key=lambda device: device.rank_id)
+    return [{**shared, "RANK_ID": str(card.rank_id), "DEVICE_ID": str(card.device_id)} for card in cards]

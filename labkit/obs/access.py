@@ -74,12 +74,6 @@ def obs_url(environment) -> str:
     return url
 
 
-def region(environment) -> str | None:
-    """The region for a new bucket: OBS_ENDPOINT's or OBS_REGION; None for the server's default."""
-    name = _region_of(environment) or environment.get("OBS_REGION")
-    return name if name != "us-east-1" else None  # S3 does not accept this name here
-
-
 def _region_of(environment):
     host = environment.get("OBS_ENDPOINT", "").strip().lower().rpartition("://")[2]
     match = re.fullmatch(r"obs\.([a-z0-9-]+)\.myhuaweicloud\.com/?", host)

@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-from contextlib import contextmanager
 
 import click
 
@@ -19,7 +18,7 @@ from labkit.obs.console import (
     warn,
     with_options,
 )
-from labkit.obs.place import Local, parse
+from labkit.obs.place import parse
 
 SHOWN = 20  # failed files to list by name
 DEADLINE = deadline()
@@ -41,9 +40,8 @@ def obs():
     Example:  labkit obs ls obs://my-bucket
               labkit obs cp data/sample obs://my-bucket/sample
     """
-    context = click.get_current_context()
-    resumes = context.invoked_subcommand in ("cp", "rm")
-    context.with_resource(_ending_at_once("; the same command resumes it" if resumes else ""))
+    resumes = click.get_current_context().invoked_subcommand in ("cp", "rm")
+    _end_at_once("; the same command resumes it" if resumes else "")
 
 
 @obs.command()
@@ -120,11 +118,11 @@ def verify(source, target, deadline):
 
 
 @obs.command()
-@click.argument("place", metavar="PLACE")
-@click.option("--recursive", is_flag=True, help="List everything below PLACE instead of one level.")
+@click.argument("url")
+@click.option("--recursive", is_flag=True, help="List everything below URL instead of one level.")
 @with_options(DEADLINE)
-def ls(place, recursive, deadline):
-    """List the files of PLACE: sizes in bytes, dates in this machine's time zone, and names. Folders end with "/".
+def ls(url, recursive, deadline):
+    """List the objects at URL: sizes in bytes, dates in this machine's time zone, and names. Folders end with "/".
 
     \b
     Example:  labkit obs ls obs://my-bucket/runs
@@ -132,11 +130,11 @@ def ls(place, recursive, deadline):
     """
     from labkit.obs import listing
 
-    files, folders = listing.below(place, recursive=recursive, store=connected(place, deadline=deadline))
+    files, folders = listing.below(url, recursive=recursive, store=connected(url, deadline=deadline))
     for name in folders:
         click.echo(f"{'':15}  {'':19}  {shown(name)}")
     for item in files:
-        date = listing.modified(item)
+        date = listing.moment(item.at.modified)
         text = f"{date.astimezone():%Y-%m-%d %H:%M:%S}" if date else ""
         click.echo(f"{item.size:15,}  {text:19}  {shown(item.name)}")
     below = f", {len(folders):,} {'folder' if len(folders) == 1 else 'folders'}" if folders else ""
@@ -165,34 +163,13 @@ def rm(url, recursive, yes, deadline, dry_run, quiet):
         click.echo(f"{'would remove' if dry_run else 'removed'}  obs://{parse(url).bucket}/{shown(key)}")
 
 
-@obs.command()
-@click.argument("url")
-@with_options(DEADLINE)
-def mb(url, deadline):
-    """Create the private bucket URL, in the region of OBS_ENDPOINT or else OBS_REGION.
-
-    \b
-    Example:  labkit obs mb obs://my-bucket
-    """
-    place = parse(url)
-    if isinstance(place, Local) or place.key:
-        raise click.UsageError(f"{url}: must be obs://BUCKET")
-    new = connected(url, deadline=deadline).make_bucket(place.bucket, access.region(os.environ))
-    click.echo(f"{'created' if new else 'there already'}  obs://{place.bucket}")
-
-
-@contextmanager
-def _ending_at_once(hint):
-    """Ctrl-C and SIGTERM end the process without waiting for its requests: a copy may be interrupted anywhere."""
+def _end_at_once(hint):
+    """From now on Ctrl-C and SIGTERM end the process, requests or not: a copy may be interrupted anywhere."""
 
     def end(number, frame):
         os.write(2, f"\nstopped{hint}\n".encode())
         os._exit(128 + number)
 
-    numbers = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, end) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, end)

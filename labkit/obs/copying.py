@@ -5,10 +5,9 @@ plan.py decides what to copy before anything is written; transfers.py copies eac
 
 import errno
 import threading
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 from labkit.obs.place import CloudError, Local, Remote, as_cloud_errors, cloud_error, parse
 from labkit.obs.plan import NO_CHECKSUM, Chosen, Item, Plan, files_below, require_possible, same
@@ -46,7 +45,6 @@ class Options:
     dry_run: bool = False  # only report what would be done
     include: Iterable[str] = ()  # patterns of names below a folder (`*.bin`; `*` also matches "/")
     exclude: Iterable[str] = ()
-    names: Container[str] | None = None  # of the files that these patterns leave, copy only those with these names
     # Seconds without success before giving up a request, or the wait for another process that copies the same file; a
     # given `store` uses its own deadline.
     deadline: float = 300.0
@@ -71,7 +69,7 @@ def copy(src, dst, *, progress: Callable[[int, int], None] | None = None,
     require_possible(source, target)
     store = connected(store, source, target, deadline=options.deadline)
     store = store and store.independent()  # stopping this copy must not stop others
-    plan = Plan(src, dst, store, Chosen(tuple(options.include), tuple(options.exclude), options.names))
+    plan = Plan(src, dst, store, Chosen(tuple(options.include), tuple(options.exclude)))
     if same(source, target):
         return Report(0, len(plan.items), (), 0)
     lock, done, failed, fatal = threading.Lock(), {"copied": [], "skipped": []}, [], []
@@ -120,17 +118,6 @@ def _transfer(transfers, plan, item, end):
         transfers.download(item.at, plan.source.bucket, end)
     else:
         transfers.copy_file(item.at, item.size, end)
-
-
-def copy_parallel(src_url, dst_url, file_list=None, threads=16, is_processing=True) -> Report:
-    """Like moxing's: copy the contents of a folder, or only the names in file_list; an empty source is an error.
-
-    threads: requests at a time. is_processing: ignored; threads are always used.
-    """
-    names = None if file_list is None else {str(PurePosixPath(name)) for name in file_list}
-    if names is not None and (missing := names - {item.name for item in ls(src_url)}):
-        raise CloudError(f"{src_url}: {min(missing)} is missing")
-    return copy(src_url, dst_url, names=names, jobs=threads)
 
 
 def verify(src, dst, *, unknown: list | None = None, store=None) -> list[str]:

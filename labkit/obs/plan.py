@@ -1,7 +1,6 @@
 """The plan of a copy, made before anything is written: which files, their targets, and what is already there."""
 
 import os
-from collections.abc import Container
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -30,15 +29,10 @@ class Chosen:
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    names: Container[str] | None = None
 
     def __call__(self, name):
-        chosen = _matches_any(name, self.include or ("*",)) and not _matches_any(name, self.exclude)
-        return chosen and (self.names is None or name in self.names)
-
-
-def _matches_any(name, patterns):
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+        matching = [any(fnmatchcase(name, pattern) for pattern in part) for part in (self.include, self.exclude)]
+        return (matching[0] or not self.include) and not matching[1]
 
 
 class Plan:

@@ -161,16 +161,6 @@ class Store(Retrying):
         """Remove an object if it exists."""
         self._object("deleteObject", bucket, key, missing=True)
 
-    def make_bucket(self, bucket, region=None) -> bool:
-        """Create a private bucket in a region (default: the server's); False if it exists already."""
-        try:
-            self.ask(f"obs://{bucket}", lambda: self.client.createBucket(bucket, location=region))
-        except CloudError as error:
-            if error.code == "BucketAlreadyOwnedByYou":
-                return False
-            raise
-        return True
-
     # -- Uploads in parts ------------------------------------------------------------------------------
 
     def create_multipart_upload(self, bucket, key, metadata: dict) -> str:

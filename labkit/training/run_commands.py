@@ -1,6 +1,5 @@
 """Commands that read Runs: labkit eval, export, plot, compare. MindSpore and matplotlib are imported when needed."""
 
-import json
 from pathlib import Path
 
 import click
@@ -10,8 +9,7 @@ from labkit.system.errors import LabkitError
 
 @click.command("eval")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def evaluate(run, as_json):
+def evaluate(run):
     """Evaluate the checkpoint of RUN on its test images, overall and by class; writes RUN/evaluation.json.
 
     \b
@@ -25,9 +23,6 @@ def evaluate(run, as_json):
     result = evaluation.evaluate(opened)
     if not opened.complete:
         click.echo(f"{run}: not complete; this is its last checkpoint", err=True)
-    if as_json:
-        click.echo(json.dumps(result, indent=2))
-        return
     rows = [*result["classes"], {"name": "all", **result}]
     if "top_5_accuracy" in result:
         share, images = result["top_5_accuracy"], result["images"]

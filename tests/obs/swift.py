@@ -122,8 +122,15 @@ class Swift:
     def new_bucket(self) -> str:
         """Name of a bucket made just now."""
         bucket = f"b-{uuid.uuid4().hex[:12]}"
-        Store.connect(self.environment(), deadline=20).make_bucket(bucket)
+        self.make_bucket(bucket)
         return bucket
+
+    def make_bucket(self, bucket):
+        """Make a bucket, unless there is one."""
+        store = Store.connect(self.environment(), deadline=20)
+        with suppress(CloudError):
+            store.ask(bucket, lambda: store.client.createBucket(bucket))
+        assert list(store.list(bucket)) is not None
 
     def stop(self):
         """End the processes and remove the folder."""

@@ -114,16 +114,6 @@ def test_no_such_authority(tmp_path):
             access.tls({name: str(tmp_path / "none.pem")}, name)
 
 
-@pytest.mark.parametrize("environment, region", [
-    ({"OBS_ENDPOINT": "obs.ap-southeast-3.myhuaweicloud.com/", "OBS_REGION": "x"}, "ap-southeast-3"),
-    ({"OBS_ENDPOINT": "https://s3.eu-west-1.amazonaws.com", "OBS_REGION": "eu-west-1"}, "eu-west-1"),
-    ({"OBS_ENDPOINT": "https://s3.amazonaws.com", "OBS_REGION": "us-east-1"}, None), ({}, None),
-])  # fmt: skip
-def test_the_region_of_a_new_bucket(environment, region):
-    """OBS takes only its endpoint's, S3 no us-east-1."""
-    assert access.region(environment) == region
-
-
 @pytest.mark.parametrize("url", ["https://h:1/a/b/", "h/#x"])
 def test_an_endpoint_with_a_path_is_refused(url):
     with pytest.raises(CloudError, match="^OBS_ENDPOINT .*: must not have a path after the host or port"):

@@ -72,7 +72,6 @@ def test_what_fails_as_a_whole(server, source, tmp_path, monkeypatch):
 @pytest.mark.parametrize("arguments, says", [
     (["cp", "one"], "Missing argument 'DST'"),
     (["cp", "a", "b", "--jobs", "0"], "--jobs"), (["ls", "x", "--deadline", "0"], "--deadline"),
-    (["mb", "obs://one/k"], "obs://BUCKET"), (["mb", "folder"], "obs://BUCKET"),
 ])  # fmt: skip
 def test_what_makes_no_sense(server, source, arguments, says):
     """Exit status 2, before any request."""
@@ -96,14 +95,13 @@ def test_ls(store, source):
     run("cp", source, URL)
     for key in ("x/marker/", "x/"):
         put(store, key, b"")
-    (source / "marker").mkdir()
-    for place in (source, URL):
-        lines = run("ls", place, "--recursive")[1].splitlines()
-        assert [line[38:] for line in lines] == sorted(TREE)
-        status, said, summary = run("ls", place)
-        assert [line[38:] for line in said.splitlines()] == ["deep/", "marker/", "ä ö/", "a.txt", "empty"]
-        assert (status, summary) == (0, f"{1:15}  bytes in 2 files, 3 folders\n")
-        assert re.fullmatch(r" {14}1  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d  a.txt\n", run("ls", f"{place}/a.txt")[1])
+    lines = run("ls", URL, "--recursive")[1].splitlines()
+    assert [line[38:] for line in lines] == sorted(TREE)
+    status, said, summary = run("ls", URL)
+    assert [line[38:] for line in said.splitlines()] == ["deep/", "marker/", "ä ö/", "a.txt", "empty"]
+    assert (status, summary) == (0, f"{1:15}  bytes in 2 files, 3 folders\n")
+    assert re.fullmatch(r" {14}1  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d  a.txt\n", run("ls", f"{URL}/a.txt")[1])
+    assert "must be obs://BUCKET/KEY" in refused("ls", source)
 
 
 def test_names_that_would_move_the_cursor(store):
@@ -118,7 +116,7 @@ def test_help_and_ls_are_quick(source):
     code += "; from labkit.cli import main; main()"
     for arguments in (["--help"], ["ls", source]):
         done = subprocess.run([sys.executable, "-c", code, "obs", *arguments], capture_output=True, text=True)
-        assert done.returncode == 0 and "labkit.obs.commands" in done.stderr.split()
+        assert done.returncode == (arguments[0] == "ls") and "labkit.obs.commands" in done.stderr.split()
         assert not {"obs", "Crypto", "requests", "mindspore", "numpy", "pydantic"} & set(done.stderr.split())
 
 
@@ -134,12 +132,6 @@ def test_rm(server, store):
     assert run("rm", f"{url}/dir", "--recursive")[1] == "".join(f"removed  {line}" for line in lines)
     assert list(objects(server)) == ["dirt"]
     assert run("rm", url, "--recursive", "--yes", "--quiet") == (0, "", "") and objects(server) == {}
-
-
-def test_mb(server, monkeypatch):
-    assert run("mb", "obs://new-bucket") == (0, "created  obs://new-bucket\n", "") and "new-bucket" in server.buckets
-    monkeypatch.setenv("OBS_SECRET_ACCESS_KEY", "wrong")
-    assert "status 403" in refused("mb", "obs://other-bucket") and "other-bucket" not in server.buckets
 
 
 def test_verify(store, source):

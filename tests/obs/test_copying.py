@@ -10,7 +10,7 @@ from copies import BIG, PART, TREE, contents, make, objects, put, records
 from faulty import after, answer, damaged_down, damaged_unseen, error, lost, reset
 from waiting import wait_until
 
-from labkit.obs import CloudError, CopyError, copy, copy_parallel, exists, ls, rm, transfers, verify
+from labkit.obs import CloudError, CopyError, copy, exists, ls, rm, transfers, verify
 
 
 @pytest.fixture(autouse=True)
@@ -59,15 +59,6 @@ def test_local_to_local(tmp_path):
     with pytest.raises(CloudError, match="inside the other"):
         copy(source, source / "deep")
     assert contents(source) == TREE
-
-
-def test_copy_parallel(tmp_path):
-    source = make(tmp_path / "source", {"a": b"1", "b": b"2", "[c]": b"3"})
-    copy_parallel(str(source), "obs://course/x", ["a", "[c]"])
-    copy_parallel("s3://course/x/", str(tmp_path / "back"))
-    assert contents(tmp_path / "back") == {"a": b"1", "[c]": b"3"}
-    with pytest.raises(CloudError, match="d is missing"):
-        copy_parallel(str(source), "obs://course/x", ["a", "d"])
 
 
 def test_what_is_there_already(server, tmp_path):

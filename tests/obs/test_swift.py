@@ -20,7 +20,7 @@ CONTENT = random.Random(2).randbytes(2 * PART + 12345)
 def real(swift, account):
     """A Store at Swift, with a bucket `course`."""
     store = Store.connect(swift.environment(), deadline=60)
-    store.make_bucket("course")
+    swift.make_bucket("course")
     yield store
     for key in [entry.key for entry in store.list("course")]:
         store.delete("course", key)
