@@ -1,4 +1,4 @@
-"""Optimizers."""
+"""First-order optimizers. Each takes a network, learning rates with a value per step, and its settings."""
 
 from mindspore import Tensor, nn, ops
 
@@ -41,3 +41,58 @@ def momentum(net, lr, momentum=0.9, weight_decay=1e-4, clip_norm=None, loss_scal
     if clip_norm is None:
         return nn.Momentum(groups, Tensor(lr), momentum, loss_scale=loss_scale)
     return ClippedMomentum(groups, Tensor(lr), momentum, clip_norm, loss_scale=loss_scale)
+
+
+def adamw(net, lr, beta1=0.9, beta2=0.999, weight_decay=0.01, loss_scale=1.0):
+    """`nn.AdamWeightDecay`: AdamW without the correction of the first steps' means, so it needs a warm-up.
+
+    loss_scale: has no effect, as Adam divides every gradient by its size.
+    """
+    return nn.AdamWeightDecay(decay_groups(net.trainable_params(), weight_decay), Tensor(lr), beta1, beta2)
+
+
+def orthogonalised(matrix, steps=5):
+    """The orthogonal matrix nearest to a matrix, roughly: all its singular values move to 0.7 to 1.2.
+
+    A Newton-Schulz iteration with the coefficients of Jordan et al. 2024, "Muon: an optimizer for hidden layers".
+    """
+    wide = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
+    wide = wide / ops.maximum(ops.norm(wide), 1e-7)  # no singular value above 1
+    for _ in range(steps):
+        gram = ops.matmul(wide, wide.T)
+        wide = 3.4445 * wide + ops.matmul(-4.775 * gram + 2.0315 * ops.matmul(gram, gram), wide)
+    return wide.T if matrix.shape[0] > matrix.shape[1] else wide
+
+
+class Muon(nn.Optimizer):
+    """Muon for the weights of convolutions, as matrices (out, in * height * width); momentum for everything else.
+
+    As PyTorch's `torch.optim.Muon`: Nesterov momentum, orthogonalised, times sqrt(out / in) if that is above 1.
+    rest: the learning rate of everything else, as a multiple. Weight decay takes its share of a weight directly, as in
+    AdamW; batch norm and biases have none. loss_scale: the factor by which arriving gradients are multiplied.
+    """
+
+    def __init__(self, net, lr, momentum=0.95, weight_decay=0.0, rest=1.0, loss_scale=1.0):
+        super().__init__(Tensor(lr), net.trainable_params(), loss_scale=loss_scale)
+        self.moments = self.parameters.clone(prefix="moments", init="zeros")
+        self.momentum, self.decay, self.rest = momentum, weight_decay, rest
+
+    def construct(self, gradients):
+        rate, gradients, done = self.get_lr(), self.scale_grad(gradients), ()
+        self.assignadd(self.global_step, self.global_step_increase_tensor)
+        for parameter, moment, gradient in zip(self.parameters, self.moments, gradients):
+            if gradient.ndim == 4:
+                mean = self.momentum * moment + (1 - self.momentum) * gradient
+                step = self.momentum * mean + (1 - self.momentum) * gradient
+                step = orthogonalised(step.reshape(step.shape[0], -1))
+                scale = rate * max(1.0, step.shape[0] / step.shape[1]) ** 0.5
+            else:
+                mean = step = self.momentum * moment + gradient
+                scale = rate * self.rest
+            kept = 1 - rate * self.decay if gradient.ndim > 1 else 1.0
+            update = parameter * kept - scale * step.reshape(gradient.shape)
+            done += (ops.assign(moment, mean), ops.assign(parameter, update))
+        return done
+
+
+OPTIMIZERS = {"momentum": momentum, "adamw": adamw, "muon": Muon}

@@ -1,12 +1,13 @@
-"""labkit.optimizers: against a momentum in numpy."""
+"""labkit.optimizers: against momentum and Adam in numpy, and against PyTorch's Muon."""
 
 import mindspore as ms
 import numpy as np
 import pytest
 from mindspore import nn
+from selection import torch_or_none
 
 from labkit.networks import create_resnet
-from labkit.optimizers import decay_groups, momentum
+from labkit.optimizers import Muon, adamw, decay_groups, momentum, orthogonalised
 
 RATES = np.array([0.1, 0.3, 0.05, 0.2], np.float32)
 
@@ -168,3 +169,75 @@ def test_network_with_weights_only_or_vectors_only(frozen):
 def test_bad_values(arguments):
     with pytest.raises((ValueError, TypeError)):
         momentum(Small(), RATES, **arguments)
+
+
+# -- AdamW and Muon ----------------------------------------------------------------------------------------
+
+
+def gradients_of(net, steps):
+    rng = np.random.default_rng(0)
+    return [{p.name: rng.normal(size=p.shape).astype(np.float32) for p in net.trainable_params()} for _ in range(steps)]
+
+
+def apply(optimizer, net, gradients, loss_scale=1.0):
+    for step in gradients:
+        optimizer(tuple(ms.Tensor(step[p.name] * loss_scale) for p in net.trainable_params()))
+    return {p.name: p.asnumpy() for p in net.trainable_params()}
+
+
+def test_adamw_against_numpy():
+    """m / (sqrt(v) + eps) with both means as they are; decay for matrices only, and not through the gradient."""
+    net = Small()
+    expected = {p.name: p.asnumpy().astype(np.float64) for p in net.trainable_params()}
+    gradients = gradients_of(net, len(RATES))
+    found = apply(adamw(net, RATES, 0.8, 0.9, 0.1), net, gradients)
+    for name, value in expected.items():
+        m = v = np.zeros_like(value)
+        for rate, step in zip(RATES, gradients):
+            m, v = 0.8 * m + 0.2 * step[name], 0.9 * v + 0.1 * step[name] ** 2
+            value = value - rate * (m / (np.sqrt(v) + 1e-6) + (0.1 * value if value.ndim > 1 else 0))
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(8, 30), (30, 8), (5, 5)])
+def test_orthogonalised(shape):
+    """The singular vectors stay, the values come near 1; a multiple of a matrix gives the same."""
+    matrix = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+    found = orthogonalised(ms.Tensor(matrix)).asnumpy()
+    left, values, right = np.linalg.svd(matrix, full_matrices=False)
+    inner = left.T @ found @ right.T
+    assert np.all((np.diag(inner) > 0.3) & (np.diag(inner) < 1.3))
+    np.testing.assert_allclose(inner, np.diag(np.diag(inner)), atol=1e-4)
+    np.testing.assert_allclose(orthogonalised(ms.Tensor(100 * matrix)).asnumpy(), found, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss_scale", [1.0, 1024.0])
+def test_muon_is_pytorchs(pytorch, monkeypatch, loss_scale):
+    """Ten steps of a small network: convolutions by `torch.optim.Muon`, in float32, everything else by its SGD."""
+    torch = torch_or_none()
+    monkeypatch.setattr(torch.Tensor, "bfloat16", lambda tensor: tensor.clone())  # in which it would iterate
+    layers = nn.Conv2d(2, 8, 1), nn.Conv2d(8, 4, 3, has_bias=True), nn.BatchNorm2d(4), nn.Flatten(), nn.Dense(36, 3)
+    net = nn.SequentialCell(*layers)
+    theirs = {p.name: torch.tensor(p.asnumpy()) for p in net.trainable_params()}
+    matrices = {name: p.reshape(len(p), -1) for name, p in theirs.items() if p.ndim == 4}
+    assert {np.sign(len(m) - m.shape[1]) for m in matrices.values()} == {-1, 1}  # tall and wide
+    weights = [p for p in theirs.values() if p.ndim == 2]
+    vectors = [p for p in theirs.values() if p.ndim == 1]
+    rates = np.linspace(0.05, 0.02, 10).astype(np.float32)
+    muon = torch.optim.Muon(list(matrices.values()), momentum=0.9, weight_decay=0.1)
+    sgd = torch.optim.SGD([{"params": weights}, {"params": vectors}], momentum=0.9)
+    gradients = gradients_of(net, len(rates))
+    for rate, step in zip(rates, gradients):
+        for name, p in theirs.items():
+            holder = matrices.get(name, p)
+            holder.grad = torch.tensor(step[name]).reshape(holder.shape)
+        for optimizer, factor in ((muon, 1), (sgd, 3)):
+            for group in optimizer.param_groups:
+                group["lr"] = float(rate) * factor
+        for weight in weights:
+            weight.mul_(1 - float(rate) * 0.1)
+        muon.step()
+        sgd.step()
+    found = apply(Muon(net, rates, 0.9, 0.1, rest=3.0, loss_scale=loss_scale), net, gradients, loss_scale)
+    for name, value in found.items():
+        np.testing.assert_allclose(value, theirs[name].numpy(), rtol=1e-4, atol=2e-5, err_msg=name)

@@ -76,6 +76,18 @@ class ApplyGradients(nn.Cell):
         return unscaled
 
 
+class PlainStep(nn.Cell):
+    """A step without new factors, in one graph: gradients that leave a graph may cost a quarter of a step."""
+
+    def __init__(self, gradients, apply_gradients):
+        super().__init__(auto_prefix=False)
+        self.gradients, self.apply_gradients = gradients, apply_gradients
+
+    def construct(self, images, labels):
+        loss, gradients = self.gradients(images, labels)
+        return self.apply_gradients(loss, *gradients)
+
+
 class ThorStep(nn.Cell):
     """One training step: (images, labels) -> loss, with new factors and inverses in the preconditioner's factor steps.
 
@@ -91,18 +103,18 @@ class ThorStep(nn.Cell):
         if getattr(optimizer, "loss_scale", 1.0) != 1.0:
             raise ThorError(f"optimizer: its loss_scale must be 1, not {optimizer.loss_scale}: ThorStep unscales")
         self.preconditioner, self.optimizer = preconditioner, optimizer
-        self.gradients = Gradients(net, loss, preconditioner, preconditioner.weights)
         self.gradients_and_factors = GradientsAndFactors(net, loss, preconditioner)
         self.apply_gradients = ApplyGradients(optimizer, preconditioner)
+        gradients = Gradients(net, loss, preconditioner, preconditioner.weights)
+        self.plain_step = PlainStep(gradients, self.apply_gradients)
         self.refreshed = None
 
     def __call__(self, images, labels):
         """Not `construct`: this chooses which of the compiled graphs runs, and computes inverses in between."""
         step = int(self.optimizer.global_step.asnumpy().item())
         self.refreshed = None
-        if self.preconditioner.is_factor_step(step):
-            loss, gradients, factors, traces = self.gradients_and_factors(images, labels)
-            self.refreshed = self.preconditioner.refresh(step, factors, traces)
-        else:
-            loss, gradients = self.gradients(images, labels)
+        if not self.preconditioner.is_factor_step(step):
+            return self.plain_step(images, labels)
+        loss, gradients, factors, traces = self.gradients_and_factors(images, labels)
+        self.refreshed = self.preconditioner.refresh(step, factors, traces)
         return self.apply_gradients(loss, *gradients)

@@ -17,7 +17,7 @@ from labkit.networks import (
     use_fast_gradients,
     zero_residual_branches,
 )
-from labkit.optimizers import momentum
+from labkit.optimizers import OPTIMIZERS, momentum
 from labkit.schedules import SCHEDULES
 from labkit.training.recipes import Recipe, RecipeError, require_fit
 
@@ -82,13 +82,14 @@ def create_model(recipe: Recipe, lr: np.ndarray, net=None) -> Model:
     """Network (a new one if not given), loss and optimizer, put together; lr has a value per step."""
     net = net or create_network(recipe)
     loss = CrossEntropySmooth(recipe.network.num_classes, recipe.loss.smoothing)
-    options = recipe.optimizer.model_dump(include={"momentum", "weight_decay", "clip_norm"})
+    options = recipe.optimizer.model_dump(exclude={"name"})
     if recipe.optimizer.name == "thor":
         from labkit.thor import ThorStep  # here, so that training without THOR does not depend on it
 
+        options = {key: options[key] for key in ("momentum", "weight_decay", "clip_norm")}
         optimizer = momentum(net, lr, **options)  # over the plain network's parameters; gradients come unscaled
         return Model(ThorStep(net, loss, optimizer, create_thor(recipe, net, len(lr) // recipe.epochs)))
-    optimizer = momentum(net, lr, **options, loss_scale=recipe.loss_scale)
+    optimizer = OPTIMIZERS[recipe.optimizer.name](net, lr, **options, loss_scale=recipe.loss_scale)
     scale = FixedLossScaleManager(recipe.loss_scale, drop_overflow_update=False)
     return Model(net, loss, optimizer, loss_scale_manager=scale)
 

@@ -91,6 +91,24 @@ class Momentum(Part):
     clip_norm: Positive | None = None  # largest norm of the gradient (THOR's: preconditioned) over all parameters
 
 
+class AdamW(Part):
+    """`nn.AdamWeightDecay`; see labkit.optimizers."""
+
+    name: Literal["adamw"]
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    weight_decay: NotNegative = 0.01
+
+
+class Muon(Part):
+    """Muon for convolutions, momentum for everything else; see labkit.optimizers."""
+
+    name: Literal["muon"]
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.95
+    weight_decay: NotNegative = 0.0
+    rest: Positive = 1.0  # learning rate of everything else, as a multiple of the convolutions'
+
+
 class Thor(Momentum):
     """Momentum on gradients that are preconditioned first; see labkit.thor."""
 
@@ -136,7 +154,7 @@ class Recipe(Part):
     network: Network
     data: Annotated[Cifar10 | ImageFolder, Field(discriminator="format")]
     loss: Loss = Loss()
-    optimizer: Annotated[Momentum | Thor, Field(discriminator="name")] = Momentum(name="momentum")
+    optimizer: Annotated[Momentum | AdamW | Muon | Thor, Field(discriminator="name")] = Momentum(name="momentum")
     schedule: Annotated[Schedule | Polynomial, Field(discriminator="name")]
     epochs: Annotated[int, Field(ge=1, le=100_000)]
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1

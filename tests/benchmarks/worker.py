@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+INTERVAL = 20  # of factors, with a small network
 STEPS = 3  # a turn: the median of so many steps
 QUEUED = 50  # more batches than any queue holds
 BATCHES = 200  # a turn of a pipeline
@@ -22,24 +23,29 @@ def images_and_labels(batch, size=32, classes=10):
     return random.standard_normal((batch, 3, size, size), np.float32), random.integers(0, classes, batch)
 
 
-def steps(step):
-    """A turn: median seconds of a training step; `step()` returns the loss as a number."""
+def steps(step, count=STEPS, typical=statistics.median):
+    """A turn: typical seconds of `count` training steps; `step()` returns the loss as a number."""
 
     def turn():
         times = []
-        for _ in range(STEPS):
+        for _ in range(count):
             start = time.perf_counter()
             loss = step()
             times.append(time.perf_counter() - start)
             if not np.isfinite(loss):
                 sys.exit(f"loss is {loss}: what is measured is no training")
-        return statistics.median(times)
+        return typical(times)
 
     return turn
 
 
 def mindspore_step(network, batch, gradient):
     return _mindspore_steps((network, 10), "momentum", RATE, *images_and_labels(int(batch)), gradient == "fast")
+
+
+def small_step(kind):
+    """ResNet-8 with a batch of 128, the mean of 20 steps. kind: momentum, or interval (factors every 20 steps)."""
+    return _mindspore_steps(("resnet8", 10), kind, RATE, *images_and_labels(128), fast=True)
 
 
 def thor_step(kind):
@@ -69,13 +75,18 @@ def _mindspore_steps(network, kind, rate, images, labels, fast=False):
     if kind == "momentum":
         cell = nn.TrainOneStepCell(nn.WithLossCell(net, loss), optimizer)
     else:
-        factor_steps = np.arange(10_000) == 0 if kind == "plain" else np.ones(10_000, bool)
-        share = 0.125 if kind == "eighth" else 1.0
+        number, share = np.arange(100_000), {"eighth": 0.125, "interval": 0.25}.get(kind, 1.0)
+        factor_steps = number % {"plain": 100_000, "interval": INTERVAL}.get(kind, 1) == 0
         thor = Preconditioner(net, [0.03], factor_steps, thresholds=TRACE_RULES["thor_nt"], factor_share=share)
         cell = ThorStep(net, loss, optimizer, thor)
     cell.set_train()
     images, labels = ms.Tensor(images), ms.Tensor(labels, ms.int32)
-    return {"version": ms.__version__, "parameters": parameters}, steps(lambda: float(cell(images, labels).asnumpy()))
+
+    def step():
+        return float(cell(images, labels).asnumpy())
+
+    turn = steps(step, INTERVAL, statistics.mean) if fast and network[0] == "resnet8" else steps(step)
+    return {"version": ms.__version__, "parameters": parameters}, turn
 
 
 def inverses(block_size):
@@ -260,7 +271,7 @@ def torch_images(split, workers):
     return {"version": f"{torch.__version__}, torchvision {torchvision.__version__}"}, lambda: (folder, turn())[1]
 
 
-PEERS = (mindspore_step, thor_step, inverses, torch_step, labkit_data, mindspore_data, torch_data, labkit_images,
+PEERS = (mindspore_step, small_step, thor_step, inverses, torch_step, labkit_data, mindspore_data, torch_data, labkit_images,
          torch_images)  # fmt: skip
 
 if __name__ == "__main__":

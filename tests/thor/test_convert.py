@@ -259,5 +259,5 @@ def test_checkpoint_of_a_training(tmp_path, rng):
     plain = small_net(2)
     checkpoint.load_weights(file, plain)
     x = tensor(rng.normal(size=(4, 2, 4, 4)))
-    converted = step.gradients.net.set_train(False)
+    converted = step.plain_step.gradients.net.set_train(False)
     np.testing.assert_array_equal(plain.set_train(False)(x).asnumpy(), converted(x).asnumpy())

@@ -89,7 +89,7 @@ def test_what_a_factor_step_refreshed(rng):
     def taps(*_):
         return {layer.taps_on for layer in step.preconditioner.layers.values()}
 
-    step.gradients.net.register_forward_pre_hook(lambda *_: taps_on.append(taps()))
+    step.plain_step.gradients.net.register_forward_pre_hook(lambda *_: taps_on.append(taps()))
     for images, labels in batches(rng):
         step(images, labels)
         found.append(step.refreshed)
@@ -106,6 +106,22 @@ def test_inverses_that_are_kept(rng):
     ))  # fmt: skip
     assert run(kept, data) == run(always_first, data)
     assert not kept.refreshed["inverted"].any()
+
+
+def test_one_graph_gives_the_bits_of_two(rng):
+    """A plain step is one graph; gradients in one graph and their use in another give the same losses and weights."""
+    data = batches(rng)
+    with in_mode(ms.GRAPH_MODE):
+        one, two = training_step(small_net()), training_step(small_net())
+        gradients = two.plain_step.gradients
+
+        def in_two_graphs(images, labels):
+            loss, values = gradients(images, labels)
+            return two.apply_gradients(loss, *values)
+
+        object.__setattr__(two, "plain_step", in_two_graphs)  # a Cell's own accepts only a Cell
+        assert run(one, data) == run(two, data) and two.plain_step is in_two_graphs
+    require_equal(values(one), values(two))
 
 
 # -- Modes and precision --------------------------------------------------------------------------------
