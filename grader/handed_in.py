@@ -6,6 +6,7 @@ recipe; its predictions are then compared with the labels here.
 
 import functools
 import json
+import math
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -45,7 +46,8 @@ def examine(lab, folder: Path, sandboxed: bool = True) -> dict:
         recipe = run.recipe
         facts.insert(0, ("network", recipe.network.name))
         details["recipe"] = differences(recipe, required, task) or _other_data(summary, sha256)
-    if recipe and not details["complete"] and recipe.max_steps is None and summary["epochs"] != recipe.epochs:
+    epochs = recipe and math.ceil(recipe.epochs)
+    if recipe and not details["complete"] and recipe.max_steps is None and summary["epochs"] != epochs:
         details["complete"] = f"history.jsonl: ends in epoch {summary['epochs']} of the recipe's {recipe.epochs}"
     try:
         _require_usable(folder, CHECKPOINT)

@@ -1,6 +1,7 @@
 """The training loop: the MindSpore calls of labs/cifar10/plain.py, for any recipe, with a Run that can be resumed."""
 
 import gc
+import math
 import sys
 from contextlib import nullcontext
 
@@ -34,7 +35,7 @@ def train(run: Run, *, recipe: Recipe | None = None, info: Info | None = None, p
         gc.collect()  # were an earlier network freed only in a later step, MindSpore would compile again there
         dataset = build.train_dataset(recipe, info, (rank, ranks))
         steps_per_epoch = dataset.get_dataset_size()
-        total = min(recipe.epochs * steps_per_epoch, recipe.max_steps or sys.maxsize)
+        total = min(int(recipe.epochs * steps_per_epoch), recipe.max_steps or sys.maxsize)
         lr = build.learning_rates(recipe, steps_per_epoch)
         network = build.create_network(recipe)
         model = build.create_model(recipe, lr, network)
@@ -63,7 +64,7 @@ def train(run: Run, *, recipe: Recipe | None = None, info: Info | None = None, p
                 evaluation.evaluate(missing)
             if step < total:
                 model.train(
-                    recipe.epochs, dataset, todo, dataset_sink_mode=recipe.dataset_sink_mode,
+                    math.ceil(recipe.epochs), dataset, todo, dataset_sink_mode=recipe.dataset_sink_mode,
                     initial_epoch=step // steps_per_epoch,
                 )  # fmt: skip
         if rank == 0:

@@ -18,6 +18,10 @@ def _increasing(numbers):
     return numbers
 
 
+def _number(value):
+    return int(value) if value == int(value) else value
+
+
 Count = Annotated[int, Field(ge=1)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -156,7 +160,7 @@ class Recipe(Part):
     loss: Loss = Loss()
     optimizer: Annotated[Momentum | AdamW | Muon | Thor, Field(discriminator="name")] = Momentum(name="momentum")
     schedule: Annotated[Schedule | Polynomial, Field(discriminator="name")]
-    epochs: Annotated[int, Field(ge=1, le=100_000)]
+    epochs: Annotated[float, Field(gt=0, le=100_000), AfterValidator(_number)]  # 1.5: half of the second
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
     amp_level: Literal["O0", "O1", "O2", "O3"] = "O0"  # mixed precision: O0 is none, O2 all but batch norm in float16
     loss_scale: Annotated[float, Field(ge=1)] = 1.0  # keeps small gradients above float16's smallest number

@@ -48,7 +48,8 @@ GROUPS = {
     "thor": [
         Case(
             "ResNet-8 step with THOR", "mean over 20 training steps, one with factors, of 128 images of 3x32x32", 128,
-            "momentum", {"momentum": ("small-step", "momentum"), "THOR, factors every 20 steps": ("small-step", "interval")},
+            "momentum",
+            {"momentum": ("small-step", "momentum"), "THOR, factors every 20 steps": ("small-step", "interval")},
         ),
         _thor_steps("ResNet-50 step with THOR", "factors"),
         Case(

@@ -271,8 +271,8 @@ def torch_images(split, workers):
     return {"version": f"{torch.__version__}, torchvision {torchvision.__version__}"}, lambda: (folder, turn())[1]
 
 
-PEERS = (mindspore_step, small_step, thor_step, inverses, torch_step, labkit_data, mindspore_data, torch_data, labkit_images,
-         torch_images)  # fmt: skip
+PEERS = (mindspore_step, small_step, thor_step, inverses, torch_step, labkit_data, mindspore_data, torch_data,
+         labkit_images, torch_images)  # fmt: skip
 
 if __name__ == "__main__":
     # What a library prints must not be taken for an answer: answers go to the real standard output, prints to stderr.

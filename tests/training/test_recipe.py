@@ -85,8 +85,8 @@ def test_numbers_with_exponents_are_numbers(recipe_file, text):
 @pytest.mark.parametrize("old, new, says", [
     ("epochs: 3\n", "epochs: 3\n  epochs: 50\n", "line 7: not valid YAML: epochs: twice"),
     ("  sample: {}\n", "  sample: {}\n  sample: {epochs: 1}\n", "not valid YAML: sample: twice"),
-    ("epochs: 3\n", "epochs: 010\n", "epochs: must be a valid integer, not '010'"),
-    ("epochs: 3\n", "epochs: 1:30\n", "epochs: must be a valid integer, not '1:30'"),
+    ("epochs: 3\n", "epochs: 010\n", "epochs: must be a valid number, not '010'"),
+    ("epochs: 3\n", "epochs: 1:30\n", "epochs: must be a valid number, not '1:30'"),
 ])  # fmt: skip
 def test_a_key_stands_once_and_a_number_is_decimal(recipe_file, old, new, says):
     """PyYAML takes the last of two keys, and 010 for 8."""
@@ -110,7 +110,7 @@ BAD_VALUES = [
     ("colour", "red", "unknown key"),
     ("data.resize", 256, "unknown key"),  # of the other format
     ("optimizer", {"name": "momentum", "damping": 0.1}, "damping: unknown key"),  # of the other optimizer
-    ("epochs", True, "integer"),
+    ("epochs", True, "number"),
     ("epochs", 0, "greater"),
     ("seed", 2**31, "less"),
     ("dataset_sink_mode", 1, "boolean"),
@@ -154,7 +154,7 @@ def test_bad_value_of_an_image_folder(folder_file, key, value, says):
 
 @pytest.mark.parametrize("setting, key, says", [
     ("colour=red", "colour", "unknown key"),
-    ("epochs=", "epochs", "integer"),
+    ("epochs=", "epochs", "number"),
     ('network={"name": "resnet51"}', "network.name", "resnet50"),
     ("data.format=tar", "data.format", "image_folder"),
     ("schedule.warmup_epochs=9", "schedule.warmup_epochs", "do not fit"),

@@ -1,0 +1,256 @@
+"""The arena: which optimizer gets to an accuracy soonest, each at its own best settings?
+
+    python -m tests.benchmarks.arena OUT
+
+Rules, after AlgoPerf (Dahl et al. 2023, arXiv 2306.07179), as far as two cores allow. ResNet-8 trains on 45,000 images
+of CIFAR-10; the other 5,000 training images choose settings and measure the way to the target; the test images are
+looked at once, at the end. Every side has TRIALS trainings of EPOCHS epochs: it begins with the settings of its profile
+and changes a key at a time, and keeps what is better. Then it has SHORTER trainings with fewer epochs. The target is
+the final accuracy of the best first-order side, the median over SEEDS seeds. The shortest training of every side that came
+there, or else its best, is repeated with all seeds; a seed that misses the target counts as infinitely slow. Two
+trainings share the machine, a core each, in pairs that change. A side is added by a line in SIDES and a profile in
+labs/thor/recipe.yaml. What is done is in OUT, trials also in results/arena.json; a second call does the rest.
+"""
+
+import itertools
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+import numpy as np
+
+from labkit.data import cifar10_files, files
+from labkit.system import environment
+from labkit.system.files import atomic_write
+from labkit.training import compare, evaluation, provenance, recipes, runs
+
+RESULT = Path(__file__).with_name("results") / "arena.json"
+RECORDED = environment.REPO / "labs" / "thor" / "runs"
+DATA = "arena/cifar-10-batches-bin"  # 45,000 images to train, 5,000 in the place of the test images
+TRIALS, SHORTER, EPOCHS, SEEDS = 12, 4, 2, 5
+EVALUATED = 4_480  # images between two evaluations on the way; evaluations do not count as time
+LR, WARMUP, BATCH, DECAY = "schedule.lr_max", "schedule.warmup_epochs", "data.batch_size", "optimizer.weight_decay"
+
+
+@dataclass(frozen=True)
+class Side:
+    """An optimizer in the arena: its name, which is that of a profile of labs/thor, and values to try for its keys."""
+
+    name: str
+    ladders: dict[str, tuple] = field(hash=False)
+    first_order: bool = True
+
+    @property
+    def profile(self):
+        """The profile that it starts from."""
+        return f"arena-{self.name}"
+
+
+BATCHES = {BATCH: (32, 64, 128, 256, 512)}
+SIDES = (
+    Side("momentum", {
+        LR: (0.05, 0.1, 0.2, 0.4, 0.8), **BATCHES, "optimizer.momentum": (0.8, 0.9, 0.95),
+        WARMUP: (0.1, 0.25, 0.5), DECAY: (1e-4, 5e-4, 2e-3),
+    }),
+    Side("adamw", {
+        LR: (5e-4, 1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2), **BATCHES, "optimizer.beta2": (0.95, 0.99, 0.999),
+        WARMUP: (0.1, 0.25, 0.5), DECAY: (0.005, 0.02, 0.08),
+    }),
+    Side("muon", {
+        LR: (0.005, 0.01, 0.02, 0.04, 0.08), "optimizer.rest": (1.0, 3.0, 10.0, 30.0), **BATCHES,
+        "optimizer.momentum": (0.8, 0.9, 0.95), DECAY: (0.0, 0.1, 0.5),
+    }, first_order=False),
+    Side("thor", {
+        "optimizer.damping": (0.03, 0.1, 0.3), LR: (0.1, 0.2, 0.3, 0.45), **BATCHES,
+        "optimizer.clip_fisher_norm": (0.5, 1.0, 2.0), "optimizer.factor_interval": (10, 20, 40),
+    }, first_order=False),
+)  # fmt: skip
+
+
+@dataclass(eq=False)
+class Trial:
+    """A training of a side with some settings and a seed; `train` fills in what came out."""
+
+    side: Side
+    settings: dict
+    seed: int
+    out: Path
+    evaluated: bool = False  # on the way to its end
+    accuracy: float = 0.0  # final; 0 where the training diverged
+
+    @property
+    def path(self):
+        words = [f"{key.rpartition('.')[2]}{value:g}" for key, value in sorted(self.settings.items())]
+        return self.out / "-".join([self.side.name, *words, f"seed{self.seed}"] + ["evaluated"] * self.evaluated)
+
+    @property
+    def file(self):
+        """Where what came out is kept."""
+        return self.path.with_name(f"{self.path.name}.json")
+
+    def train(self):
+        """Train it, if that was not done; returns the trial."""
+        if not self.file.exists():
+            atomic_write(self.file, json.dumps(self._result()) + "\n")
+        self.accuracy = json.loads(self.file.read_text())["accuracy"]
+        click.echo(f"{self.path.name}: {self.accuracy:.2%}")
+        return self
+
+    def _result(self):
+        shutil.rmtree(self.path, ignore_errors=True)  # not finished: compiled twice, its times would be wrong
+        settings = {**self.settings, "seed": self.seed}
+        if self.evaluated:
+            batch = recipes.load(recipes.find("thor"), self.side.profile, self.changes()).data.batch_size
+            settings["evaluation_steps"] = max(1, EVALUATED // batch)
+        command = [sys.executable, "-m", "labkit", "train", "thor", "--profile", self.side.profile, "--out", self.path]
+        for key, value in settings.items():
+            command += ["--set", f"{key}={json.dumps(value)}"]
+        log = self.path.with_name(f"{self.path.name}.log")
+        with open(log, "w") as output:
+            one_core = {**os.environ, "OMP_NUM_THREADS": "1"}
+            status = subprocess.run(command, stdout=output, stderr=output, env=one_core).returncode
+        if status == 0:
+            return {"accuracy": runs.open_run(self.path).summary["accuracy"]}
+        if "Error: loss is" not in log.read_text():
+            raise click.ClickException(f"{self.path.name}: the training failed, see {log}")
+        return {"accuracy": 0.0}
+
+    def changes(self):
+        """The settings as for `labkit train --set`."""
+        return tuple(f"{key}={json.dumps(value)}" for key, value in self.settings.items())
+
+
+def tune(side, out) -> list[Trial]:
+    """TRIALS trainings: the profile's settings, then those that differ from the best so far by a step on one ladder."""
+    recipe = recipes.flatten(recipes.load(recipes.find("thor"), side.profile).model_dump())
+    settings, key = {key: recipe[key] for key in side.ladders} | {"epochs": EPOCHS}, next(iter(side.ladders))
+    trials, best = [], None
+    while settings and len(trials) < TRIALS:
+        trials.append(Trial(side, settings, 1, out).train())
+        best = trials[-1] if best is None or trials[-1].accuracy > best.accuracy else best
+        tried = [trial.settings for trial in trials]
+        untried = [pair for pair in neighbours(side, best.settings, key) if pair[1] not in tried]
+        key, settings = untried[0] if untried else (key, None)
+    return trials
+
+
+def neighbours(side, settings, first):
+    """(key, settings) a step away on one ladder, from the ladder of the key `first` on."""
+    keys = [*side.ladders]
+    for key in keys[keys.index(first) :] + keys[: keys.index(first)]:
+        values = side.ladders[key]
+        for place in (values.index(settings[key]) + 1, values.index(settings[key]) - 1):
+            if 0 <= place < len(values):
+                yield key, settings | {key: values[place]}
+
+
+def shorten(side, trials, target, out) -> Trial:
+    """SHORTER trainings of the best settings with fewer epochs, by bisection: the shortest that came to the target."""
+    best = max(trials, key=lambda trial: trial.accuracy)
+    shortest, too_few, enough = best, 0.0, float(EPOCHS)
+    for _ in range(SHORTER):
+        epochs = round((too_few + enough) / 2, 4)
+        trials.append(Trial(side, best.settings | {"epochs": epochs}, 1, out).train())
+        if trials[-1].accuracy >= target:
+            shortest, enough = trials[-1], epochs
+        else:
+            too_few = epochs
+    return shortest
+
+
+def race(chosen, out) -> dict[str, list[Trial]]:
+    """All sides with all seeds, evaluated on the way; two at a time, in pairs in which every side meets every other."""
+    trials = {
+        (side, seed): Trial(side, trial.settings, seed, out, evaluated=True)
+        for side, trial in chosen.items()
+        for seed in range(1, SEEDS + 1)
+    }
+    for seed in range(1, SEEDS + 1):
+        others = [*chosen][1:]
+        turned = [next(iter(chosen)), *others[seed % len(others) :], *others[: seed % len(others)]]
+        for pair in zip(turned[::2], turned[1::2]):
+            with ThreadPoolExecutor(2) as pool:
+                list(pool.map(Trial.train, [trials[side, seed] for side in pair]))
+    return {side.name: [trials[side, seed] for seed in range(1, SEEDS + 1)] for side in chosen}
+
+
+def both(function, items):
+    """The function of all items, two at a time."""
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(function, items))
+
+
+def tested(trial) -> float:
+    """Accuracy of a trained trial on the test images, which nothing else has seen."""
+    run = runs.open_run(trial.path)
+    data = run.recipe.data.model_copy(update={"folder": cifar10_files.FOLDER})
+    recipe = run.recipe.model_copy(update={"data": data})
+    info = cifar10_files.check(recipe.data_folder())
+    return evaluation.accuracies(*evaluation.checkpoint_logits(recipe, run.checkpoint, info))["accuracy"]
+
+
+def write_data() -> dict:
+    """Write the arena's data set, if it is missing: the last 5,000 training images take the test images' place."""
+    source, folder = environment.data_root() / cifar10_files.FOLDER, environment.data_root() / DATA
+    info = cifar10_files.check(source)
+    if not folder.exists():
+        batches = [np.fromfile(source / name, np.uint8) for name in cifar10_files.TRAIN_FILES]
+        records = np.concatenate(batches).reshape(-1, cifar10_files.RECORD_BYTES)
+        parts = [*np.split(records[:45_000], 5), records[45_000:]]
+        with files.staging(folder) as staged:
+            for name, part in zip((*cifar10_files.TRAIN_FILES, cifar10_files.TEST_FILE), parts, strict=True):
+                part.tofile(staged / name)
+            shutil.copyfile(source / cifar10_files.META_FILE, staged / cifar10_files.META_FILE)
+            files.write_source(staged, f"{info.name}; 45,000 of the training images, and 5,000 others to test on")
+            files.publish(staged, folder, cifar10_files.check, False)
+    return cifar10_files.check(folder).dataset
+
+
+@click.command()
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--record", is_flag=True, help="Keep the result and the Runs of the race in this checkout.")
+def main(out, record):
+    """Train what is missing under OUT, print who gets there when, and write OUT/arena.json."""
+    made_by = provenance.collect(write_data())
+    if made_by["dirty"] is not False:
+        raise click.UsageError("what is recorded must come from a commit: files of this checkout differ from it")
+    out.mkdir(parents=True, exist_ok=True)
+    for known in json.loads(RESULT.read_text())["trials"] if RESULT.exists() else ():
+        trial = Trial(next(side for side in SIDES if side.name == known["side"]), known["settings"], 1, out)
+        atomic_write(trial.file, json.dumps({"accuracy": known["accuracy"]}) + "\n")
+    trials = dict(zip(SIDES, both(lambda side: tune(side, out), SIDES)))
+    best = {side: max(tried, key=lambda trial: trial.accuracy) for side, tried in trials.items()}
+    target = max(trial.accuracy for side, trial in best.items() if side.first_order)
+    chosen = dict(zip(SIDES, both(lambda side: shorten(side, trials[side], target, out), SIDES)))
+    finals = race(chosen, out)
+    curves = {name: [compare.curve(runs.open_run(trial.path)) for trial in of_side] for name, of_side in finals.items()}
+    ends = {side.name: statistics.median(c.accuracies[-1] for c in curves[side.name]) for side in SIDES}
+    target = max(ends[side.name] for side in SIDES if side.first_order)
+    rows = compare.summary(curves, target)
+    for row in rows:
+        row["test_accuracy"] = [tested(trial) for trial in finals[row["setting"]]]
+    click.echo(compare.table(rows, target))
+    result = {
+        "target": target, "rows": rows, "chosen": {side.name: trial.settings for side, trial in chosen.items()},
+        "trials": [{"side": side.name, "settings": trial.settings, "accuracy": trial.accuracy}
+                   for side, tried in trials.items() for trial in tried],
+        "curves": {name: [vars(curve) for curve in of_side] for name, of_side in curves.items()},
+        "provenance": made_by,
+    }  # fmt: skip
+    atomic_write(out / RESULT.name, json.dumps(result, indent=1) + "\n")
+    if record:
+        shutil.copyfile(out / RESULT.name, RESULT)
+        for trial in itertools.chain(*finals.values()):
+            kept = RECORDED / f"arena-{trial.side.name}-seed{trial.seed}"
+            shutil.copytree(trial.path, kept, ignore=shutil.ignore_patterns("checkpoints"), dirs_exist_ok=True)
+
+
+if __name__ == "__main__":
+    main()
