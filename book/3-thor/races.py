@@ -13,7 +13,7 @@ SHORT = {"clip_fisher_norm": "bound", "clip_norm": "clip", "warmup_epochs": "war
 
 
 def load():
-    """{name: race}, as tests/benchmarks/advantage.py wrote them."""
+    """{name: race}; the commit in its provenance has the program that ran it."""
     return json.loads((RESULTS / "advantage.json").read_text(encoding="utf-8"))
 
 

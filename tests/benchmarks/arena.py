@@ -4,11 +4,11 @@
 
 Rules, after AlgoPerf (Dahl et al. 2023, arXiv 2306.07179), as far as two cores allow. ResNet-8 trains on 45,000 images
 of CIFAR-10; the other 5,000 training images choose settings and measure the way to the target; the test images are
-looked at once, at the end. Every side has TRIALS trainings of EPOCHS epochs: it begins with the settings of its profile
-and changes a key at a time, and keeps what is better. Then it has SHORTER trainings with fewer epochs. The target is
-the final accuracy of the best first-order side, the median over SEEDS seeds. The shortest training of every side that came
-there, or else its best, is repeated with all seeds; a seed that misses the target counts as infinitely slow. Two
-trainings share the machine, a core each, in pairs that change. A side is added by a line in SIDES and a profile in
+looked at once, at the end. Every side has TRIALS trainings of EPOCHS epochs: it begins with the settings of its
+profile, changes a key at a time, and keeps what is better. Then it has SHORTER trainings with fewer epochs. The target
+is the final accuracy of the best first-order side, the median over SEEDS seeds. The shortest training of every side
+that came there, or else its best, is repeated with all seeds; a seed that misses the target counts as infinitely slow.
+Two trainings share the machine, in pairs that change. A side is added by a line in SIDES and a profile in
 labs/thor/recipe.yaml. What is done is in OUT, trials also in results/arena.json; a second call does the rest.
 """
 
@@ -213,14 +213,20 @@ def write_data() -> dict:
     return cifar10_files.check(folder).dataset
 
 
+def commit_and_data(data) -> dict:
+    """Provenance of what is measured on a data set; raises UsageError if files differ from the commit."""
+    made_by = provenance.collect(data)
+    if made_by["dirty"] is not False:
+        raise click.UsageError("what is recorded must come from a commit: files of this checkout differ from it")
+    return made_by
+
+
 @click.command()
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--record", is_flag=True, help="Keep the result and the Runs of the race in this checkout.")
 def main(out, record):
     """Train what is missing under OUT, print who gets there when, and write OUT/arena.json."""
-    made_by = provenance.collect(write_data())
-    if made_by["dirty"] is not False:
-        raise click.UsageError("what is recorded must come from a commit: files of this checkout differ from it")
+    made_by = commit_and_data(write_data())
     out.mkdir(parents=True, exist_ok=True)
     for known in json.loads(RESULT.read_text())["trials"] if RESULT.exists() else ():
         trial = Trial(next(side for side in SIDES if side.name == known["side"]), known["settings"], 1, out)
@@ -233,17 +239,19 @@ def main(out, record):
     curves = {name: [compare.curve(runs.open_run(trial.path)) for trial in of_side] for name, of_side in finals.items()}
     ends = {side.name: statistics.median(c.accuracies[-1] for c in curves[side.name]) for side in SIDES}
     target = max(ends[side.name] for side in SIDES if side.first_order)
-    rows = compare.summary(curves, target)
-    for row in rows:
-        row["test_accuracy"] = [tested(trial) for trial in finals[row["setting"]]]
-    click.echo(compare.table(rows, target))
+    click.echo(compare.table(compare.summary(curves, target), target))
     result = {
-        "target": target, "rows": rows, "chosen": {side.name: trial.settings for side, trial in chosen.items()},
-        "trials": [{"side": side.name, "settings": trial.settings, "accuracy": trial.accuracy}
-                   for side, tried in trials.items() for trial in tried],
+        "target": target,
+        "chosen": {side.name: trial.settings for side, trial in chosen.items()},
+        "trials": [
+            {"side": side.name, "settings": trial.settings, "accuracy": trial.accuracy}
+            for side, tried in trials.items()
+            for trial in tried
+        ],
         "curves": {name: [vars(curve) for curve in of_side] for name, of_side in curves.items()},
+        "test_accuracy": {name: [tested(trial) for trial in of_side] for name, of_side in finals.items()},
         "provenance": made_by,
-    }  # fmt: skip
+    }
     atomic_write(out / RESULT.name, json.dumps(result, indent=1) + "\n")
     if record:
         shutil.copyfile(out / RESULT.name, RESULT)

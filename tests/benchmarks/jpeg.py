@@ -19,7 +19,7 @@ from labkit.data import cifar10_files, files
 from labkit.system import environment
 from labkit.system.files import atomic_write
 from labkit.training import evaluation, runs
-from tests.benchmarks.advantage import commit_and_data
+from tests.benchmarks.arena import commit_and_data
 
 QUALITY = 75  # the copy's, by the tables in its files; Pillow halves the resolution of colour at it, as the copy does
 # On the first compression's grid a second one would change little: half a block of brightness, a quarter of colour.
