@@ -272,6 +272,18 @@ def test_training_that_ends_early_and_is_killed_before_its_summary(start, refere
     assert (summary["steps"], summary["epochs"], summary["accuracy"]) == (8, 1, lines(run)[8]["accuracy"])
 
 
+def test_a_fraction_of_an_epoch(start, tmp_path):
+    """1.5 epochs are 15 steps, with the schedule's end at their end; resumed in the second, too."""
+    run = tmp_path / "run"
+    killed(start(run, "--set=epochs=1.5", before=after_step(STEPS + 2, DIE)))
+    finish(start(run, "--resume"))
+    steps = runs.Run(run).steps()
+    assert [record["step"] for record in steps] == list(range(1, 16)) and steps[-1]["epoch"] == 2
+    assert steps[-1]["lr"] == pytest.approx(0.1 * (1 - 4 / 5) ** 2)  # the last of five after a warm-up of ten
+    assert [record["epoch"] for record in runs.Run(run).evaluations()] == [1, 2]
+    assert json.loads((run / "summary.json").read_text())["steps"] == 15
+
+
 def test_a_complete_run_is_never_trained_again(reference):
     before = {path: path.read_bytes() for path in reference.rglob("*") if path.is_file()}
     with pytest.raises(RunError, match="complete"):
