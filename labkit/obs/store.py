@@ -90,7 +90,7 @@ class Store(Retrying):
         sha256 = sha256 if re.fullmatch("[0-9a-f]{64}", sha256) else None
         upload = upload if re.fullmatch("[1-9][0-9]{0,11}-[0-9a-f]{16}", upload) else None
         encrypted = bool(answer.body.sseKms or answer.body.sseC)
-        size, etag = int(answer.body.contentLength), _unquoted(answer.body.etag)
+        size, etag = answer.body.contentLength, _unquoted(answer.body.etag)
         return Entry(key, size, etag, sha256, upload, encrypted, answer.body.lastModified)
 
     def list(self, bucket, prefix="", delimiter=None) -> Iterator[Entry]:
@@ -119,7 +119,9 @@ class Store(Retrying):
                 if not key.startswith(prefix):
                     raise CloudError(f"obs://{bucket}/{prefix}: the listing contains {key!r}, which is not below it")
             for item in page.contents:
-                yield Entry(item.key, int(item.size), _unquoted(item.etag), modified=item.lastModified)
+                if item.size is None:  # the SDK's value for one that is not a number
+                    raise CloudError(f"{_place(bucket, item.key)}: the server's size is not a number of bytes")
+                yield Entry(item.key, item.size, _unquoted(item.etag), modified=item.lastModified)
             yield from (Entry(folder, 0, "") for folder in folders(page))
 
     def put(self, bucket, key, content: bytes, sha256, md5=None) -> str:

@@ -104,12 +104,16 @@ def test_signatures(account, signature, host, name):
 
 
 LISTING = b"""<?xml version="1.0"?><ListBucketResult><Name>course</Name><Prefix>x/</Prefix><MaxKeys>1000</MaxKeys>
-<IsTruncated>false</IsTruncated><Contents><Key>other/thesis</Key><Size>1</Size><ETag>"0"</ETag></Contents></ListBucketResult>"""
+<IsTruncated>false</IsTruncated><Contents><Key>%s</Key><Size>%s</Size><ETag>"0"</ETag></Contents></ListBucketResult>"""
 
 
-def test_a_listing_that_cannot_be_is_not_believed(server, store):
-    server.plant("GET list", answer(200, LISTING))
-    with pytest.raises(CloudError, match="the listing contains 'other/thesis', which is not below it"):
+@pytest.mark.parametrize("key, size, says", [
+    (b"other/thesis", b"1", "the listing contains 'other/thesis', which is not below it"),
+    (b"x/a", b"many", "x/a: the server's size is not a number of bytes"),
+])  # fmt: skip
+def test_a_listing_that_cannot_be_is_not_believed(server, store, key, size, says):
+    server.plant("GET list", answer(200, LISTING % (key, size)))
+    with pytest.raises(CloudError, match=says):
         list(store.list("course", "x/"))
 
 
