@@ -107,17 +107,12 @@ def scan(folder: Path, parts: dict[str, list], decode: bool = False) -> dict[str
         bar.close()
         pool.shutdown(cancel_futures=True)
         if is_large and todo:
-            _keep(place, findings)
+            try:
+                atomic_write(_cache(place), json.dumps(findings, indent=1) + "\n")
+            except OSError as error:
+                print(f"{_cache(place)}: {error.strerror}, so every start reads all of {place} again", file=sys.stderr)
     return {name: findings[name] for name in parts}
 
 
 def _cache(place):
     return environment.cache() / f"scan-{hashlib.sha256(os.fsencode(place)).hexdigest()[:16]}.json"
-
-
-def _keep(place, findings):
-    try:
-        _cache(place).parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(_cache(place), json.dumps(findings, indent=1) + "\n")
-    except OSError as error:
-        print(f"{_cache(place)}: {error.strerror}, so every start reads all of {place} again", file=sys.stderr)

@@ -66,25 +66,14 @@ class Hosts:
 def launch(command, count: int, log_dir: Path | None = None, *, device=None, cards=None, hosts=None) -> None:
     """Run `python COMMAND` in `count` processes that train together; return when all have succeeded.
 
-    log_dir: folder for the logs, one per process; by default a temporary folder, which is kept if a process fails.
+    log_dir: folder for the logs, one per process; by default a temporary folder, which is kept unless all succeed.
     device: "CPU", "GPU" or "Ascend"; cards: from `local_cards`, to start one process per card without msrun.
     hosts: for a training on several machines, with `count` processes on each.
     Prints the output of rank 0, or of this machine's first process. Leaves no process behind, however the training
     ends. Raises LaunchError as soon as a process fails, LabkitError if this system cannot launch.
     """
     require_possible(count)
-    if log_dir is None:
-        folder = Path(tempfile.mkdtemp(prefix="labkit-launch-"))
-        try:
-            launch(command, count, folder, device=device, cards=cards, hosts=hosts)
-        except LaunchError:
-            raise  # the user needs the logs
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        shutil.rmtree(folder)
-        return
-    log_dir = Path(log_dir).absolute()
+    is_temporary, log_dir = log_dir is None, Path(log_dir or tempfile.mkdtemp(prefix="labkit-launch-")).absolute()
     log_dir.mkdir(parents=True, exist_ok=True)
     with locked(log_dir, LaunchError(f"{log_dir}: another launch is writing its logs here")), _free_port() as port:
         for file in [file for pattern in LOGS for file in log_dir.glob(pattern)]:
@@ -105,6 +94,8 @@ def launch(command, count: int, log_dir: Path | None = None, *, device=None, car
             _end(processes.values(), log_dir)
             for file in log_dir.glob("*.pid"):
                 file.unlink()
+    if is_temporary:
+        shutil.rmtree(log_dir)
 
 
 def _environment(command, log_dir, device):
@@ -208,20 +199,17 @@ def _lines(log):
 
 def _end(processes, log_dir):
     """Kill the processes and everything they started, identified by their environment; return when all are gone."""
-    while family := [process for process in psutil.process_iter() if _belongs(process, log_dir)]:
+    while family := [
+        process
+        for process in psutil.process_iter(["environ"])
+        if (process.info["environ"] or {}).get(LAUNCHED) == str(log_dir)  # none if it is another user's
+    ]:
         for process in family:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         psutil.wait_procs(family, timeout=1)
         for process in processes:
             process.poll()  # otherwise it would remain as a zombie
-
-
-def _belongs(process, log_dir):
-    try:
-        return process.environ().get(LAUNCHED) == str(log_dir)
-    except psutil.Error:  # another user's process, or one that has ended meanwhile
-        return False
 
 
 class Follower:

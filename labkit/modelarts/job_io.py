@@ -31,8 +31,7 @@ def train(recipe: recipes.Recipe, out: str, here: JobContext) -> None:
         return
     with run_folder(out, here.leads_host, here.leads) if is_url(out) else nullcontext(Path(out)) as folder:
         if is_url(recipe.data.folder):
-            data = recipe.data.model_copy(update={"folder": str(data_folder(recipe.data.folder))})
-            recipe = recipe.model_copy(update={"data": data})
+            recipe = recipes.with_folder(recipe, str(data_folder(recipe.data.folder)))
         jobs.train(recipe, folder, here)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from labkit.obs import access
-from labkit.obs.console import bar, connected, deadline, warn, with_options
+from labkit.obs.console import bar, connected, deadline, warn
 from labkit.obs.place import CloudError
 
 DEADLINE = deadline(120.0)
@@ -42,7 +42,7 @@ def _job_command(action, help):
 
     @jobs.command(action, help=f"{help}\n\n\b\nExample:  labkit jobs {action} {EXAMPLE}")
     @click.argument("job")
-    @with_options(DEADLINE)
+    @DEADLINE
     def command(job, deadline):
         answer = getattr(_client(deadline), action)(job)
         for name, value in {**_described(answer), "tasks": ", ".join(answer.tasks) or "-"}.items():
@@ -55,7 +55,7 @@ _job_command("stop", "Stop the job with the id JOB. It is an error if the job ha
 
 @jobs.command("list")
 @click.option("--name", default="", help="Only jobs whose names contain this.")
-@with_options(DEADLINE)
+@DEADLINE
 def listed(name, deadline):
     """List the newest jobs, 50 at most.
 
@@ -68,7 +68,7 @@ def listed(name, deadline):
 
 @jobs.command()
 @click.option("--kind", "device", type=click.Choice(["CPU", "GPU", "Ascend"]), help="Only machines of this kind.")
-@with_options(DEADLINE)
+@DEADLINE
 def flavors(device, deadline):
     """List the machines for jobs: the values for `flavor` in job.yaml.
 
@@ -80,7 +80,7 @@ def flavors(device, deadline):
 
 
 @jobs.command()
-@with_options(DEADLINE)
+@DEADLINE
 def engines(deadline):
     """List the preset images: the values for `engine` in job.yaml.
 
@@ -95,7 +95,7 @@ def engines(deadline):
 @click.argument("job")
 @click.option("--task", default="worker-0", show_default=True, help="The worker whose log to print.")
 @click.option("--follow", is_flag=True, help="Until the job has ended. Ctrl-C stops following; the job keeps running.")
-@with_options(DEADLINE)
+@DEADLINE
 def logs(job, task, follow, deadline):
     """Print the end of JOB's log, as much as ModelArts provides.
 

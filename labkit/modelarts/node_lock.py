@@ -17,33 +17,25 @@ from labkit.obs.place import CloudError
 from labkit.system.files import user_folder
 
 
-def copy_once_per_node(src, dst, *, timeout=math.inf, **options) -> Report:
-    """Run copy(src, dst, **options) in one of the processes on this machine that call this; all return its report.
+def copy_once_per_node(src, dst) -> Report:
+    """Run copy(src, dst) in one of the processes on this machine that call this; all return its report.
 
-    A process that calls it later copies again, which is quick: existing files are skipped. timeout: seconds to wait for
-    another process's copy, which may take hours; a process that has died is not waited for.
-    Raises CloudError in all of them if the copy fails.
+    A process that calls it later copies again, which is quick: existing files are skipped. A copy may take hours; it is
+    waited for without limit, but not if its process has died. Raises CloudError in all of them if the copy fails.
     """
-    file = lock_file(src, dst)
+    target = str(dst) if "://" in str(dst) else str(Path(dst).absolute())
+    file = user_folder(tempfile.gettempdir()) / f"{short(str(src), target)}.lock"
     before = read_json(file)
-    with locked_file(file, timeout) as handle:
+    with locked_file(file, math.inf) as handle:
         outcome = read_json(file)
         if outcome and outcome != before:
             if "error" in outcome:
-                message, *details = outcome["error"]
-                raise CloudError(f"another process on this machine failed to copy: {message}", *details)
+                raise CloudError(f"another process on this machine failed to copy: {outcome['error']}")
             return Report(**outcome["report"] | {"failed": ()})
         try:
-            report = copy(src, dst, **options)
+            report = copy(src, dst)
         except CloudError as error:
-            details = [error.message, error.status, error.code, error.request_id]
-            write_json(handle, {"id": uuid.uuid4().hex, "error": details})
+            write_json(handle, {"id": uuid.uuid4().hex, "error": str(error)})
             raise
         write_json(handle, {"id": uuid.uuid4().hex, "report": asdict(report)})
         return report
-
-
-def lock_file(src, dst) -> Path:
-    """The file that a process locks while it copies src to dst."""
-    target = str(dst) if "://" in str(dst) else str(Path(dst).absolute())
-    return user_folder(tempfile.gettempdir()) / f"{short(str(src), target)}.lock"

@@ -17,7 +17,7 @@ from labkit.modelarts.client import Client
 from labkit.modelarts.job import JobSpec, read_job
 from labkit.modelarts.packing import BOOT_FILE
 from labkit.obs import copying
-from labkit.obs.place import CloudError, Local, parse
+from labkit.obs.place import CloudError
 from labkit.system.files import locked
 from labkit.training import provenance, recipes, runs
 
@@ -93,15 +93,10 @@ def _name(folder):
 
 
 def require_new(submission: Submission, store=None) -> None:
-    """Raise CloudError if the bucket has files of a job of this name, or other data under the same name.
-
-    If the bucket is a folder on this machine, this creates the job's folder, so that only one submission gets the name.
-    """
+    """Raise CloudError if the bucket has files of a job of this name, or other data under the same name."""
     spec = submission.spec
-    taken = CloudError(f"{spec.name}: the bucket has files of a job of this name; choose another --name")
-    job = spec.url(f"jobs/{spec.name}")
-    if copying.exists(job, store=store):
-        raise taken
+    if copying.exists(spec.url(f"jobs/{spec.name}"), store=store):
+        raise CloudError(f"{spec.name}: the bucket has files of a job of this name; choose another --name")
     source, target = submission.data_here, submission.data
     if not copying.exists(target, store=store):
         if source is None:
@@ -110,11 +105,6 @@ def require_new(submission: Submission, store=None) -> None:
         differing = copying.verify(source, target, unknown=[], store=store)  # ignores missing checksums
         if others := [line for line in differing if not line.endswith(": missing")]:
             raise CloudError(f"{target}: differs from {source} ({others[0]}); choose one of them with --data")
-    if isinstance(place := parse(job), Local):
-        try:
-            place.path.mkdir(parents=True)
-        except FileExistsError:
-            raise taken from None
 
 
 def copies(submission: Submission, code: Path) -> list[tuple[str, Path, str]]:

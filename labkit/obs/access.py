@@ -34,16 +34,15 @@ rarely        OBS_SIGNATURE (obs, v2 or v4), OBS_REGION (for v4),
 def credentials(environment) -> tuple[str, str, str | None]:
     """Access key, secret key and token, which may be None. Raises CloudError, which quotes none of them."""
     for names in KEYS:
-        access, secret, token = (environment.get(name) for name in names)
+        access, secret = (environment.get(name) for name in names[:2])
         if access and secret:
-            return _valid_in_headers(zip(names, (access, secret, token or None)))
+            return tuple(_valid_in_headers(name, environment.get(name)) for name in names)
         if access or secret:
             present, missing = names[:2] if access else names[1::-1]
             raise CloudError(f"{missing} is not set, but {present} is")
     section = _file()
     if section.get("ak") and section.get("sk"):
-        names = ("ak", "sk", "security_token")
-        return _valid_in_headers((f"{FILE}: {name}", section.get(name) or None) for name in names)
+        return tuple(_valid_in_headers(f"{FILE}: {name}", section.get(name)) for name in ("ak", "sk", "security_token"))
     raise CloudError(f"no credentials: set {KEYS[0][0]} and {KEYS[0][1]}, or write ak and sk below [basic] in {FILE}")
 
 
@@ -51,9 +50,9 @@ def project(environment) -> str:
     """Id of the ModelArts project; raises CloudError."""
     for name in ("MODELARTS_PROJECT_ID", "HUAWEICLOUD_SDK_PROJECT_ID"):
         if environment.get(name):
-            return _valid_in_headers([(name, environment[name])])[0]
+            return _valid_in_headers(name, environment[name])
     if project_id := _file().get("project_id"):
-        return _valid_in_headers([(f"{FILE}: project_id", project_id)])[0]
+        return _valid_in_headers(f"{FILE}: project_id", project_id)
     raise CloudError(f"no project: set MODELARTS_PROJECT_ID, or write project_id below [basic] in {FILE}")
 
 
@@ -74,12 +73,6 @@ def obs_url(environment) -> str:
     return url
 
 
-def _region_of(environment):
-    host = environment.get("OBS_ENDPOINT", "").strip().lower().rpartition("://")[2]
-    match = re.fullmatch(r"obs\.([a-z0-9-]+)\.myhuaweicloud\.com/?", host)
-    return match and match[1]
-
-
 def modelarts_url(environment) -> str:
     """URL of ModelArts: MODELARTS_ENDPOINT, or from MODELARTS_REGION or OBS_ENDPOINT's region; raises CloudError."""
     if url := environment.get("MODELARTS_ENDPOINT", "").strip():
@@ -87,7 +80,9 @@ def modelarts_url(environment) -> str:
         if is_unencrypted(url):
             raise CloudError("MODELARTS_ENDPOINT: must be https://HOST (http:// only on this machine, for rehearsals)")
         return url
-    name = environment.get("MODELARTS_REGION") or _region_of(environment)
+    host = environment.get("OBS_ENDPOINT", "").strip().lower().rpartition("://")[2]
+    match = re.fullmatch(r"obs\.([a-z0-9-]+)\.myhuaweicloud\.com/?", host)
+    name = environment.get("MODELARTS_REGION") or (match and match[1])
     if not name or not re.fullmatch(r"[a-z0-9-]+", name):
         raise CloudError("no region: set MODELARTS_REGION, for example to cn-north-4, or MODELARTS_ENDPOINT")
     return f"https://modelarts.{name}.myhuaweicloud.com"
@@ -141,13 +136,11 @@ def _checked(url, name, account=False):
     return parts.geturl()
 
 
-def _valid_in_headers(named):
-    """The values of (name, value or None) pairs. CloudError if one would break a header: http.client would quote it."""
-    named = list(named)
-    for name, value in named:
-        if value is not None and not re.fullmatch("[!-~]+", value):
-            raise CloudError(f"{name}: contains a space, a line break or a character that is not ASCII")
-    return tuple(value for _, value in named)
+def _valid_in_headers(name, value):
+    """The value, None if empty. CloudError if it would break a header: http.client would quote it."""
+    if value and not re.fullmatch("[!-~]+", value):
+        raise CloudError(f"{name}: contains a space, a line break or a character that is not ASCII")
+    return value or None
 
 
 def _file():

@@ -3,29 +3,18 @@
 import os
 import signal
 import sys
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
 
 import click
 
 from labkit.obs import access
-from labkit.obs.console import (
-    DRY_RUN,
-    QUIET,
-    bar,
-    connected,
-    count,
-    deadline,
-    shown,
-    warn,
-    with_options,
-)
+from labkit.obs.console import DRY_RUN, QUIET, bar, connected, count, deadline, shown, warn
 from labkit.obs.place import parse
 
 SHOWN = 20  # failed files to list by name
 DEADLINE = deadline()
-SOURCE_AND_TARGET = (
-    click.argument("source", metavar="SRC"),
-    click.argument("target", metavar="DST"),
-)
+SOURCE, TARGET = click.argument("source", metavar="SRC"), click.argument("target", metavar="DST")
 
 
 @click.group(epilog=access.HELP)
@@ -45,12 +34,15 @@ def obs():
 
 
 @obs.command()
-@with_options(*SOURCE_AND_TARGET)
+@SOURCE
+@TARGET
 @click.option("--include", multiple=True, metavar="PATTERN", help="Of a folder, copy only matches; repeatable.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Of a folder, copy no matches; repeatable.")
 @click.option("--jobs", type=click.IntRange(1, 64), default=8, show_default=True, help="Requests at a time.")
 @click.option("--force", is_flag=True, help="Also copy files that are already there.")
-@with_options(DEADLINE, DRY_RUN, QUIET)
+@DEADLINE
+@DRY_RUN
+@QUIET
 def cp(source, target, deadline, quiet, force, **options):
     """Copy a file, or the contents of a folder, from SRC to DST. At least one of them must be on this machine.
 
@@ -92,7 +84,9 @@ def cp(source, target, deadline, quiet, force, **options):
 
 
 @obs.command()
-@with_options(*SOURCE_AND_TARGET, DEADLINE)
+@SOURCE
+@TARGET
+@DEADLINE
 def verify(source, target, deadline):
     """Compare by checksum: is all of SRC in DST? Exit status 1 if something is missing or differs.
 
@@ -120,7 +114,7 @@ def verify(source, target, deadline):
 @obs.command()
 @click.argument("url")
 @click.option("--recursive", is_flag=True, help="List everything below URL instead of one level.")
-@with_options(DEADLINE)
+@DEADLINE
 def ls(url, recursive, deadline):
     """List the objects at URL: sizes in bytes, dates in this machine's time zone, and names. Folders end with "/".
 
@@ -128,13 +122,13 @@ def ls(url, recursive, deadline):
     Example:  labkit obs ls obs://my-bucket/runs
               labkit obs ls obs://my-bucket/runs/mine --recursive
     """
-    from labkit.obs import listing
+    from labkit.obs import copying
 
-    files, folders = listing.below(url, recursive=recursive, store=connected(url, deadline=deadline))
+    files, folders = copying.level(url, recursive=recursive, store=connected(url, deadline=deadline))
     for name in folders:
         click.echo(f"{'':15}  {'':19}  {shown(name)}")
     for item in files:
-        date = listing.moment(item.at.modified)
+        date = _moment(item.at.modified)
         text = f"{date.astimezone():%Y-%m-%d %H:%M:%S}" if date else ""
         click.echo(f"{item.size:15,}  {text:19}  {shown(item.name)}")
     below = f", {len(folders):,} {'folder' if len(folders) == 1 else 'folders'}" if folders else ""
@@ -145,7 +139,9 @@ def ls(url, recursive, deadline):
 @click.argument("url")
 @click.option("--recursive", is_flag=True, help="Remove everything below URL.")
 @click.option("--yes", is_flag=True, help="Empty a whole bucket; the bucket itself stays.")
-@with_options(DEADLINE, DRY_RUN, QUIET)
+@DEADLINE
+@DRY_RUN
+@QUIET
 def rm(url, recursive, yes, deadline, dry_run, quiet):
     """Remove the object URL, or with --recursive everything below the folder URL.
 
@@ -161,6 +157,16 @@ def rm(url, recursive, yes, deadline, dry_run, quiet):
     keys = copying.rm(url, recursive=recursive, empty_bucket=yes or dry_run, dry_run=dry_run, store=store)
     for key in keys if dry_run or not quiet else ():
         click.echo(f"{'would remove' if dry_run else 'removed'}  obs://{parse(url).bucket}/{shown(key)}")
+
+
+def _moment(text):
+    """The time in a listing (2026-11-21T12:00:00.000Z) or a header (Sat, 21 Nov 2026 12:00:00 GMT); None for none."""
+    try:
+        if text and text[:1].isdigit():
+            return datetime.fromisoformat(text.partition(".")[0].rstrip("Z")).replace(tzinfo=timezone.utc)
+        return parsedate_to_datetime(text).astimezone(timezone.utc)
+    except (TypeError, ValueError):
+        return None
 
 
 def _end_at_once(hint):

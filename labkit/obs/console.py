@@ -19,17 +19,6 @@ def deadline(seconds=300.0):
     )  # fmt: skip
 
 
-def with_options(*options):
-    """A decorator that gives a command these options and arguments."""
-
-    def decorate(command):
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
-
-
 def connected(*places, deadline=300.0):
     """The object server, with this deadline in seconds; None if all places are on this machine."""
     from labkit.obs import copying

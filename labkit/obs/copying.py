@@ -5,12 +5,13 @@ plan.py decides what to copy before anything is written; transfers.py copies eac
 
 import errno
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
-from labkit.obs.place import CloudError, Local, Remote, as_cloud_errors, cloud_error, parse
-from labkit.obs.plan import NO_CHECKSUM, Chosen, Item, Plan, files_below, require_possible, same
+from labkit.obs.place import CloudError, Remote, as_cloud_errors, cloud_error, parse
+from labkit.obs.plan import NO_CHECKSUM, Item, Plan, files_below, require_possible, same
 from labkit.obs.retrying import GivenUp
 from labkit.obs.store import Store
 from labkit.obs.transfers import Transfers
@@ -36,55 +37,43 @@ class CopyError(CloudError):
         self.report, self.status, self.code, self.request_id = report, first.status, first.code, first.request_id
 
 
-@dataclass(frozen=True)
-class Options:
-    """How to copy."""
-
-    jobs: int = 8  # requests at a time
-    incremental: bool = True  # skip files that are already there, by size and checksum
-    dry_run: bool = False  # only report what would be done
-    include: Iterable[str] = ()  # patterns of names below a folder (`*.bin`; `*` also matches "/")
-    exclude: Iterable[str] = ()
-    # Seconds without success before giving up a request, or the wait for another process that copies the same file; a
-    # given `store` uses its own deadline.
-    deadline: float = 300.0
-
-
-def copy(src, dst, *, progress: Callable[[int, int], None] | None = None,
-         each: Callable[[Item, str], None] | None = None, store=None, **options) -> Report:  # fmt: skip
+def copy(src, dst, *, jobs=8, incremental=True, dry_run=False, include=(), exclude=(),
+         progress: Callable[[int, int], None] | None = None, each: Callable[[Item, str], None] | None = None,
+         deadline=300.0, store=None) -> Report:  # fmt: skip
     """Copy a file, or the contents of a folder, to or from a bucket, or between folders on this machine.
 
     A file goes into dst if that is a folder or ends with "/"; otherwise dst is its new name. Copying something onto
     itself does nothing. An interrupted copy is resumed, and everything is verified by checksum.
+    jobs: requests at a time. incremental: skip files that are already there, by size and checksum. dry_run: only report
+    what would be done. include, exclude: patterns of names below a folder (`*.bin`; `*` also matches "/").
     progress: called with bytes done and the total. each: called with a file and its outcome, "copied" or "skipped".
-    options: those of `Options`.
+    deadline: seconds without success before giving up a request, or the wait for another process that copies the same
+    file; a given `store` uses its own deadline.
 
     A file that fails does not stop the others, unless the disk is full or the server is unreachable.
     Raises CloudError, also for an empty source; CopyError if files failed.
     """
-    options = Options(**options)
-    if options.jobs < 1:
-        raise CloudError(f"jobs: must be at least 1, got {options.jobs}")
     source, target = parse(src), parse(dst)
     require_possible(source, target)
-    store = connected(store, source, target, deadline=options.deadline)
+    store = connected(store, source, target, deadline=deadline)
     store = store and store.independent()  # stopping this copy must not stop others
-    plan = Plan(src, dst, store, Chosen(tuple(options.include), tuple(options.exclude)))
+    plan = Plan(src, dst, store, include, exclude)
     if same(source, target):
         return Report(0, len(plan.items), (), 0)
     lock, done, failed, fatal = threading.Lock(), {"copied": [], "skipped": []}, [], []
     total = sum(item.size for item in plan.items)
-    transfers = Transfers(store, options.jobs, total, progress, options.deadline)
+    parts, files = ThreadPoolExecutor(jobs), ThreadPoolExecutor(jobs)
+    transfers = Transfers(store, parts, jobs, total, progress, deadline)
 
     def copy_item(item):
         try:
             if fatal:
                 raise fatal[0]
             end, outcome = plan.end(item), "copied"
-            if options.incremental and not plan.difference(item, end):
+            if incremental and not plan.difference(item, end):
                 transfers.count(item.size, moved=False)
                 outcome = "skipped"
-            elif not options.dry_run:
+            elif not dry_run:
                 _transfer(transfers, plan, item, end)
             with lock:
                 done[outcome].append(item)
@@ -97,14 +86,14 @@ def copy(src, dst, *, progress: Callable[[int, int], None] | None = None,
                 if isinstance(failure, GivenUp) or getattr(error, "errno", None) == errno.ENOSPC:
                     fatal.append(failure)
 
-    with as_cloud_errors(), transfers, ThreadPoolExecutor(options.jobs) as files:
+    with as_cloud_errors(), parts, files:
         try:
             for future in [files.submit(copy_item, item) for item in plan.items]:
                 future.result()
         except BaseException:  # Ctrl-C, or `progress` raised: start no further files
             fatal.append(transfers.stop())
             raise
-    moved = sum(item.size for item in done["copied"]) if options.dry_run else transfers.moved
+    moved = sum(item.size for item in done["copied"]) if dry_run else transfers.moved
     report = Report(len(done["copied"]), len(done["skipped"]), tuple(sorted(failed, key=lambda pair: pair[0])), moved)
     if failed:
         raise CopyError(report)
@@ -142,11 +131,31 @@ def ls(place, *, store=None) -> list[Item]:
     return files_below(place, connected(store, place))[0]
 
 
+def level(url, *, recursive=False, store=None) -> tuple[list[Item], list[str]]:
+    """Objects at a URL and its folders, whose names end with "/"; recursive: all objects below it, and no folders.
+
+    CloudError if there are none, unless the URL is a whole bucket, or if it is a path.
+    """
+    place = parse(url)
+    if isinstance(place, Path):
+        raise CloudError(f"{url}: must be obs://BUCKET/KEY or s3://BUCKET/KEY")
+    store, names = connected(store, place), []
+    if recursive or (place.key and not place.key.endswith("/") and store.head(place.bucket, place.key)):
+        files = files_below(place, store)[0]
+    else:
+        entries = [(entry.key[len(place.prefix) :], entry) for entry in store.list(place.bucket, place.prefix, "/")]
+        files = [Item(name, entry.size, entry) for name, entry in entries if name and not name.endswith("/")]
+        names = sorted(name for name, _ in entries if name.endswith("/"))
+    if not (files or names) and place.prefix:
+        raise CloudError(f"{url}: there is no such object or folder")
+    return files, names
+
+
 def exists(place, *, store=None) -> bool:
     """Whether the file or folder exists; for a bucket, whether it contains anything."""
     place = parse(place)
-    if isinstance(place, Local):
-        return place.path.exists()
+    if isinstance(place, Path):
+        return place.exists()
     store = connected(store, place)
     return bool(store.head(place.bucket, place.key)) or any(store.list(place.bucket, place.prefix))
 
@@ -157,7 +166,7 @@ def rm(place, *, recursive=False, empty_bucket=False, dry_run=False, store=None)
     empty_bucket: the folder may be a whole bucket; the bucket itself stays. dry_run: only return the keys.
     """
     place = parse(place)
-    if isinstance(place, Local):
+    if isinstance(place, Path):
         raise CloudError(f"{place}: only objects can be removed, not files on this machine")
     if not place.key and not (recursive and empty_bucket):
         raise CloudError(f"{place}: a whole bucket is emptied with --recursive and --yes; look first with --dry-run")

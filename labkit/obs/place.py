@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.system.errors import LabkitError
+from labkit.system.errors import LabkitError, of_file_system
 
 BUCKET = re.compile(r"(?!.*\.\.)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")  # OBS and S3 alike
 
@@ -27,10 +27,7 @@ class CloudError(LabkitError):
 
 def cloud_error(error) -> CloudError:
     """A CloudError unchanged; an OSError as CloudError with the message FILE: reason."""
-    if isinstance(error, CloudError):
-        return error
-    reason = error.strerror or str(error)
-    return CloudError(f"{error.filename}: {reason}" if error.filename else reason)
+    return error if isinstance(error, CloudError) else CloudError(of_file_system(error))
 
 
 @contextmanager
@@ -40,16 +37,6 @@ def as_cloud_errors():
         yield
     except OSError as error:
         raise cloud_error(error) from None
-
-
-@dataclass(frozen=True)
-class Local:
-    """A file or folder on this machine."""
-
-    path: Path
-
-    def __str__(self):
-        return str(self.path)
 
 
 @dataclass(frozen=True)
@@ -68,12 +55,8 @@ class Remote:
         """The common prefix of the keys of all objects below it, as typed, with a "/"; "" for a bucket."""
         return self.key if not self.key or self.key.endswith("/") else f"{self.key}/"
 
-    def below(self, name):
-        """The object `name` in this folder."""
-        return Remote(self.scheme, self.bucket, f"{self.prefix}{name}")
 
-
-def parse(place) -> Local | Remote:
+def parse(place) -> Path | Remote:
     """The place that a path, file://DIR, obs://BUCKET/KEY or s3://BUCKET/KEY names; raises CloudError."""
     text = str(place)
     scheme, colon, rest = text.partition("://")
@@ -82,10 +65,9 @@ def parse(place) -> Local | Remote:
             raise CloudError(f"{text}: a URL must begin with {text.partition(':')[0]}://")
         scheme, rest = "file", text
     if scheme == "file":
-        rest = rest.removeprefix("localhost") if colon and rest.startswith("localhost/") else rest
         if not rest or "\0" in rest:
             raise CloudError(f"{text!r}: not a path")
-        return Local(Path(rest))
+        return Path(rest)
     if scheme not in ("obs", "s3"):
         raise CloudError(f"{text}: must begin with obs://, s3:// or file://, not {scheme}://")
     bucket, _, key = rest.partition("/")

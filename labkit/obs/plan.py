@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from labkit.obs.checksums import digest, matches
-from labkit.obs.place import CloudError, Local, Remote, as_cloud_errors, parse, why_no_file, why_outside
+from labkit.obs.place import CloudError, Remote, as_cloud_errors, parse, why_no_file, why_outside
 from labkit.obs.store import Entry
 from labkit.obs.transfers import UNFINISHED
 from labkit.system.files import require_replaceable
@@ -23,32 +23,28 @@ class Item:
     at: Path | Entry
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """Selects names below a folder: those that match a pattern in `include` and none in `exclude`."""
-
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-
-    def __call__(self, name):
-        matching = [any(fnmatchcase(name, pattern) for pattern in part) for part in (self.include, self.exclude)]
-        return (matching[0] or not self.include) and not matching[1]
-
-
 class Plan:
     """The files of a source, their targets, and how these differ from what is already there.
+
+    include, exclude: patterns of names below a folder. Those are copied that match one in `include` and none in
+    `exclude`.
 
     Raises CloudError if the source has nothing to copy or something other than files, or if a name would lead out of
     the target.
     """
 
-    def __init__(self, src, dst, store, chosen: Chosen = Chosen()):
+    def __init__(self, src, dst, store, include=(), exclude=()):
         self.source, self.target, self._store = parse(src), parse(dst), store
+
+        def chosen(name):
+            included = not include or any(fnmatchcase(name, pattern) for pattern in include)
+            return included and not any(fnmatchcase(name, pattern) for pattern in exclude)
+
         self.items, self.single = files_below(self.source, store, chosen)
         if not self.items:
             raise CloudError(f"{self.source}: nothing to copy: there is no such object, or nothing in the folder")
-        self._to_local = isinstance(self.target, Local)
-        is_folder = self.target.path.is_dir() if self._to_local else not self.target.key
+        self._to_local = isinstance(self.target, Path)
+        is_folder = self.target.is_dir() if self._to_local else not self.target.key
         self._into_folder = not self.single or str(dst).endswith("/") or is_folder
         for item in self.items:
             key = item.name if self._to_local else self.end(item)
@@ -59,15 +55,15 @@ class Plan:
     def end(self, item) -> Path | str:
         """An item's target, a path or a key; CloudError if there is none."""
         if not self._to_local:
-            return (self.target.below(item.name) if self._into_folder else self.target).key
+            return self.target.prefix + item.name if self._into_folder else self.target.key
         if not self._into_folder:
-            require_replaceable(self.target.path)
-            return self.target.path
+            require_replaceable(self.target)
+            return self.target
         if reason := why_no_file(item.name):
             raise CloudError(f"{item.name!r}: {reason}")
-        end = self.target.path / item.name
+        end = self.target / item.name
         require_replaceable(end)
-        if not self.single and not resolved(end.parent).is_relative_to(resolved(self.target.path)):
+        if not self.single and not resolved(end.parent).is_relative_to(resolved(self.target)):
             raise CloudError(f"{end}: a link leads out of {self.target}")
         return end
 
@@ -99,16 +95,16 @@ class Plan:
         return {entry.key: entry for entry in self._store.list(self.target.bucket, self.target.prefix)}
 
 
-def files_below(place, store, chosen=Chosen()) -> tuple[list[Item], bool]:
+def files_below(place, store, chosen=lambda name: True) -> tuple[list[Item], bool]:
     """The chosen files below a place, with names relative to it, and whether it is a single file."""
-    if isinstance(place, Local):
-        if place.path.is_dir():
+    if isinstance(place, Path):
+        if place.is_dir():
             with as_cloud_errors():
-                return sorted(_walk(place.path, chosen), key=lambda item: item.name), False
-        if not place.path.is_file():
-            problem = "neither a file nor a folder" if place.path.exists() else "there is no such file or folder"
+                return sorted(_walk(place, chosen), key=lambda item: item.name), False
+        if not place.is_file():
+            problem = "neither a file nor a folder" if place.exists() else "there is no such file or folder"
             raise CloudError(f"{place}: {problem}")
-        return [Item(place.path.name, place.path.stat().st_size, place.path)], True
+        return [Item(place.name, place.stat().st_size, place)], True
     if place.key and not place.key.endswith("/") and (entry := store.head(place.bucket, place.key)):
         return [Item(place.key.rpartition("/")[2], entry.size, entry)], True
     below = len(place.prefix)
@@ -146,17 +142,17 @@ def require_possible(source, target) -> None:
     """CloudError if both are in buckets, or one folder is inside the other."""
     if isinstance(source, Remote) and isinstance(target, Remote):
         raise CloudError(f"{source} to {target}: cannot copy from bucket to bucket; use obsutil")
-    local = isinstance(source, Local) and isinstance(target, Local)
-    if local and source.path.is_dir() and not same(source, target):
-        outer, inner = resolved(source.path), resolved(target.path)
+    local = isinstance(source, Path) and isinstance(target, Path)
+    if local and source.is_dir() and not same(source, target):
+        outer, inner = resolved(source), resolved(target)
         if inner.is_relative_to(outer) or outer.is_relative_to(inner):
             raise CloudError(f"{source} to {target}: one is inside the other")
 
 
 def same(source, target) -> bool:
     """Whether both are the same place on this machine."""
-    local = isinstance(source, Local) and isinstance(target, Local)
-    return local and resolved(source.path) == resolved(target.path)
+    local = isinstance(source, Path) and isinstance(target, Path)
+    return local and resolved(source) == resolved(target)
 
 
 def resolved(path) -> Path:

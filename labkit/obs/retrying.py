@@ -39,13 +39,13 @@ class Tries:
     def __init__(self, deadline):
         self.start, self.deadline, self.count = time.monotonic(), deadline, 0
 
-    def wait(self, error, minimum=0.0, error_class=CloudError) -> float:
+    def wait(self, error, error_class=CloudError) -> float:
         """Seconds to wait after an error, randomised so that many clients do not retry in step.
 
         Raises the error as `error_class` if the deadline would pass meanwhile.
         """
         self.count += 1
-        wait = max(minimum, random.uniform(0, min(LONGEST_WAIT, 0.2 * 2**self.count)))
+        wait = random.uniform(0, min(LONGEST_WAIT, 0.2 * 2**self.count))
         seconds = time.monotonic() - self.start
         if seconds + wait > self.deadline:
             raise error.reworded(f"{error.message}; given up after {self.count} tries in {seconds:.0f} s", error_class)
@@ -53,14 +53,14 @@ class Tries:
 
 
 class _TryAgain(Exception):
-    """A failure that may be over at the next try: the CloudError to raise otherwise, and the minimum wait in seconds.
+    """A failure that may be over at the next try: the CloudError to raise otherwise.
 
     absent: nothing listens on the port, so a server that has never answered is unlikely to start doing so.
     """
 
-    def __init__(self, error, wait=0.0, absent=False):
+    def __init__(self, error, absent=False):
         super().__init__(str(error))
-        self.error, self.wait, self.absent = error, wait, absent
+        self.error, self.absent = error, absent
 
 
 class Retrying:
@@ -96,7 +96,7 @@ class Retrying:
                 failure = exception
             if failure.absent and not self._answered:
                 tries.deadline = min(self.deadline, ABSENT)
-            wait = tries.wait(failure.error, failure.wait, GivenUp if self._answered < tries.start else CloudError)
+            wait = tries.wait(failure.error, GivenUp if self._answered < tries.start else CloudError)
             self._notice(failure.error, tries)
             if self._stopped.wait(wait):
                 raise GivenUp(f"{place}: stopped")
@@ -125,10 +125,7 @@ class Retrying:
             return None
         if result.status >= 300:
             error = CloudError(f"{place}: {self._reason(result)}", result.status, result.errorCode, result.requestId)
-            if busy or result.errorCode in TRANSIENT_CODES:
-                wait = _header(result, "retry-after") or ""
-                raise _TryAgain(error, min(60.0, float(wait)) if wait.isdecimal() else 0.0)
-            raise error
+            raise _TryAgain(error) if busy or result.errorCode in TRANSIENT_CODES else error
         if not usable:
             raise _TryAgain(CloudError(f"{place}: the answer is incomplete", result.status, None, result.requestId))
         return result
@@ -136,7 +133,8 @@ class Retrying:
     def _reason(self, result):
         reason = result.errorMessage or result.reason
         if result.status < 400:
-            match = re.search(r"//([^/?#]+)", _header(result, "location") or "")
+            location = next((value for name, value in result.header if name.lower() == "location"), "")
+            match = re.search(r"//([^/?#]+)", location)
             host = match[1] if match else "another server"
             reason = f"{reason}: the bucket is at {host}; is OBS_ENDPOINT in the bucket's region?"
         return self._clean(reason)
@@ -158,7 +156,3 @@ def _network_error(place, error):
     absent = isinstance(error, ConnectionRefusedError)
     hint = "; is the server of OBS_ENDPOINT running?" if absent else ""
     return _TryAgain(CloudError(f"{message}{hint}"), absent=absent)
-
-
-def _header(result, name):
-    return next((value for key, value in result.header if key.lower() == name), None)

@@ -134,7 +134,7 @@ class _Https(_Tracked, HTTPSConnection):
 
 
 def client(*arguments, **settings):
-    """An ObsClient that follows no redirects and reports what the SDK drops: Retry-After, and an <Error> in a 200.
+    """An ObsClient that follows no redirects and reports what the SDK drops: an <Error> in a 200.
 
     Make each request inside its `connections.within`.
     """
@@ -155,10 +155,6 @@ def client(*arguments, **settings):
 
         def _is_redirect_exception(self, *_):
             return False  # keys and signature are for one server, so a redirect becomes an error
-
-        def _rename_response_headers(self, headers):
-            wait = headers.get("retry-after")
-            return super()._rename_response_headers(headers) + ([("retry-after", wait)] if wait else [])
 
         def _prepare_body(self, methodName, responseData, isJson, headers):
             if b"<Error" in (responseData or b"")[:400]:

@@ -13,7 +13,6 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from labkit.obs import access, sdk
@@ -33,7 +32,7 @@ class Entry:
 
     sha256: of the content. upload: "PART-TOKEN", the size of the parts that it was uploaded in, and a random token.
     encrypted: the server encrypts this object, so its ETag is not a checksum of the content. modified: time in the
-    server's format; see listing.moment.
+    server's format.
     """
 
     key: str
@@ -59,12 +58,12 @@ class Store(Retrying):
         """The server and account that the environment names; raises CloudError. Makes no request yet."""
         url, keys = access.obs_url(environment), access.credentials(environment)
         host = urlsplit(url).hostname
-        by_path = host == "localhost" or _is_address(host)
         signature = environment.get("OBS_SIGNATURE") or ("obs" if host.endswith(OBS_HOSTS) else "v4")
         if signature not in ("obs", "v2", "v4"):
             raise CloudError(f"OBS_SIGNATURE: must be obs, v2 or v4, not {signature!r}")
         client = sdk.client(
-            *keys[:2], server=url, security_token=keys[2], signature=signature, path_style=by_path, max_retry_count=0,
+            *keys[:2], server=url, security_token=keys[2], signature=signature, max_retry_count=0,
+            path_style=host == "localhost",  # the SDK itself does so for an address
             region=environment.get("OBS_REGION") or "us-east-1", timeout=min(30, deadline), **access.proxy(url),
         )  # fmt: skip
         if notice and keys[2] and access.is_unencrypted(url):
@@ -91,8 +90,8 @@ class Store(Retrying):
         sha256 = sha256 if re.fullmatch("[0-9a-f]{64}", sha256) else None
         upload = upload if re.fullmatch("[1-9][0-9]{0,11}-[0-9a-f]{16}", upload) else None
         encrypted = bool(answer.body.sseKms or answer.body.sseC)
-        size = _size(_place(bucket, key), answer.body.contentLength)
-        return Entry(key, size, _unquoted(answer.body.etag), sha256, upload, encrypted, answer.body.lastModified)
+        size, etag = answer.body.contentLength, _unquoted(answer.body.etag)
+        return Entry(key, size, etag, sha256, upload, encrypted, answer.body.lastModified)
 
     def list(self, bucket, prefix="", delimiter=None) -> Iterator[Entry]:
         """All objects whose keys begin with the prefix, sorted by key.
@@ -120,8 +119,9 @@ class Store(Retrying):
                 if not key.startswith(prefix):
                     raise CloudError(f"obs://{bucket}/{prefix}: the listing contains {key!r}, which is not below it")
             for item in page.contents:
-                size, etag = _size(_place(bucket, item.key), item.size), _unquoted(item.etag)
-                yield Entry(item.key, size, etag, modified=item.lastModified)
+                if item.size is None:  # the SDK's value for one that is not a number
+                    raise CloudError(f"{_place(bucket, item.key)}: the server's size is not a number of bytes")
+                yield Entry(item.key, item.size, _unquoted(item.etag), modified=item.lastModified)
             yield from (Entry(folder, 0, "") for folder in folders(page))
 
     def put(self, bucket, key, content: bytes, sha256, md5=None) -> str:
@@ -245,20 +245,6 @@ def _place(bucket, key):
     if not valid:
         raise CloudError(f"obs://{bucket}/{key}: {'not UTF-8' if key else 'no key'}")
     return f"obs://{bucket}/{key}"
-
-
-def _is_address(host):
-    try:
-        return bool(ip_address(host))
-    except ValueError:
-        return False
-
-
-def _size(place, text):
-    """A server's size in bytes as a number; raises CloudError."""
-    if not re.fullmatch("[0-9]{1,18}", str(text)):
-        raise CloudError(f"{place}: the server's size is not a number of bytes")
-    return int(text)
 
 
 def _base64(checksum):

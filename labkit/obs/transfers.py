@@ -13,7 +13,7 @@ import secrets
 import shutil
 import stat
 import threading
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, wait
 from contextlib import contextmanager, nullcontext
 
 from labkit.obs import checksums
@@ -33,20 +33,14 @@ class _OtherETags(Exception):
 
 
 class Transfers:
-    """The server, threads, memory and counts that the files of one copy share."""
+    """The server, threads, memory and counts that the files of one copy share. threads: executor for `jobs` parts."""
 
-    def __init__(self, store, jobs, total, progress, deadline):
+    def __init__(self, store, threads, jobs, total, progress, deadline):
         self.store, self._deadline = store, store.deadline if store else deadline
         self.total, self.progress, self.done, self.moved = total, progress, 0, 0
         self._requests, self._large = threading.Semaphore(jobs), threading.Semaphore(MOST_LARGE)
-        self._threads, self._buffers = ThreadPoolExecutor(jobs), ([], [])
+        self._threads, self._buffers = threads, ([], [])
         self._lock, self.error, self._other_etags = threading.Lock(), None, None
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._threads.shutdown()
 
     def count(self, size, moved=True):
         """Count bytes that are at the target; moved: this copy has transferred them."""
@@ -121,11 +115,11 @@ class Transfers:
                 require_unchanged(path, before)
             except (Changed, OSError, _OtherETags):
                 self.store.abort_multipart_upload(bucket, key, record.id)
-                record.clear()
+                record.id = None
                 raise
             self.store.complete_multipart_upload(bucket, key, record.id, [etags[number] for number in numbers])
             sent = checksums.etag_of_parts([md5s[number] for number in numbers])
-            record.clear()
+            record.id = None
             self._verify_upload(bucket, key, sent, size, sha256, token)
 
     def _open_upload(self, record, bucket, key, part, sha256) -> tuple[dict[int, str], str]:

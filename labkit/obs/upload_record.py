@@ -20,13 +20,13 @@ class UploadRecord:
         with suppress(OSError):  # the disk is full: this upload is completed now, or never resumed
             write_json(self._handle, [id, token])
 
-    def clear(self):
-        self.id = self.token = None
-
 
 @contextmanager
 def open_record(*place, wait=0.0):
-    """The UploadRecord of the object that `place` names, locked until the end; wait: see `locked_file`."""
+    """The UploadRecord of the object that `place` names, locked until the end, and removed then if its id is None.
+
+    wait: see `locked_file`.
+    """
     folder = environment.cache() / "uploads"
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{short(*place)}.json"

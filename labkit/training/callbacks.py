@@ -1,7 +1,6 @@
 """Callbacks: what happens after a step and after an epoch. MindSpore calls them in the order of the list.
 
-A training has five at most, each with one duty, and `in_order` puts them in the order that they need: record a step,
-show it, save it, evaluate, stop.
+A training has five at most, each with one duty. They need this order: record a step, show it, save it, evaluate, stop.
 """
 
 import json
@@ -245,9 +244,9 @@ class StopCallback(Callback):
     of that. Asked in the last step of an epoch, it waits until the epoch is saved.
     """
 
-    def __init__(self, step):
+    def __init__(self, step, timers=()):
         super().__init__()
-        self.step, self.timers = step, ()  # `in_order` gives it the timers
+        self.step, self.timers = step, timers
 
     def on_train_step_begin(self, run_context):
         if run_context.original_args().cur_step_num >= self.step:
@@ -261,13 +260,3 @@ class StopCallback(Callback):
 
     def on_train_epoch_end(self, run_context):
         interrupts.raise_if_stopped()
-
-
-ORDER = (HistoryCallback, ProgressCallback, CheckpointCallback, EvaluateCallback, StopCallback)
-
-
-def in_order(*callbacks) -> list[Callback]:
-    """A training's callbacks, in the order that they need, however they are given; the last one is a StopCallback."""
-    *others, stop = sorted(callbacks, key=lambda callback: ORDER.index(type(callback)))
-    stop.timers = [callback for callback in others if isinstance(callback, StepTimer)]
-    return [*others, stop]

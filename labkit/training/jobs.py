@@ -69,8 +69,7 @@ def checkpoint(path, recipe_file, arguments) -> tuple[recipes.Recipe, Path]:
     run = runs.open_run(path if path.is_dir() else path.parent.parent)
     recipe, file = run.recipe, run.checkpoint if path.is_dir() else path
     if arguments.data_url:
-        data = recipe.data.model_copy(update={"folder": str(Path(arguments.data_url).resolve())})
-        recipe = recipe.model_copy(update={"data": data})
+        recipe = recipes.with_folder(recipe, str(Path(arguments.data_url).resolve()))
     return recipe, file
 
 

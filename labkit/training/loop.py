@@ -46,16 +46,16 @@ def train(run: Run, *, recipe: Recipe | None = None, info: Info | None = None, p
         dataset.set_init_step(step)
 
         history = callbacks.HistoryCallback(run.history_file if rank == 0 else None, lr, device.mean_over_ranks, step)
-        todo = [history]
+        timers, others = [history], []
         if rank == 0:
             # One rank evaluates: each has its own batch norm statistics, and the checkpoint has rank 0's.
             evaluation = callbacks.EvaluateCallback(
                 network, build.test_dataset(recipe, info), run.history_file, tqdm.write if progress else print,
                 recipe.evaluation_steps,
             )  # fmt: skip
-            bar = callbacks.ProgressCallback(recipe.data.batch_size, ranks, total, evaluation, progress)
-            todo += [bar, callbacks.CheckpointCallback(run, recipe.checkpoint_steps), evaluation]
-        todo = callbacks.in_order(*todo, callbacks.StopCallback(total))
+            timers.append(callbacks.ProgressCallback(recipe.data.batch_size, ranks, total, evaluation, progress))
+            others = [callbacks.CheckpointCallback(run, recipe.checkpoint_steps), evaluation]
+        todo = [*timers, *others, callbacks.StopCallback(total, timers)]
 
         with build.naming_damage(recipe, info), interrupts.stopped_at_steps():
             # A training that was stopped while it evaluated has the checkpoint of that step, and no result.

@@ -101,6 +101,11 @@ def require_fit(recipe: Recipe, info, ranks: int = 1) -> None:
         raise RecipeError(f"schedule.warmup_epochs: {given}, leave none to train; ask for fewer")
 
 
+def with_folder(recipe: Recipe, folder: str) -> Recipe:
+    """The recipe with another data folder."""
+    return recipe.model_copy(update={"data": recipe.data.model_copy(update={"folder": folder})})
+
+
 def flatten(tree, prefix=""):
     """{"a": {"b": 1}} -> {"a.b": 1}"""
     flat = {}

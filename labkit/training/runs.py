@@ -151,10 +151,7 @@ def create(path: Path, recipe: recipes.Recipe) -> Run:
 
 def relocate(run: Run, folder: str) -> None:
     """Make a Run's recipe name another data folder: another machine may keep the same data elsewhere."""
-    recipe = run.recipe
-    if recipe.data.folder != folder:
-        data = recipe.data.model_copy(update={"folder": folder})
-        atomic_write(run.path / "recipe.yaml", recipe.model_copy(update={"data": data}).dump())
+    atomic_write(run.path / "recipe.yaml", recipes.with_folder(run.recipe, folder).dump())
 
 
 @contextmanager

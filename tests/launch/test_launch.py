@@ -97,12 +97,11 @@ def test_a_failure_ends_all_at_once(labkit, script, two_cards, tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_interrupted_launch_leaves_nothing(labkit, script, two_cards, tmp_path, number):
-    """The first interrupts it; SIGINT is what Ctrl-C sends. The folder of its logs goes too."""
-    (tmp_path / "tmp").mkdir()
+    """The first interrupts it; SIGINT is what Ctrl-C sends."""
     stop = f"import os, time\nif os.environ['RANK_ID'] == '1': os.kill(os.getppid(), {number.value})\ntime.sleep(600)"
-    done = labkit.run("launch", "-n", 2, "--rank-table", two_cards, script(stop), TMPDIR=str(tmp_path / "tmp"))
+    done = labkit.run("launch", "-n", 2, "--rank-table", two_cards, script(stop))
     assert (done.returncode, done.stderr) == (130, "\nstopped\n")
-    assert labkit.left() == [] and list((tmp_path / "tmp").iterdir()) == []
+    assert labkit.left() == []
 
 
 KILLING = """

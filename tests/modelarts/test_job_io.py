@@ -33,7 +33,7 @@ def write_run(folder, steps, complete=False):
 
 
 def there(url):
-    place = parse(url).path
+    place = parse(url)
     return {file.relative_to(place).as_posix(): file.read_text() for file in place.rglob("*") if file.is_file()}
 
 

@@ -307,6 +307,6 @@ def test_a_full_disk_ends_a_copy(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(CopyError, match="^0: No space left on device .and 49 more.; 0 copied"):
+    with pytest.raises(CopyError, match="^0: file system: No space left on device .and 49 more.; 0 copied"):
         copy(source, tmp_path / "back", jobs=1)
     assert list((tmp_path / "back").iterdir()) == []

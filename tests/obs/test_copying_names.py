@@ -8,13 +8,12 @@ import pytest
 from copies import contents, make, objects, put
 
 from labkit.obs import CloudError, CopyError, copy, ls, verify
-from labkit.obs.place import Local, Remote, parse
+from labkit.obs.place import Remote, parse
 from labkit.obs.plan import files_below
 
 
 @pytest.mark.parametrize("text, place", [
-    ("/data/x y", Local(Path("/data/x y"))), (Path("a/b"), Local(Path("a/b"))), ("file:///data", Local(Path("/data"))),
-    ("file://localhost/data", Local(Path("/data"))),
+    ("/data/x y", Path("/data/x y")), (Path("a/b"), Path("a/b")), ("file:///data", Path("/data")),
     ("obs://my-bucket/", Remote("obs", "my-bucket", "")), ("s3://b.c/a//b", Remote("s3", "b.c", "a//b")),
 ])  # fmt: skip
 def test_places(text, place):

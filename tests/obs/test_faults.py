@@ -78,14 +78,6 @@ def test_what_will_not_pass_is_not_tried_again(server, store):
     assert type(caught.value) is CloudError and len(server.seen) == 1
 
 
-def test_retry_after(server, store):
-    put(store, "k", TEXT)
-    server.plant("HEAD k", answer(503, Retry_After=1))
-    begun = time.monotonic()
-    head(store)
-    assert 1 <= time.monotonic() - begun < 10
-
-
 def test_a_redirect_is_an_error(server, store):
     """Keys and signature are for one server."""
     server.plant("GET list", answer(307, Location="https://other.example/course"))

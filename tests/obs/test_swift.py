@@ -8,8 +8,8 @@ import pytest
 from copies import TREE, contents, make, put
 
 from labkit.obs import CloudError, CopyError, copy, ls, rm, transfers, verify
-from labkit.obs import listing as levels
 from labkit.obs import store as module
+from labkit.obs.copying import level
 from labkit.obs.store import Entry, Store
 
 PART = 5 << 20  # the least that it takes
@@ -36,7 +36,7 @@ def test_there_and_back(real, store, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "PAGE", 2)
     listed = [[(item.name, item.size) for item in ls("obs://course", store=server)] for server in (real, store)]
     assert listed[0] == listed[1] and len(listed[0]) == 5
-    files, folders = levels.below("obs://course/x", store=real)
+    files, folders = level("obs://course/x", store=real)
     assert [item.name for item in files] == ["a.txt", "big", "empty"] and folders == ["deep/", "ä ö/"]
     assert copy("obs://course/x", tmp_path / "back", store=real).copied == 5
     assert contents(tmp_path / "back") == TREE

@@ -3,7 +3,6 @@
 The callbacks read a clock that only the tests move, in powers of two, so that every number is exact.
 """
 
-import itertools
 import json
 import re
 import time
@@ -257,16 +256,7 @@ def parts(tmp_path, work, seconds=0.0):
     evaluation = EvaluateCallback(work.predict_network, images(), run.history_file, lambda line: None, every_steps=2)
     progress = callbacks.ProgressCallback(BATCH, 1, STEPS, evaluation, bar=False)
     checkpoint = callbacks.CheckpointCallback(run, every_steps=2)
-    return [history, progress, checkpoint, evaluation, callbacks.StopCallback(STEPS)]
-
-
-def test_callbacks_have_one_order(tmp_path):
-    """Whatever the order in which they are given; what is none of the five has no place among them."""
-    todo = parts(tmp_path, model())
-    for given in itertools.permutations(todo):
-        assert callbacks.in_order(*given) == todo
-    with pytest.raises(ValueError, match="not in tuple"):
-        callbacks.in_order(*todo, Waiting(None))
+    return [history, progress, checkpoint, evaluation, callbacks.StopCallback(STEPS, [history, progress])]
 
 
 def test_evaluations_and_checkpoints_within_an_epoch(tmp_path, monkeypatch, capsys):
@@ -278,7 +268,7 @@ def test_evaluations_and_checkpoints_within_an_epoch(tmp_path, monkeypatch, caps
     monkeypatch.setattr(
         callbacks, "save_checkpoint", lambda run, net, step: (time.sleep(1), saved.append(step), save(run, net, step))
     )
-    work.train(1, images(), callbacks.in_order(*todo), dataset_sink_mode=False)
+    work.train(1, images(), todo, dataset_sink_mode=False)
     lines = [json.loads(line) for line in history.file.read_text().splitlines()]
     steps = [line["seconds"] for line in lines if "step" in line]
     assert [line["epoch"] for line in lines if "accuracy" in line] == [2 / STEPS, 4 / STEPS, 1]
