@@ -17,7 +17,7 @@ from labkit.modelarts.client import Client
 from labkit.modelarts.job import JobSpec, read_job
 from labkit.modelarts.packing import BOOT_FILE
 from labkit.obs import copying
-from labkit.obs.place import CloudError
+from labkit.obs.place import CloudError, parse
 from labkit.system.files import locked
 from labkit.training import provenance, recipes, runs
 
@@ -93,10 +93,14 @@ def _name(folder):
 
 
 def require_new(submission: Submission, store=None) -> None:
-    """Raise CloudError if the bucket has files of a job of this name, or other data under the same name."""
+    """Raise CloudError if the bucket has files of a job of this name, or other data under the same name.
+
+    If the bucket is a folder on this machine, this creates the job's folder, so that only one submission gets the name.
+    """
     spec = submission.spec
-    if copying.exists(spec.url(f"jobs/{spec.name}"), store=store):
-        raise CloudError(f"{spec.name}: the bucket has files of a job of this name; choose another --name")
+    taken = CloudError(f"{spec.name}: the bucket has files of a job of this name; choose another --name")
+    if copying.exists(job := spec.url(f"jobs/{spec.name}"), store=store):
+        raise taken
     source, target = submission.data_here, submission.data
     if not copying.exists(target, store=store):
         if source is None:
@@ -105,6 +109,11 @@ def require_new(submission: Submission, store=None) -> None:
         differing = copying.verify(source, target, unknown=[], store=store)  # ignores missing checksums
         if others := [line for line in differing if not line.endswith(": missing")]:
             raise CloudError(f"{target}: differs from {source} ({others[0]}); choose one of them with --data")
+    if isinstance(place := parse(job), Path):
+        try:
+            place.mkdir(parents=True)
+        except FileExistsError:
+            raise taken from None
 
 
 def copies(submission: Submission, code: Path) -> list[tuple[str, Path, str]]:

@@ -67,7 +67,7 @@ def parse(place) -> Path | Remote:
     if scheme == "file":
         if not rest or "\0" in rest:
             raise CloudError(f"{text!r}: not a path")
-        return Path(rest)
+        return Path(rest.removeprefix("localhost") if colon and rest.startswith("localhost/") else rest)
     if scheme not in ("obs", "s3"):
         raise CloudError(f"{text}: must begin with obs://, s3:// or file://, not {scheme}://")
     bucket, _, key = rest.partition("/")

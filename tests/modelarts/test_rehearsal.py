@@ -79,6 +79,17 @@ def test_a_failure_passes_its_status_on(submit, small_lab, tmp_path, action, sta
         assert "ArithmeticError: planted" in (tmp_path / "b/jobs/mine/log/mine-worker-0.log").read_text()
 
 
+def test_three_jobs_of_one_name(submit, small_lab, tmp_path):
+    """At the same second: one trains, the others are refused in one line."""
+    lab, bucket = small_lab(), f"file://{tmp_path}/b"
+    jobs = [submit(lab, bucket, "--name", "mine", "--out", f"run-{n}", start=True) for n in range(3)]
+    results = [job.communicate(timeout=200) for job in jobs]
+    refusals = [stderr for stdout, stderr in results if "choose another --name" in stderr]
+    assert refusals == ["Error: mine: the bucket has files of a job of this name; choose another --name\n"] * 2
+    assert sum("job mine: Completed" in stderr for _, stderr in results) == 1
+    assert (tmp_path / "b/jobs/mine/run/result.txt").read_text() == "here"
+
+
 SAVES = """
 import signal, time
 def save(*_):

@@ -159,6 +159,8 @@ def test_a_name_that_is_taken(in_bucket, prepare, tmp_path):
     with pytest.raises(CloudError, match="mine: the bucket has files of a job of this name; choose another --name"):
         submission.require_new(asked)
     submission.require_new(prepare(f"file://{tmp_path}/b", name="other"))  # the data is the same
+    with pytest.raises(CloudError, match="other: the bucket has files"):  # from then on, before anything is copied
+        submission.require_new(prepare(f"file://{tmp_path}/b", name="other"))
 
 
 def test_other_data_of_this_name(in_bucket, prepare, tmp_path):
