@@ -13,7 +13,8 @@ from labkit.obs.plan import files_below
 
 
 @pytest.mark.parametrize("text, place", [
-    ("/data/x y", Path("/data/x y")), (Path("a/b"), Path("a/b")), ("file:///data", Path("/data")), ("file://localhost/data", Path("/data")),
+    ("/data/x y", Path("/data/x y")), (Path("a/b"), Path("a/b")), ("file:///data", Path("/data")),
+    ("file://localhost/data", Path("/data")),
     ("obs://my-bucket/", Remote("obs", "my-bucket", "")), ("s3://b.c/a//b", Remote("s3", "b.c", "a//b")),
 ])  # fmt: skip
 def test_places(text, place):
