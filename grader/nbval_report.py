@@ -19,10 +19,6 @@ LONGEST, LONGEST_TRACEBACK = 300, 6000  # characters of an error's message, and 
 TO_END = 5  # seconds for an interrupted cell to end
 
 
-class KernelDied(Exception):
-    """The kernel's process ended while it executed a cell."""
-
-
 class Report:
     """Writes each cell's beginning and end to `out`; deletes the notebook from the disk once it is read.
 
@@ -110,11 +106,11 @@ def _watchful(report, notebook, get_message):
                 message = get_message(stream, timeout=min(left, 0.5))
             except Empty:
                 if not notebook.kernel.is_alive():
-                    raise KernelDied("the kernel died") from None
+                    raise RuntimeError("the kernel died") from None
                 continue
             sources = [part.get("source") for part in message["content"].get("payload") or () if isinstance(part, dict)]
             if "ask_exit" in sources:
-                raise KernelDied("the cell asked its kernel to end")  # `quit()` ends it shortly after the cell
+                raise RuntimeError("the cell asked its kernel to end")  # `quit()` ends it shortly after the cell
             return message
 
     return watchful

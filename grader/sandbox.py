@@ -47,7 +47,7 @@ def unavailable() -> str:
 
 def run(command: list[str], *, files: dict[str, bytes] | None = None, stdin: bytes = b"", limits: Limits,
         sandboxed: bool = True, readable: tuple[Path, ...] = ()) -> Ended:  # fmt: skip
-    """Run a command with `files` in its working directory; `readable` folders keep their paths. SandboxError."""
+    """Run a command with `files` in its working directory; `readable` folders keep their paths. Raises LabkitError."""
     files = dict(files or {}) | _font_list()
     with tempfile.TemporaryDirectory(prefix="labkit-grade-", ignore_cleanup_errors=True) as folder:
         bound = []
