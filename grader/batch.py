@@ -78,7 +78,8 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, se
 
                 def work(learner):
                     with _failing(lab, learner, out), submissions.opened(learner.entries, scratch) as (_, runs, _):
-                        given = (lab, learner.name, learner.answers, _distinct(runs))
+                        distinct = list({_digest_of_run(run): run for run in runs}.values())  # not a folder and its zip
+                        given = (lab, learner.name, learner.answers, distinct)
                         learner.result = grade.grade_one(*given, references, seed, sandboxed)
                         learner.result["left_out"] = learner.left_out
                     if not limits.STOP.is_set():
@@ -163,11 +164,6 @@ def _digest_of_run(run):
         content = (run / name).read_bytes() if size is not None and size <= most else b""
         total.update(f"{name} {size}".encode() + hashlib.sha256(content).digest())
     return total.hexdigest()
-
-
-def _distinct(runs):
-    """The Runs without copies, such as a folder's zip."""
-    return list({_digest_of_run(run): run for run in runs[::-1]}.values())[::-1] if len(runs) > 1 else runs
 
 
 def _earlier(lab, out):

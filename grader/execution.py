@@ -50,10 +50,8 @@ def execute(lab: Lab, answers: dict[str, str], seed: int, sandboxed: bool = True
 
 def _responsible_task(tasks, last, given):
     """The task whose answer ended an attempt at cell `last`: this cell's, or the nearest earlier one with an answer."""
-    if tasks[last] in given:
-        return tasks[last]
-    before = list(tasks)[: list(tasks).index(last)]
-    return next((tasks[cell] for cell in reversed(before) if tasks[cell] in given), None)
+    until = list(tasks)[: list(tasks).index(last) + 1]
+    return next((tasks[cell] for cell in reversed(until) if tasks[cell] in given), None)
 
 
 def _fault(tasks, cells, given, stopped):

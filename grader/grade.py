@@ -138,14 +138,14 @@ def references(lab: Lab, seed: int, sandboxed: bool = True) -> dict:
 def nothing(lab: Lab, student: str, problem: str) -> dict:
     """Result of a submission that could not be graded: 0 points, and the reason."""
     tasks = score(lab, {}, {"cells": {}, "values": {}, "stopped": ""}, {})
-    return _result(lab, student, tasks | _run_entry(lab, [], True), problem=problem)
+    return _result(lab, student, tasks | handed_in.entries(lab, []), problem=problem)
 
 
 def grade_one(lab: Lab, student: str, answers: dict[str, str], runs: list[Path], references: dict, seed: int,
               sandboxed: bool = True) -> dict:  # fmt: skip
     """Result of one submission: executes and compares its answers, and tests its Run if the lab asks for one."""
     execution = executions.execute(lab, answers, seed, sandboxed)
-    tasks = score(lab, answers, execution, references) | _run_entry(lab, runs, sandboxed)
+    tasks = score(lab, answers, execution, references) | handed_in.entries(lab, runs, sandboxed)
     errors = _errors(lab, answers, execution)
     return _result(lab, student, tasks, stopped=execution["stopped"], errors=errors)
 
@@ -158,15 +158,6 @@ def _errors(lab, answers, execution):
         errors = [[cell, end["traceback"] or end["error"]] for cell, end in results if end["outcome"] == "error"]
         by_task |= {task: errors} if errors else {}
     return by_task
-
-
-def _run_entry(lab, runs, sandboxed):
-    required = lab.manifest.run
-    if required is None:
-        return {}
-    if len(runs) == 1:
-        return {required.name: handed_in.examine(lab, runs[0], sandboxed)}
-    return {required.name: handed_in.missing(required, runs)}
 
 
 def _result(lab, student, tasks, problem="", stopped="", errors=None):

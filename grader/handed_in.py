@@ -28,6 +28,18 @@ class Defect(Exception):
     """What is wrong with a part of a Run, in one line for the learner."""
 
 
+def entries(lab, runs: list[Path], sandboxed: bool = True) -> dict:
+    """{name: entry} of the task of handing in exactly one Run; empty if the lab has no such task."""
+    task = lab.manifest.run
+    if task is None:
+        return {}
+    if len(runs) == 1:
+        return {task.name: examine(lab, runs[0], sandboxed)}
+    names = ", ".join(sorted(run.name for run in runs)[:5])
+    entry = _entry(task, dict.fromkeys(task.points, "missing"), [])
+    return {task.name: entry | {"verdict": "missing", "detail": f"several Runs: {names}; hand in one" if runs else ""}}
+
+
 def examine(lab, folder: Path, sandboxed: bool = True) -> dict:
     """The task entry for a handed-in Run, with `facts`, pairs of texts. Makes the lab's sample data if it is missing.
 
@@ -97,13 +109,6 @@ def _data(data_format, folder, is_sample):
     data = FORMATS[data_format](folder)
     info = (data.make_sample() if is_sample else data).check()
     return info.sha256, list(map(int, info.images["test"][1]))
-
-
-def missing(task, runs: list[Path]) -> dict:
-    """The task entry if no Run, or more than one, was handed in."""
-    names = ", ".join(sorted(run.name for run in runs)[:5])
-    entry = _entry(task, dict.fromkeys(task.points, "missing"), [])
-    return entry | {"verdict": "missing", "detail": f"several Runs: {names}; hand in one" if runs else ""}
 
 
 def _entry(task, details, facts):

@@ -116,12 +116,6 @@ def _watchful(report, notebook, get_message):
     return watchful
 
 
-def _place(frames):
-    """ ", line 3" if the traceback contains the line of the cell; otherwise ""."""
-    match = re.search(r"^ *Cell In\[\d+\], line (\d{1,4})\b", "\n".join(frames), re.MULTILINE)
-    return f", line {match[1]}" if match else ""
-
-
 def _outcome(item, error):
     """Arguments for Report.end: passed, with values; error, with name, place and traceback; timed out; crashed."""
     if isinstance(error, NbCellError) or error is None:
@@ -132,7 +126,8 @@ def _outcome(item, error):
             return "passed", "", "", emitted(item.test_outputs or [])
         if raised is not None:
             first = (str(raised.evalue).splitlines() or [""])[0]
-            frames = [re.sub(r"\x1b\[[0-9;]*m", "", frame) for frame in raised.traceback]
-            named = f"{raised.ename}{_place(frames)}: {first}"[:LONGEST].rstrip(": ")
-            return "error", named, "\n".join(frames)[-LONGEST_TRACEBACK:]
+            traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(raised.traceback))
+            line = re.search(r"^ *Cell In\[\d+\], line (\d{1,4})\b", traceback, re.MULTILINE)
+            named = f"{raised.ename}{f', line {line[1]}' if line else ''}: {first}"[:LONGEST].rstrip(": ")
+            return "error", named, traceback[-LONGEST_TRACEBACK:]
     return ("crashed",)

@@ -7,7 +7,6 @@ overrides.csv: student_id, task, points, comment; without a task, a comment on t
 import csv
 import io
 import math
-import re
 import unicodedata
 from pathlib import Path
 
@@ -36,11 +35,10 @@ def _rows(file, columns):
     if not file.is_file():
         return
     try:
-        text = unicodedata.normalize("NFC", file.read_bytes().decode("utf-8-sig"))
+        text = unicodedata.normalize("NFC", file.read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError:
         raise LabkitError(f"{file}: not UTF-8; save it as CSV UTF-8") from None
-    text = re.sub("\r\n?", "\n", text)  # a Macintosh's lines end with \r
-    table = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=text.partition("\n")[0].count))
+    table = csv.reader(io.StringIO(text), delimiter=max(",;\t", key=text.partition("\n")[0].count))
     try:
         rows = [(f"{file}, line {table.line_num}", [cell.strip() for cell in row]) for row in table]
     except csv.Error as error:
@@ -48,18 +46,17 @@ def _rows(file, columns):
     names = rows[0][1] if rows else []
     spelt = {name: name.lower().replace(" ", "_") for name in names}  # Student_ID, Last Name
     names = [spelt[name] if spelt[name] in (*COLUMNS, *columns) else name for name in names]
-    if twice := [name for name in names if name and names.count(name) > 1]:
-        raise LabkitError(f"{file}: the column {twice[0]} is there twice")
     if missing := [column for column in columns if column not in names]:
         raise LabkitError(f"{file}: the column {missing[0]} is missing")
     for line, cells in rows[1:]:
-        if any(cells) and len(cells) != len(names):
+        if not any(cells):
+            continue
+        if len(cells) != len(names):
             raise LabkitError(f"{line}: does not have as many columns as the first line")
         row = dict(zip(names, cells))
-        if any(cells) and not row["student_id"]:
+        if not row["student_id"]:
             raise LabkitError(f"{line}: student_id is empty")
-        if any(cells):
-            yield line, row
+        yield line, row
 
 
 def _override(lab, line, row):

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import json
 import re
 from collections.abc import Callable
 
@@ -83,7 +84,9 @@ def translated_code(source: str, catalogue: dict[str, str]) -> str:
     data = source.encode()
     for start, end, text in reversed(spoken(source)):
         if text in catalogue:
-            data = data[:start] + _literal(catalogue[text]).encode() + data[end:]
+            literal = json.dumps(catalogue[text], ensure_ascii=False)  # also one of Python's
+            prefix = "f" if "{" in catalogue[text] else ""
+            data = data[:start] + f"{prefix}{literal}".encode() + data[end:]
     return data.decode()
 
 
@@ -100,8 +103,3 @@ def _text(node):
         else:
             parts.append(ast.unparse(ast.JoinedStr([part]))[2:-1])
     return "".join(parts)
-
-
-def _literal(text):
-    escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
-    return f'{"f" if "{" in text else ""}"{escaped}"'
