@@ -132,12 +132,6 @@ class Lab:
         """The initial source of the learner's answer cells, by task."""
         return {task: without_solution(text) for task, text in self.solutions.items()}
 
-    @cached_property
-    def graded_cells(self) -> list[dict]:
-        """The master's code cells that grading executes: answers, probes, and what both need."""
-        code = [cell for cell in self.notebook["cells"] if cell["cell_type"] == "code"]
-        return [c for c in code if answer_of(c) or probe_of(c) or "ungraded" not in c["metadata"].get("tags", [])]
-
     def graded_notebook(self, answers: dict[str, str], seed: int) -> dict:
         """The notebook to execute: the master's cells with these answers (or else stubs) and the probes.
 
@@ -148,8 +142,11 @@ class Lab:
         """
         cells = []
         names_in_answers = set().union(*map(bound, self.solutions.values()))
-        for cell in copy.deepcopy(self.graded_cells):
+        for cell in copy.deepcopy(self.notebook["cells"]):
             answer, probe, text = answer_of(cell), probe_of(cell), source(cell)
+            is_ungraded = not (answer or probe) and "ungraded" in cell["metadata"].get("tags", [])
+            if is_ungraded or cell["cell_type"] != "code":
+                continue
             cell["metadata"] = {key: cell["metadata"][key] for key in ("answer", "probe") if key in cell["metadata"]}
             if answer:
                 *parts, cell["source"] = answers.get(answer, self.stubs[answer]).split(PART)
@@ -222,18 +219,20 @@ def without_solution(text: str) -> str:
     return "\n".join(split_solution(text)[0]).strip("\n")
 
 
-def solution_lines(text: str) -> list[str]:
-    """The lines between the markers, stripped, without empty lines."""
-    return [line.strip() for line in split_solution(text)[1] if line.strip()]
-
-
 def load(name: str, folder: Path | None = None) -> Lab:
     """Read labs/NAME, or the lab in `folder`, and check that master and manifest fit; raises LabError."""
     folder = Path(folder or REPO / "labs" / name)
     for file in ("lab.md", "grading.yaml"):
         if not (folder / file).is_file():
             raise LabError(f"{folder / file}: missing; labs: {', '.join(names())}, or a folder with both files")
-    lab = Lab(name, folder, _manifest(folder / "grading.yaml"), read(folder / "lab.md"))
+    file = folder / "grading.yaml"
+    try:
+        manifest = Manifest.model_validate(yaml_files.read(file, LabError))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        key = ".".join(map(str, problem["loc"])) or "the file"
+        raise LabError(f"{file}: {key}: {problem['msg']}") from None
+    lab = Lab(name, folder, manifest, read(folder / "lab.md"))
     _require_fit(lab)
     return lab
 
@@ -241,15 +240,6 @@ def load(name: str, folder: Path | None = None) -> Lab:
 def names() -> list[str]:
     """Names of this project's labs that can be released and graded."""
     return sorted(file.parent.name for file in (REPO / "labs").glob("*/grading.yaml"))
-
-
-def _manifest(file):
-    try:
-        return Manifest.model_validate(yaml_files.read(file, LabError))
-    except ValidationError as error:
-        problem = error.errors()[0]
-        key = ".".join(map(str, problem["loc"])) or "the file"
-        raise LabError(f"{file}: {key}: {problem['msg']}") from None
 
 
 def read(file: Path) -> dict:

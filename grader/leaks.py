@@ -39,7 +39,8 @@ def secrets(lab: Lab) -> dict[str, str]:
     by_line = {}
     for task, text in lab.solutions.items():
         stub = {_squeezed(line) for line in lab.stubs[task].splitlines()}
-        lines = {_squeezed(line): line for line in labs.solution_lines(text) if not GIVEN.match(line)}
+        solution = map(str.strip, labs.split_solution(text)[1])
+        lines = {_squeezed(line): line for line in solution if not GIVEN.match(line)}
         by_line |= {short: f"the solution of {task}: {line}" for short, line in lines.items() if short not in stub}
     for cell in lab.notebook["cells"]:
         if labs.probe_of(cell):

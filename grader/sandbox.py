@@ -32,12 +32,8 @@ def python() -> str:
 @functools.lru_cache
 def unavailable() -> str:
     """The reason why bubblewrap cannot be used, or "". This actually runs it, once per process."""
-    if sys.platform != "linux":
-        return "bubblewrap is a program for Linux"
-    for program in ("bwrap", "prlimit", "setpriv"):
-        if not shutil.which(program):
-            package = "bubblewrap" if program == "bwrap" else "util-linux"
-            return f"{program} is not installed (package {package})"
+    if not shutil.which("bwrap"):
+        return "bwrap is not installed (package bubblewrap)"
     try:
         ended = run([python(), "-c", "import labkit"], limits=Limits(seconds=30, memory_mb=500))
     except LabkitError as error:
@@ -53,11 +49,8 @@ def run(command: list[str], *, files: dict[str, bytes] | None = None, stdin: byt
         bound = []
         for name, data in files.items():
             file = Path(folder, name)
-            file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(data)
             file.chmod(0o644)
-            for parent in list(Path(name).parents)[-2::-1]:
-                bound += ["--perms", "0777", "--dir", f"{HOME}/{parent}"]
             bound += ["--ro-bind", str(file), f"{HOME}/{name}"]
         if not sandboxed:
             return watched(prlimit(command, limits), stdin, limits, env=_environment(folder), cwd=folder)
@@ -70,7 +63,7 @@ def _font_list():
     import matplotlib
 
     lists = Path(matplotlib.get_cachedir()).glob("fontlist-*.json")
-    return {f".matplotlib/{file.name}": file.read_bytes() for file in lists}
+    return {file.name: file.read_bytes() for file in lists}
 
 
 def _bubblewrap(readable):
@@ -138,5 +131,5 @@ def _environment(home):
         "HOME": home, "TMPDIR": home, "USER": "learner", "LOGNAME": "learner", "LANG": "C.UTF-8",
         "PYTHONPATH": str(REPO), "PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0",
         "LABKIT_DATA": str(data_root().resolve()), "MS_OM_PATH": f"{home}/.mindspore", "GLOG_v": "3",
-        "MPLBACKEND": "Agg", "MPLCONFIGDIR": f"{home}/.matplotlib",
+        "MPLBACKEND": "Agg", "MPLCONFIGDIR": home,
     } | {key: os.environ[key] for key in ("OMP_NUM_THREADS", "ONEDNN_MAX_CPU_ISA") if key in os.environ}  # fmt: skip
