@@ -6,7 +6,6 @@ sandbox. A result with an unchanged key is not computed again. DIR/grader.log co
 
 import hashlib
 import importlib.metadata
-import itertools
 import json
 import os
 import tempfile
@@ -15,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import psutil
 
 from grader import answers, grade, handed_in, handout, limits, records, report, submissions, translation
 from grader.lab import Lab
@@ -55,13 +56,13 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, se
         raise LabkitError(f"{out}: choose a folder that neither contains nor is in the submissions, {place}")
     with tempfile.TemporaryDirectory(prefix="labkit-grade-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)
-        learners = list(itertools.starmap(Learner, submissions.find(place, scratch / "all", notify).items()))
+        learners = [Learner(*found) for found in submissions.find(place, scratch / "all", notify).items()]
         out.mkdir(parents=True, exist_ok=True)
         with locked(out, LabkitError(f"{out}: another grading into this folder is under way")):
             earlier, by_hand = _earlier(lab, out), records.read(lab, out)
             if gone := sorted(earlier.keys() - {learner.name for learner in learners}):
                 raise LabkitError(f"{out}: graded before, but not among the submissions: {', '.join(gone[:3])}; grade "
-                                 f"all together, delete {out}/results/NAME.json, or choose another -o")  # fmt: skip
+                                  f"all together, delete {out}/results/NAME.json, or choose another -o")  # fmt: skip
             (out / "results").mkdir(exist_ok=True)
             (out / LOG).unlink(missing_ok=True)
             about = {"lab": lab.name, "code": _code(lab), "seed": seed, "sandboxed": sandboxed}
@@ -86,7 +87,8 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, se
                         _keep(learner, out)
                     return learner.name
 
-                _each(work, todo, jobs or most_jobs(lab.manifest.memory), notify)
+                by_memory = psutil.virtual_memory().available // (lab.manifest.memory * 1_000_000)
+                _each(work, todo, jobs or max(1, min(environment.cores(), by_memory)), notify)
             for learner in learners:
                 _keep(learner, out)
             results = records.applied(lab, [learner.result for learner in learners], *by_hand, notify)
@@ -129,13 +131,6 @@ def _each(work, todo, jobs, notify):
             raise
         finally:
             limits.STOP.clear()
-
-
-def most_jobs(memory_mb: int) -> int:
-    """How many submissions, each with this much memory (MB), this machine can grade at a time: at most one per core."""
-    import psutil
-
-    return max(1, min(environment.cores(), psutil.virtual_memory().available // (memory_mb * 1_000_000)))
 
 
 def _code(lab):

@@ -10,7 +10,7 @@ from pathlib import Path
 from grader import execution as executions
 from grader import handed_in
 from grader.answers import normalised
-from grader.lab import PART, Lab, LabError, answer_of, probe_of
+from grader.lab import PART, Lab, LabError, probe_of
 from grader.values import difference
 from grader.verdicts import CHECK_FAILED, IN_CHECK, MISSING, NOT_COUNTED, NOT_RUN
 
@@ -102,9 +102,7 @@ def _mark_blocked(lab, task, tasks):
 
 def _cells_of(lab, task):
     """Ids of a task's cells, the answer's first."""
-    cells = lab.notebook["cells"]
-    answer = [cell["id"] for cell in cells if answer_of(cell) == task]
-    return answer + [cell["id"] for cell in cells if probe_of(cell) == task]
+    return [f"answer-{task}", *(cell["id"] for cell in lab.notebook["cells"] if probe_of(cell) == task)]
 
 
 def _error_name(error, answer):
@@ -146,18 +144,12 @@ def grade_one(lab: Lab, student: str, answers: dict[str, str], runs: list[Path],
     """Result of one submission: executes and compares its answers, and tests its Run if the lab asks for one."""
     execution = executions.execute(lab, answers, seed, sandboxed)
     tasks = score(lab, answers, execution, references) | handed_in.entries(lab, runs, sandboxed)
-    errors = _errors(lab, answers, execution)
-    return _result(lab, student, tasks, stopped=execution["stopped"], errors=errors)
-
-
-def _errors(lab, answers, execution):
-    """{task: [[cell, traceback], ...]} for the instructor only, since it reveals probes."""
-    by_task = {}
+    errors = {}  # for the instructor only, since they reveal probes
     for task in answers:
-        results = [(cell, execution["cells"][cell]) for cell in _cells_of(lab, task)]
-        errors = [[cell, end["traceback"] or end["error"]] for cell, end in results if end["outcome"] == "error"]
-        by_task |= {task: errors} if errors else {}
-    return by_task
+        ends = [(cell, execution["cells"][cell]) for cell in _cells_of(lab, task)]
+        if failed := [[cell, end["traceback"] or end["error"]] for cell, end in ends if end["outcome"] == "error"]:
+            errors[task] = failed
+    return _result(lab, student, tasks, stopped=execution["stopped"], errors=errors)
 
 
 def _result(lab, student, tasks, problem="", stopped="", errors=None):

@@ -63,7 +63,6 @@ class Task(Part):
 class HandedInRun(Part):
     """The task of handing in a Run: the rules for its recipe, and the accuracy that its checkpoint must reach."""
 
-    name: Name = "run"
     title: str
     profile: str  # of the lab's recipe
     may_change: list[str]  # keys of the recipe, dotted: "epochs", "schedule", "schedule.lr_max"
@@ -91,15 +90,15 @@ class Manifest(Part):
         for name, task in self.tasks.items():
             if unknown := set(task.needs) - self.tasks.keys():
                 raise ValueError(f"tasks.{name}.needs: {min(unknown)} is not a task")
-        if self.run and self.run.name in self.tasks:
-            raise ValueError(f"run.name: {self.run.name} is also the name of a task")
+        if self.run and "run" in self.tasks:
+            raise ValueError("tasks.run: this name is the Run's; choose another")
         return self
 
     @property
     def questions(self) -> dict[str, tuple[str, float]]:
         """Title and points of each task, the Run last."""
         questions = {name: (task.title, task.points) for name, task in self.tasks.items()}
-        return questions | ({self.run.name: (self.run.title, sum(self.run.points.values()))} if self.run else {})
+        return questions | ({"run": (self.run.title, sum(self.run.points.values()))} if self.run else {})
 
     @property
     def max_score(self) -> float:
@@ -219,9 +218,9 @@ def without_solution(text: str) -> str:
     return "\n".join(split_solution(text)[0]).strip("\n")
 
 
-def load(name: str, folder: Path | None = None) -> Lab:
-    """Read labs/NAME, or the lab in `folder`, and check that master and manifest fit; raises LabError."""
-    folder = Path(folder or REPO / "labs" / name)
+def load(lab: str | Path) -> Lab:
+    """Read the lab with this name, or in this folder, and check that master and manifest fit; raises LabError."""
+    folder = Path(lab).resolve() if Path(lab, "lab.md").is_file() else REPO / "labs" / lab
     for file in ("lab.md", "grading.yaml"):
         if not (folder / file).is_file():
             raise LabError(f"{folder / file}: missing; labs: {', '.join(names())}, or a folder with both files")
@@ -232,9 +231,9 @@ def load(name: str, folder: Path | None = None) -> Lab:
         problem = error.errors()[0]
         key = ".".join(map(str, problem["loc"])) or "the file"
         raise LabError(f"{file}: {key}: {problem['msg']}") from None
-    lab = Lab(name, folder, manifest, read(folder / "lab.md"))
-    _require_fit(lab)
-    return lab
+    found = Lab(folder.name, folder, manifest, read(folder / "lab.md"))
+    _require_fit(found)
+    return found
 
 
 def names() -> list[str]:
@@ -245,16 +244,14 @@ def names() -> list[str]:
 def read(file: Path) -> dict:
     """The master notebook in a file, with stable cell ids, without the checks of `load`; raises LabError."""
     import jupytext
-    import nbformat
 
     try:
         notebook = jupytext.reads(file.read_text(encoding="utf-8-sig"), fmt="md:myst")
     except (ValueError, yaml.YAMLError) as error:  # metadata that is not valid YAML
         raise LabError(f"{file}: {' '.join(str(error).split())}") from None
-    notebook = json.loads(nbformat.writes(notebook, version=4))
+    notebook = json.loads(json.dumps(notebook))
     notebook["nbformat_minor"] = 5
     for number, cell in enumerate(notebook["cells"], start=1):
-        cell["source"] = source(cell)
         task, probe = answer_of(cell), probe_of(cell)
         cell["id"] = f"answer-{task}" if task else f"probe-{probe}-{number}" if probe else f"cell-{number:03}"
         if cell["cell_type"] == "code":

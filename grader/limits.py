@@ -15,7 +15,6 @@ from labkit.system.errors import LabkitError
 
 DISK_MB = 500  # maximum size of a file; in the sandbox also of its temporary folder
 WATCH = 0.2  # seconds between two checks of memory and processes
-FILES = 1024  # open files per process
 STOP = threading.Event()  # stops all running commands
 
 
@@ -42,7 +41,7 @@ class Ended:
 def prlimit(command: list[str], limits: Limits) -> list[str]:
     """The command with the system's own limits: processes per user, memory per process, size of a file."""
     disk, data = DISK_MB * 1_000_000, 2 * limits.memory_mb * 1_000_000  # processes reserve more than they use
-    return ["prlimit", f"--nproc={limits.processes}", f"--nofile={FILES}", f"--fsize={disk}", f"--data={data}",
+    return ["prlimit", f"--nproc={limits.processes}", "--nofile=1024", f"--fsize={disk}", f"--data={data}",
             "--core=0", "--", *command]  # fmt: skip
 
 

@@ -32,15 +32,12 @@ class Report:
 
     def write(self, **line) -> None:
         """{cell, outcome, ...}: a cell begins (no outcome) or ends; {complete}, {failed: reason}: the last line."""
-        left = memoryview(json.dumps(line).encode() + b"\n")
-        while left:
-            left = left[self.out.write(left) :]
+        print(json.dumps(line), file=self.out, flush=True)
 
     def end(self, cell: str, outcome: str, error: str = "", traceback: str = "", values: dict | None = None) -> str:
         """Write a cell's end; returns the outcome as written, since the cell may have exceeded a limit."""
-        stopped = ""
-        if outcome in ("passed", "error"):  # the next cell must not be blamed for what this one has used up
-            stopped = exceeded(os.getpid(), self.limits)
+        # The next cell must not be blamed for what this one has used up.
+        stopped = exceeded(os.getpid(), self.limits) if outcome in ("passed", "error") else ""
         if stopped:
             outcome, error, traceback, values = "crashed", "", "", {}
         self.write(cell=cell, outcome=outcome, error=error, traceback=traceback, values=values or {}, stopped=stopped)

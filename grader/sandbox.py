@@ -44,10 +44,9 @@ def unavailable() -> str:
 def run(command: list[str], *, files: dict[str, bytes] | None = None, stdin: bytes = b"", limits: Limits,
         sandboxed: bool = True, readable: tuple[Path, ...] = ()) -> Ended:  # fmt: skip
     """Run a command with `files` in its working directory; `readable` folders keep their paths. Raises LabkitError."""
-    files = dict(files or {}) | _font_list()
     with tempfile.TemporaryDirectory(prefix="labkit-grade-", ignore_cleanup_errors=True) as folder:
         bound = []
-        for name, data in files.items():
+        for name, data in ((files or {}) | _font_list()).items():
             file = Path(folder, name)
             file.write_bytes(data)
             file.chmod(0o644)
@@ -81,7 +80,7 @@ def _bubblewrap(readable):
     for name in SETTINGS:
         arguments += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     bound, made = {Path(folder) for folder in SYSTEM}, {Path("/")}
-    places = [("--ro-bind", source, place) for source, place in [*_project(), *((path, path) for path in readable)]]
+    places = [("--ro-bind-try", source, place) for source, place in [*_project(), *((path, path) for path in readable)]]
     for option, source, place in [*places, *(("--symlink", target, link) for link, target in _links_to_python())]:
         if any(bound.intersection([place, *place.parents])):
             continue
@@ -99,8 +98,7 @@ def _bubblewrap(readable):
 def _project():
     """(source, place) of what is visible besides the system."""
     base, sample = Path(sys.base_prefix), data_root().resolve() / "sample"
-    places = [base.resolve(), Path(sys.prefix).resolve(), REPO / "labkit", REPO / "grader"]
-    places += [sample] if sample.is_dir() else []
+    places = [base.resolve(), Path(sys.prefix).resolve(), REPO / "labkit", REPO / "grader", sample]
     for lab in sorted((REPO / "labs").glob("*/")):
         places += handout.handed_out(lab)
     return [(base.resolve(), base), *((place, place) for place in places)]

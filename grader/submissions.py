@@ -6,6 +6,7 @@ What cannot be used is left out and named; it costs its own part, not the rest o
 import errno
 import hashlib
 import lzma
+import os
 import re
 import shutil
 import stat
@@ -172,7 +173,7 @@ def _unpack(archive, folder, notify, budget, of_class=False):
                 except (*BROKEN, OSError) as error:
                     if getattr(error, "errno", None) in OURS:
                         raise
-                    if target.is_file():
+                    if os.path.isfile(target):  # False for a name that is too long
                         target.write_bytes(b"")
                     notify(f"{archive.name}: {parts[-1]}: {getattr(error, 'strerror', None) or error}")
     except (*BROKEN, OSError) as error:

@@ -30,8 +30,7 @@ def speaker(lab: str, language: str | None) -> Callable[[str], str]:
     """A function that translates the texts on a learner's page, if a language is given. Raises LabError."""
     if not language:
         return str
-    pages = ("grader/feedback", f"labs/{lab}/grading")
-    catalogue = {message: text for page in pages for message, text in translations(language, page).items()}
+    catalogue = translations(language, "grader/feedback") | translations(language, f"labs/{lab}/grading")
     return lambda text: catalogue.get(text, text)
 
 

@@ -45,7 +45,9 @@ def emitted(outputs: list[dict]) -> dict:
 
 def given(names: list[str]) -> None:
     """At the end of a master's cell: save its names for the probes, because an answer may rebind them."""
-    namespace = _kernel()
+    from IPython import get_ipython
+
+    namespace = get_ipython().user_ns  # not globals(), which the learner may have rebound
     _given.update({name: namespace[name] for name in names if name in namespace})
 
 
@@ -55,10 +57,11 @@ def probe(task: str, seed: int, source: str) -> None:
     So a probe never changes the learner's helpers. It sees what the master's cells defined, even if an answer has
     rebound it, and `list` and `range` are Python's own, even if the learner has rebound these names.
     """
+    from IPython import get_ipython
     from IPython.core.inputtransformer2 import TransformerManager
 
     module = sys.modules.setdefault(f"{__name__}.{task}", types.ModuleType(f"{__name__}.{task}"))
-    names, bound, space = _kernel(), _bound.setdefault(task, set()), vars(module)
+    names, bound, space = get_ipython().user_ns, _bound.setdefault(task, set()), vars(module)
     for name in names.keys() - bound - vars(builtins).keys():
         space[name] = names[name]
     space.update({name: value for name, value in _given.items() if name not in bound}, emit=emit, seed=seed)
@@ -69,13 +72,6 @@ def probe(task: str, seed: int, source: str) -> None:
         exec(compile(text, file, "exec"), space)
     finally:
         bound.update(name for name in space if name not in before or space[name] is not before[name])
-
-
-def _kernel():
-    """The kernel's namespace; not globals(), which the learner may have rebound."""
-    from IPython import get_ipython
-
-    return get_ipython().user_ns
 
 
 def encoded(value):
