@@ -53,12 +53,14 @@ def normalised(text: str) -> str:
 
 def _answers_of(lab, file):
     """Sources of a notebook's answer cells by task, in the lab's order; raises Unreadable."""
+    import jupytext
+
     suffix, size = file.suffix.lower(), file.stat().st_size
     if size > LARGEST[suffix]:
         raise Unreadable(f"{size / 1e6:.0f} MB are too large for a notebook; clear its outputs")
     try:
         text = file.read_bytes().decode("utf-8-sig")
-        notebook = _from_markdown(text) if suffix == ".md" else json.loads(text)
+        notebook = jupytext.reads(text, fmt="md:myst") if suffix == ".md" else json.loads(text)
         cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
         by_task = {task: [cell for cell in cells if _task(lab, cell) == task] for task in lab.manifest.tasks}
         sources = {task: _answer(lab, task, parts) for task, parts in by_task.items() if parts}
@@ -99,9 +101,3 @@ def _answer(lab, task, cells):
             break
         parts.append(sources[number])
     return PART.join(parts or sources[:1])
-
-
-def _from_markdown(text):
-    import jupytext
-
-    return jupytext.reads(text, fmt="md:myst")

@@ -6,7 +6,6 @@ sandbox. A result with an unchanged key is not computed again. DIR/grader.log co
 
 import hashlib
 import importlib.metadata
-import itertools
 import json
 import os
 import tempfile
@@ -15,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import psutil
 
 from grader import answers, grade, handed_in, handout, limits, records, report, submissions, translation
 from grader.lab import Lab
@@ -26,10 +27,6 @@ from labkit.system.errors import LabkitError
 from labkit.system.files import atomic_write, locked
 
 LOG = "grader.log"
-
-
-class BatchError(LabkitError):
-    """The class cannot be graded, through no fault of a learner: one line."""
 
 
 @dataclass
@@ -50,21 +47,22 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, se
                 notify=lambda line: None) -> tuple[list[dict], dict]:  # fmt: skip
     """Grade all submissions at `place` into the folder `out`: results, and {student: why grading failed}.
 
-    If interrupted, the same call resumes. Raises BatchError, SubmissionsError, LabError.
+    If interrupted, the same call resumes. Raises LabkitError if the class cannot be graded.
     sources: a folder for the answers as files; notify: called with each line for the instructor.
     """
     place, out, seed = Path(place), Path(out), lab.manifest.seed if seed is None else seed
     translation.speaker(lab.name, language)  # raises before anything is graded
-    _require_apart(place, out)
+    if out.resolve().is_relative_to(place.resolve()) or place.resolve().is_relative_to(out.resolve()):
+        raise LabkitError(f"{out}: choose a folder that neither contains nor is in the submissions, {place}")
     with tempfile.TemporaryDirectory(prefix="labkit-grade-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)
-        learners = list(itertools.starmap(Learner, submissions.find(place, scratch / "all", notify).items()))
+        learners = [Learner(*found) for found in submissions.find(place, scratch / "all", notify).items()]
         out.mkdir(parents=True, exist_ok=True)
-        with locked(out, BatchError(f"{out}: another grading into this folder is under way")):
+        with locked(out, LabkitError(f"{out}: another grading into this folder is under way")):
             earlier, by_hand = _earlier(lab, out), records.read(lab, out)
             if gone := sorted(earlier.keys() - {learner.name for learner in learners}):
-                raise BatchError(f"{out}: graded before, but not among the submissions: {', '.join(gone[:3])}; grade "
-                                 f"all together, delete {out}/results/NAME.json, or choose another -o")  # fmt: skip
+                raise LabkitError(f"{out}: graded before, but not among the submissions: {', '.join(gone[:3])}; grade "
+                                  f"all together, delete {out}/results/NAME.json, or choose another -o")  # fmt: skip
             (out / "results").mkdir(exist_ok=True)
             (out / LOG).unlink(missing_ok=True)
             about = {"lab": lab.name, "code": _code(lab), "seed": seed, "sandboxed": sandboxed}
@@ -81,16 +79,16 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, se
 
                 def work(learner):
                     with _failing(lab, learner, out), submissions.opened(learner.entries, scratch) as (_, runs, _):
-                        if learner.key["submission"] != _digest(lab, learner, runs):
-                            raise OSError("unpacked differently the second time")
-                        given = (lab, learner.name, learner.answers, _distinct(runs))
+                        distinct = list({_digest_of_run(run): run for run in runs}.values())  # not a folder and its zip
+                        given = (lab, learner.name, learner.answers, distinct)
                         learner.result = grade.grade_one(*given, references, seed, sandboxed)
                         learner.result["left_out"] = learner.left_out
                     if not limits.STOP.is_set():
                         _keep(learner, out)
                     return learner.name
 
-                _each(work, todo, jobs or most_jobs(lab.manifest.memory), notify)
+                by_memory = psutil.virtual_memory().available // (lab.manifest.memory * 1_000_000)
+                _each(work, todo, jobs or max(1, min(environment.cores(), by_memory)), notify)
             for learner in learners:
                 _keep(learner, out)
             results = records.applied(lab, [learner.result for learner in learners], *by_hand, notify)
@@ -135,13 +133,6 @@ def _each(work, todo, jobs, notify):
             limits.STOP.clear()
 
 
-def most_jobs(memory_mb: int) -> int:
-    """How many submissions, each with this much memory (MB), this machine can grade at a time: at most one per core."""
-    import psutil
-
-    return max(1, min(environment.cores(), psutil.virtual_memory().available // (memory_mb * 1_000_000)))
-
-
 def _code(lab):
     """SHA-256 of what decides a grade besides the submission: lab, labkit, grader, and installed packages."""
     files = [*(REPO / "labkit").rglob("*.py"), *(REPO / "grader").rglob("*.py"), *handout.handed_out(lab.folder)]
@@ -170,23 +161,11 @@ def _digest_of_run(run):
     return total.hexdigest()
 
 
-def _distinct(runs):
-    """The Runs without copies, such as a folder's zip."""
-    return list({_digest_of_run(run): run for run in runs[::-1]}.values())[::-1] if len(runs) > 1 else runs
-
-
-def _require_apart(place, out):
-    """BatchError if one of the submissions and the results is inside the other."""
-    inner, outer = place.resolve(), out.resolve()
-    if inner == outer or inner in outer.parents or outer in inner.parents:
-        raise BatchError(f"{out}: choose a folder that neither contains nor is in the submissions, {place}")
-
-
 def _earlier(lab, out):
-    """{student: {"key", "result"}} of an earlier grading of this lab in `out`; BatchError for anything else in it."""
+    """{student: {"key", "result"}} of an earlier grading of this lab in `out`; LabkitError for anything else in it."""
     others = {entry.name for entry in out.iterdir() if entry.name[0] != "."} - {records.ROSTER, records.OVERRIDES}
     if others and not (out / "results").is_dir():
-        raise BatchError(f"{out}: contains {min(others)}, but no earlier grading; choose another folder")
+        raise LabkitError(f"{out}: contains {min(others)}, but no earlier grading; choose another folder")
     results = {}
     for file in (out / "results").glob("*.json"):
         try:
@@ -194,9 +173,9 @@ def _earlier(lab, out):
             results[document["result"]["student"]] = document
             name = document["key"].get("lab", lab.name)
         except (ValueError, KeyError, TypeError):
-            raise BatchError(f"{file}: not a result of an earlier grading; remove it, or choose another -o") from None
+            raise LabkitError(f"{file}: not a result of an earlier grading; remove it, or choose another -o") from None
         if name != lab.name:
-            raise BatchError(f"{out}: contains a grading of the lab {name}; choose another folder")
+            raise LabkitError(f"{out}: contains a grading of the lab {name}; choose another folder")
     return results
 
 

@@ -77,15 +77,13 @@ def grade(lab, submissions, out, jobs, seed, sources, language, no_sandbox):
     Example:  labkit grade cifar10 submissions.zip -o graded
               labkit grade labs/thor handed-in/ -o graded --jobs 4 --seed 20261122
     """
-    from grader import sandbox
+    from grader import batch, sandbox
 
     loaded = _load(lab, "grade")
     if no_sandbox:
         click.secho(UNPROTECTED, fg="red", bold=True, err=True)
     elif missing := sandbox.unavailable():
         raise LabkitError(f"no sandbox: {missing}; install bubblewrap, or see --no-sandbox in --help")
-    from grader import batch
-
     try:
         with interrupts.stopped_once():
             results, failed = batch.grade_batch(
@@ -109,8 +107,7 @@ def _load(lab, command):
     environment.require_linux(f"labkit {command}", "its sandbox is bubblewrap")
     from grader import lab as labs
 
-    folder = Path(lab).resolve()
-    return labs.load(folder.name, folder) if (folder / "lab.md").is_file() else labs.load(lab)
+    return labs.load(lab)
 
 
 def _print_summary(lab, results, out):

@@ -14,12 +14,8 @@ from labkit.system.errors import LabkitError
 STOPS = ("timed out", "crashed")
 
 
-class ExecutionError(LabkitError):
-    """A notebook could not be executed, through no fault of the learner."""
-
-
 def execute(lab: Lab, answers: dict[str, str], seed: int, sandboxed: bool = True) -> dict:
-    """The outcome of each cell and the values that the probes emitted; raises ExecutionError, SandboxError.
+    """The outcome of each cell and the values that the probes emitted. LabkitError: through no fault of the learner.
 
     {"cells": {id: {"outcome": passed | error | timed out | crashed | not run, "error", "traceback"}},
     "values": {task: {name: …}}, "attempts": int, "stopped": "" | time | memory | processes | output}. Values are
@@ -36,7 +32,7 @@ def execute(lab: Lab, answers: dict[str, str], seed: int, sandboxed: bool = True
         stopped = stopped or limit
         last = next((cell for cell in cells if cells[cell]["outcome"] in STOPS), None)
         if fault := _fault(tasks, cells, given, limit) if not (lost and limit == "time") else "":
-            raise ExecutionError(f"{lab.name}: could not be executed: {fault}")
+            raise LabkitError(f"{lab.name}: could not be executed: {fault}")
         task = last and _responsible_task(tasks, last, given)
         if not task:
             break
@@ -54,10 +50,8 @@ def execute(lab: Lab, answers: dict[str, str], seed: int, sandboxed: bool = True
 
 def _responsible_task(tasks, last, given):
     """The task whose answer ended an attempt at cell `last`: this cell's, or the nearest earlier one with an answer."""
-    if tasks[last] in given:
-        return tasks[last]
-    before = list(tasks)[: list(tasks).index(last)]
-    return next((tasks[cell] for cell in reversed(before) if tasks[cell] in given), None)
+    until = list(tasks)[: list(tasks).index(last) + 1]
+    return next((tasks[cell] for cell in reversed(until) if tasks[cell] in given), None)
 
 
 def _fault(tasks, cells, given, stopped):
@@ -109,5 +103,5 @@ def _attempt(lab, answers, seed, seconds, sandboxed):
         cells[running] = not_run | {"outcome": "timed out" if ended.stopped == "time" else "crashed"}
     elif failed or not (complete or ended.stopped):
         reason = failed or ended.message or f"status {ended.status}"
-        raise ExecutionError(f"{lab.name}: could not be executed: {reason}")
+        raise LabkitError(f"{lab.name}: could not be executed: {reason}")
     return cells, values, stopped

@@ -10,7 +10,7 @@ from pathlib import Path
 from grader import execution as executions
 from grader import handed_in
 from grader.answers import normalised
-from grader.lab import PART, Lab, LabError, answer_of, probe_of
+from grader.lab import PART, Lab, LabError, probe_of
 from grader.values import difference
 from grader.verdicts import CHECK_FAILED, IN_CHECK, MISSING, NOT_COUNTED, NOT_RUN
 
@@ -102,9 +102,7 @@ def _mark_blocked(lab, task, tasks):
 
 def _cells_of(lab, task):
     """Ids of a task's cells, the answer's first."""
-    cells = lab.notebook["cells"]
-    answer = [cell["id"] for cell in cells if answer_of(cell) == task]
-    return answer + [cell["id"] for cell in cells if probe_of(cell) == task]
+    return [f"answer-{task}", *(cell["id"] for cell in lab.notebook["cells"] if probe_of(cell) == task)]
 
 
 def _error_name(error, answer):
@@ -138,35 +136,20 @@ def references(lab: Lab, seed: int, sandboxed: bool = True) -> dict:
 def nothing(lab: Lab, student: str, problem: str) -> dict:
     """Result of a submission that could not be graded: 0 points, and the reason."""
     tasks = score(lab, {}, {"cells": {}, "values": {}, "stopped": ""}, {})
-    return _result(lab, student, tasks | _run_entry(lab, [], True), problem=problem)
+    return _result(lab, student, tasks | handed_in.entries(lab, []), problem=problem)
 
 
 def grade_one(lab: Lab, student: str, answers: dict[str, str], runs: list[Path], references: dict, seed: int,
               sandboxed: bool = True) -> dict:  # fmt: skip
     """Result of one submission: executes and compares its answers, and tests its Run if the lab asks for one."""
     execution = executions.execute(lab, answers, seed, sandboxed)
-    tasks = score(lab, answers, execution, references) | _run_entry(lab, runs, sandboxed)
-    errors = _errors(lab, answers, execution)
-    return _result(lab, student, tasks, stopped=execution["stopped"], errors=errors)
-
-
-def _errors(lab, answers, execution):
-    """{task: [[cell, traceback], ...]} for the instructor only, since it reveals probes."""
-    by_task = {}
+    tasks = score(lab, answers, execution, references) | handed_in.entries(lab, runs, sandboxed)
+    errors = {}  # for the instructor only, since they reveal probes
     for task in answers:
-        results = [(cell, execution["cells"][cell]) for cell in _cells_of(lab, task)]
-        errors = [[cell, end["traceback"] or end["error"]] for cell, end in results if end["outcome"] == "error"]
-        by_task |= {task: errors} if errors else {}
-    return by_task
-
-
-def _run_entry(lab, runs, sandboxed):
-    required = lab.manifest.run
-    if required is None:
-        return {}
-    if len(runs) == 1:
-        return {required.name: handed_in.examine(lab, runs[0], sandboxed)}
-    return {required.name: handed_in.missing(required, runs)}
+        ends = [(cell, execution["cells"][cell]) for cell in _cells_of(lab, task)]
+        if failed := [[cell, end["traceback"] or end["error"]] for cell, end in ends if end["outcome"] == "error"]:
+            errors[task] = failed
+    return _result(lab, student, tasks, stopped=execution["stopped"], errors=errors)
 
 
 def _result(lab, student, tasks, problem="", stopped="", errors=None):

@@ -19,13 +19,22 @@ from labkit.training.runs import Run
 CHECKPOINT = "checkpoints/latest.ckpt"
 # Maximum sizes in bytes. ResNet-152 with its optimizer's state has 482 MB, a long history 50 MB.
 LARGEST = {"recipe.yaml": 64_000, "summary.json": 1_000_000, "history.jsonl": 64_000_000, CHECKPOINT: 490_000_000}
-# Where the data is stored does not matter; its sha256 must agree. For an image folder this covers paths and sizes only,
-# since the bytes of the sample may differ between versions of libjpeg.
-ELSEWHERE = ("data.folder",)
 
 
 class Defect(Exception):
     """What is wrong with a part of a Run, in one line for the learner."""
+
+
+def entries(lab, runs: list[Path], sandboxed: bool = True) -> dict:
+    """{"run": entry} of the task of handing in exactly one Run; empty if the lab has no such task."""
+    task = lab.manifest.run
+    if task is None:
+        return {}
+    if len(runs) == 1:
+        return {"run": examine(lab, runs[0], sandboxed)}
+    names = ", ".join(sorted(run.name for run in runs)[:5])
+    entry = _entry(task, dict.fromkeys(task.points, "missing"), [])
+    return {"run": entry | {"verdict": "missing", "detail": f"several Runs: {names}; hand in one" if runs else ""}}
 
 
 def examine(lab, folder: Path, sandboxed: bool = True) -> dict:
@@ -37,18 +46,20 @@ def examine(lab, folder: Path, sandboxed: bool = True) -> dict:
     task, run = lab.manifest.run, Run(folder)
     required, sha256, labels = required_of(lab)
     details, facts, recipe, summary = {}, [], None, {}
-    with _explained(details, "complete", folder):
-        _require_usable(folder, "summary.json", "history.jsonl")
-        summary = run.summary
-        facts += _end(run, summary)
     with _explained(details, "recipe", folder):
         _require_usable(folder, "recipe.yaml")
         recipe = run.recipe
-        facts.insert(0, ("network", recipe.network.name))
-        details["recipe"] = differences(recipe, required, task) or _other_data(summary, sha256)
-    epochs = recipe and math.ceil(recipe.epochs)
-    if recipe and not details["complete"] and recipe.max_steps is None and summary["epochs"] != epochs:
-        details["complete"] = f"history.jsonl: ends in epoch {summary['epochs']} of the recipe's {recipe.epochs}"
+        facts.append(("network", recipe.network.name))
+        details["recipe"] = differences(recipe, required, task)
+    with _explained(details, "complete", folder):
+        _require_usable(folder, "summary.json", "history.jsonl")
+        summary = run.summary
+        dataset = summary["provenance"]["dataset"]
+        if dataset["sha256"] != sha256:
+            details["recipe"] = details["recipe"] or f"data.folder: not the lab's data ({dataset['name'][:80]})"
+        facts += _end(run, summary)
+        if recipe and recipe.max_steps is None and summary["epochs"] != math.ceil(recipe.epochs):
+            raise Defect(f"history.jsonl: ends in epoch {summary['epochs']} of the recipe's {recipe.epochs}")
     try:
         _require_usable(folder, CHECKPOINT)
         if not recipe:
@@ -99,13 +110,6 @@ def _data(data_format, folder, is_sample):
     return info.sha256, list(map(int, info.images["test"][1]))
 
 
-def missing(task, runs: list[Path]) -> dict:
-    """The task entry if no Run, or more than one, was handed in."""
-    names = ", ".join(sorted(run.name for run in runs)[:5])
-    entry = _entry(task, dict.fromkeys(task.points, "missing"), [])
-    return entry | {"verdict": "missing", "detail": f"several Runs: {names}; hand in one" if runs else ""}
-
-
 def _entry(task, details, facts):
     values = {
         name: {"points": 0.0 if details[name] else most, "max_points": most, "detail": details[name]}
@@ -142,7 +146,9 @@ def _end(run, summary):
 
 def differences(recipe: Recipe, required: Recipe, task) -> str:
     """The keys in which a recipe breaks the rules, with both values, in one line; "" if there are none."""
-    free = (*task.may_change, *task.at_most, *ELSEWHERE)
+    # Where the data is stored does not matter; its sha256 must agree. For an image folder this covers paths and sizes
+    # only, since the bytes of the sample may differ between versions of libjpeg.
+    free = (*task.may_change, *task.at_most, "data.folder")
     given, expected = recipes.flatten(recipe.model_dump()), recipes.flatten(required.model_dump())
     problems = []
     for key in expected | given:
@@ -155,31 +161,23 @@ def differences(recipe: Recipe, required: Recipe, task) -> str:
     return "; ".join(problems[:3] + more)
 
 
-def _other_data(summary, sha256):
-    """What is wrong with the data of a Run, according to its provenance; "" if nothing."""
-    dataset = summary["provenance"]["dataset"] if summary else {"sha256": sha256}
-    return "" if dataset["sha256"] == sha256 else f"data.folder: not the lab's data ({dataset['name'][:80]})"
-
-
 def _tested(lab, recipe, required, checkpoint, labels, sandboxed):
     """How many of the lab's test images the checkpoint classifies correctly, and its step; raises Defect."""
     folder = required.data_folder().resolve()
     data = recipe.data if recipe.data.format == required.data.format else required.data
     recipe = recipe.model_copy(update={"data": data.model_copy(update={"folder": str(folder)})})
-    limits = sandbox.Limits(lab.manifest.run.time_limit, lab.manifest.memory, lab.manifest.processes)
     ended = sandbox.run(
         [sandbox.python(), "-m", "grader.inside_run", "recipe.yaml", "latest.ckpt"],
         files={
             "recipe.yaml": recipe.dump().encode(),
             "latest.ckpt": checkpoint.read_bytes(),
         },
-        limits=limits,
+        limits=sandbox.Limits(lab.manifest.run.time_limit, lab.manifest.memory, lab.manifest.processes),
         sandboxed=sandboxed,
         readable=(folder,),
     )
-    if ended.stopped or ended.status:
-        reason = f"it needs more {ended.stopped} than allowed" if ended.stopped else "Python itself ended"
-        raise Defect(f"{CHECKPOINT}: cannot be tested: {reason}")
+    if ended.stopped:
+        raise Defect(f"{CHECKPOINT}: cannot be tested: it needs more {ended.stopped} than allowed")
     try:
         tested = json.loads(ended.output.strip().rpartition(b"\n")[2])
         if "problem" in tested:

@@ -90,14 +90,14 @@ def files(lab: Lab, book_url: str = "", language: str | None = None) -> dict[str
 def handed_out(folder: Path, patterns: tuple[str, ...] = OF_THE_LAB) -> list[Path]:
     """The files in a folder that learners get: those that git tracks, or all if it tracks none of them."""
     in_git = set(tracked(folder, LabError) or ())
-    paths = {path for pattern in patterns for path in folder.glob(pattern) if path.suffix in ENDINGS and path.is_file()}
-    names = {path: path.relative_to(folder) for path in sorted(paths)}
-    return [path for path, name in names.items()
-            if not any(map(_private, name.parts)) and (not in_git or name.as_posix() in in_git)]  # fmt: skip
-
-
-def _private(part):
-    return part.startswith(".") or part in ("__pycache__", "checkpoints")
+    paths = []
+    for path in sorted({path for pattern in patterns for path in folder.glob(pattern)}):
+        name = path.relative_to(folder)
+        is_private = any(part.startswith(".") or part in ("__pycache__", "checkpoints") for part in name.parts)
+        is_known = not in_git or name.as_posix() in in_git
+        if path.suffix in ENDINGS and path.is_file() and is_known and not is_private:
+            paths.append(path)
+    return paths
 
 
 def _project(lab):

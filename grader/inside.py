@@ -14,7 +14,7 @@ def main() -> None:
     """Execute the notebook from stdin: {"notebook", "seconds": {cell: limit}, "memory", "processes"}."""
     signal.signal(signal.SIGINT, lambda *_: None)
     document = json.loads(sys.stdin.buffer.read())
-    out = os.fdopen(os.dup(1), "wb", buffering=0)
+    out = os.fdopen(os.dup(1), "w")
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # the kernel inherits them
         os.dup2(nothing, stream)

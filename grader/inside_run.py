@@ -25,14 +25,11 @@ def predictions(recipe_file: str, file: str) -> dict:
     try:
         net = build.create_network(recipe)
         step = checkpoint.load_weights(Path(file), net)
+        logits, _ = evaluation.predict(net, build.test_dataset(recipe))
     except LabkitError as error:
         return {"problem": str(error).replace(f"{file}: ", "").replace(file, "it")}
     except Exception as error:
         return {"problem": f"damaged, or does not fit this recipe: {type(error).__name__}"}
-    try:
-        logits, _ = evaluation.predict(net, build.test_dataset(recipe))
-    except Exception as error:
-        return {"problem": f"{type(error).__name__}: {str(error)[:200]}"}
     if not np.isfinite(logits).all():
         return {"problem": "the network's outputs are not numbers (NaN or infinite)"}
     return {"predictions": logits.argmax(axis=1).tolist(), "step": step}

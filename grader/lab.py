@@ -63,7 +63,6 @@ class Task(Part):
 class HandedInRun(Part):
     """The task of handing in a Run: the rules for its recipe, and the accuracy that its checkpoint must reach."""
 
-    name: Name = "run"
     title: str
     profile: str  # of the lab's recipe
     may_change: list[str]  # keys of the recipe, dotted: "epochs", "schedule", "schedule.lr_max"
@@ -91,15 +90,15 @@ class Manifest(Part):
         for name, task in self.tasks.items():
             if unknown := set(task.needs) - self.tasks.keys():
                 raise ValueError(f"tasks.{name}.needs: {min(unknown)} is not a task")
-        if self.run and self.run.name in self.tasks:
-            raise ValueError(f"run.name: {self.run.name} is also the name of a task")
+        if self.run and "run" in self.tasks:
+            raise ValueError("tasks.run: this name is the Run's; choose another")
         return self
 
     @property
     def questions(self) -> dict[str, tuple[str, float]]:
         """Title and points of each task, the Run last."""
         questions = {name: (task.title, task.points) for name, task in self.tasks.items()}
-        return questions | ({self.run.name: (self.run.title, sum(self.run.points.values()))} if self.run else {})
+        return questions | ({"run": (self.run.title, sum(self.run.points.values()))} if self.run else {})
 
     @property
     def max_score(self) -> float:
@@ -132,12 +131,6 @@ class Lab:
         """The initial source of the learner's answer cells, by task."""
         return {task: without_solution(text) for task, text in self.solutions.items()}
 
-    @cached_property
-    def graded_cells(self) -> list[dict]:
-        """The master's code cells that grading executes: answers, probes, and what both need."""
-        code = [cell for cell in self.notebook["cells"] if cell["cell_type"] == "code"]
-        return [c for c in code if answer_of(c) or probe_of(c) or "ungraded" not in c["metadata"].get("tags", [])]
-
     def graded_notebook(self, answers: dict[str, str], seed: int) -> dict:
         """The notebook to execute: the master's cells with these answers (or else stubs) and the probes.
 
@@ -148,8 +141,11 @@ class Lab:
         """
         cells = []
         names_in_answers = set().union(*map(bound, self.solutions.values()))
-        for cell in copy.deepcopy(self.graded_cells):
+        for cell in copy.deepcopy(self.notebook["cells"]):
             answer, probe, text = answer_of(cell), probe_of(cell), source(cell)
+            is_ungraded = not (answer or probe) and "ungraded" in cell["metadata"].get("tags", [])
+            if is_ungraded or cell["cell_type"] != "code":
+                continue
             cell["metadata"] = {key: cell["metadata"][key] for key in ("answer", "probe") if key in cell["metadata"]}
             if answer:
                 *parts, cell["source"] = answers.get(answer, self.stubs[answer]).split(PART)
@@ -222,20 +218,22 @@ def without_solution(text: str) -> str:
     return "\n".join(split_solution(text)[0]).strip("\n")
 
 
-def solution_lines(text: str) -> list[str]:
-    """The lines between the markers, stripped, without empty lines."""
-    return [line.strip() for line in split_solution(text)[1] if line.strip()]
-
-
-def load(name: str, folder: Path | None = None) -> Lab:
-    """Read labs/NAME, or the lab in `folder`, and check that master and manifest fit; raises LabError."""
-    folder = Path(folder or REPO / "labs" / name)
+def load(lab: str | Path) -> Lab:
+    """Read the lab with this name, or in this folder, and check that master and manifest fit; raises LabError."""
+    folder = Path(lab).resolve() if Path(lab, "lab.md").is_file() else REPO / "labs" / lab
     for file in ("lab.md", "grading.yaml"):
         if not (folder / file).is_file():
             raise LabError(f"{folder / file}: missing; labs: {', '.join(names())}, or a folder with both files")
-    lab = Lab(name, folder, _manifest(folder / "grading.yaml"), read(folder / "lab.md"))
-    _require_fit(lab)
-    return lab
+    file = folder / "grading.yaml"
+    try:
+        manifest = Manifest.model_validate(yaml_files.read(file, LabError))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        key = ".".join(map(str, problem["loc"])) or "the file"
+        raise LabError(f"{file}: {key}: {problem['msg']}") from None
+    found = Lab(folder.name, folder, manifest, read(folder / "lab.md"))
+    _require_fit(found)
+    return found
 
 
 def names() -> list[str]:
@@ -243,28 +241,17 @@ def names() -> list[str]:
     return sorted(file.parent.name for file in (REPO / "labs").glob("*/grading.yaml"))
 
 
-def _manifest(file):
-    try:
-        return Manifest.model_validate(yaml_files.read(file, LabError))
-    except ValidationError as error:
-        problem = error.errors()[0]
-        key = ".".join(map(str, problem["loc"])) or "the file"
-        raise LabError(f"{file}: {key}: {problem['msg']}") from None
-
-
 def read(file: Path) -> dict:
     """The master notebook in a file, with stable cell ids, without the checks of `load`; raises LabError."""
     import jupytext
-    import nbformat
 
     try:
         notebook = jupytext.reads(file.read_text(encoding="utf-8-sig"), fmt="md:myst")
     except (ValueError, yaml.YAMLError) as error:  # metadata that is not valid YAML
         raise LabError(f"{file}: {' '.join(str(error).split())}") from None
-    notebook = json.loads(nbformat.writes(notebook, version=4))
+    notebook = json.loads(json.dumps(notebook))
     notebook["nbformat_minor"] = 5
     for number, cell in enumerate(notebook["cells"], start=1):
-        cell["source"] = source(cell)
         task, probe = answer_of(cell), probe_of(cell)
         cell["id"] = f"answer-{task}" if task else f"probe-{probe}-{number}" if probe else f"cell-{number:03}"
         if cell["cell_type"] == "code":

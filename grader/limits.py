@@ -15,12 +15,7 @@ from labkit.system.errors import LabkitError
 
 DISK_MB = 500  # maximum size of a file; in the sandbox also of its temporary folder
 WATCH = 0.2  # seconds between two checks of memory and processes
-FILES = 1024  # open files per process
 STOP = threading.Event()  # stops all running commands
-
-
-class SandboxError(LabkitError):
-    """A command could not be started, or was interrupted: one line with the reason."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +41,12 @@ class Ended:
 def prlimit(command: list[str], limits: Limits) -> list[str]:
     """The command with the system's own limits: processes per user, memory per process, size of a file."""
     disk, data = DISK_MB * 1_000_000, 2 * limits.memory_mb * 1_000_000  # processes reserve more than they use
-    return ["prlimit", f"--nproc={limits.processes}", f"--nofile={FILES}", f"--fsize={disk}", f"--data={data}",
+    return ["prlimit", f"--nproc={limits.processes}", "--nofile=1024", f"--fsize={disk}", f"--data={data}",
             "--core=0", "--", *command]  # fmt: skip
 
 
 def watched(command: list[str], stdin: bytes, limits: Limits, **options) -> Ended:
-    """Run the command, stop it at the first limit, and leave none of its processes. Raises SandboxError."""
+    """Run the command, stop it at the first limit, and leave none of its processes. Raises LabkitError."""
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         given.write(stdin)
         given.seek(0)
@@ -59,7 +54,7 @@ def watched(command: list[str], stdin: bytes, limits: Limits, **options) -> Ende
             process = subprocess.Popen(command, stdin=given, stdout=output, stderr=errors, start_new_session=True,
                                        **options)  # fmt: skip
         except OSError as error:
-            raise SandboxError(f"{command[0]}: {error.strerror}") from None
+            raise LabkitError(f"{command[0]}: {error.strerror}") from None
         # If this process is killed, its end of the pipe closes.
         script = f"read line || kill -9 $(cat /proc/{process.pid}/task/{process.pid}/children) {process.pid}"
         stopped, deadline, ended, guard = "", time.monotonic() + limits.seconds, False, None
@@ -71,7 +66,7 @@ def watched(command: list[str], stdin: bytes, limits: Limits, **options) -> Ende
                     process.wait(WATCH)
                     ended = True
                 if STOP.is_set():
-                    raise SandboxError("interrupted")
+                    raise LabkitError("interrupted")
                 if os.fstat(output.fileno()).st_size > limits.output_mb * 1_000_000:
                     stopped = "output"
                 elif not ended:

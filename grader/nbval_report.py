@@ -19,10 +19,6 @@ LONGEST, LONGEST_TRACEBACK = 300, 6000  # characters of an error's message, and 
 TO_END = 5  # seconds for an interrupted cell to end
 
 
-class KernelDied(Exception):
-    """The kernel's process ended while it executed a cell."""
-
-
 class Report:
     """Writes each cell's beginning and end to `out`; deletes the notebook from the disk once it is read.
 
@@ -36,15 +32,12 @@ class Report:
 
     def write(self, **line) -> None:
         """{cell, outcome, ...}: a cell begins (no outcome) or ends; {complete}, {failed: reason}: the last line."""
-        left = memoryview(json.dumps(line).encode() + b"\n")
-        while left:
-            left = left[self.out.write(left) :]
+        print(json.dumps(line), file=self.out, flush=True)
 
     def end(self, cell: str, outcome: str, error: str = "", traceback: str = "", values: dict | None = None) -> str:
         """Write a cell's end; returns the outcome as written, since the cell may have exceeded a limit."""
-        stopped = ""
-        if outcome in ("passed", "error"):  # the next cell must not be blamed for what this one has used up
-            stopped = exceeded(os.getpid(), self.limits)
+        # The next cell must not be blamed for what this one has used up.
+        stopped = exceeded(os.getpid(), self.limits) if outcome in ("passed", "error") else ""
         if stopped:
             outcome, error, traceback, values = "crashed", "", "", {}
         self.write(cell=cell, outcome=outcome, error=error, traceback=traceback, values=values or {}, stopped=stopped)
@@ -110,20 +103,14 @@ def _watchful(report, notebook, get_message):
                 message = get_message(stream, timeout=min(left, 0.5))
             except Empty:
                 if not notebook.kernel.is_alive():
-                    raise KernelDied("the kernel died") from None
+                    raise RuntimeError("the kernel died") from None
                 continue
             sources = [part.get("source") for part in message["content"].get("payload") or () if isinstance(part, dict)]
             if "ask_exit" in sources:
-                raise KernelDied("the cell asked its kernel to end")  # `quit()` ends it shortly after the cell
+                raise RuntimeError("the cell asked its kernel to end")  # `quit()` ends it shortly after the cell
             return message
 
     return watchful
-
-
-def _place(frames):
-    """ ", line 3" if the traceback contains the line of the cell; otherwise ""."""
-    match = re.search(r"^ *Cell In\[\d+\], line (\d{1,4})\b", "\n".join(frames), re.MULTILINE)
-    return f", line {match[1]}" if match else ""
 
 
 def _outcome(item, error):
@@ -136,7 +123,8 @@ def _outcome(item, error):
             return "passed", "", "", emitted(item.test_outputs or [])
         if raised is not None:
             first = (str(raised.evalue).splitlines() or [""])[0]
-            frames = [re.sub(r"\x1b\[[0-9;]*m", "", frame) for frame in raised.traceback]
-            named = f"{raised.ename}{_place(frames)}: {first}"[:LONGEST].rstrip(": ")
-            return "error", named, "\n".join(frames)[-LONGEST_TRACEBACK:]
+            traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(raised.traceback))
+            line = re.search(r"^ *Cell In\[\d+\], line (\d{1,4})\b", traceback, re.MULTILINE)
+            named = f"{raised.ename}{f', line {line[1]}' if line else ''}: {first}"[:LONGEST].rstrip(": ")
+            return "error", named, traceback[-LONGEST_TRACEBACK:]
     return ("crashed",)

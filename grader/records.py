@@ -7,7 +7,6 @@ overrides.csv: student_id, task, points, comment; without a task, a comment on t
 import csv
 import io
 import math
-import re
 import unicodedata
 from pathlib import Path
 
@@ -20,16 +19,12 @@ ABSENT = "nothing was handed in"
 BY_HAND = "by hand"
 
 
-class RecordsError(LabkitError):
-    """The roster or an override is invalid: one line that names the file and the line."""
-
-
 def read(lab, folder: Path) -> tuple[dict[str, dict], list[dict]]:
-    """The roster's rows by student_id, and the overrides, empty if the files are missing; raises RecordsError."""
+    """The roster's rows by student_id, and the overrides, empty if the files are missing; raises LabkitError."""
     learners = {}
     for line, row in _rows(folder / ROSTER, ("student_id",)):
         if row["student_id"] in learners:
-            raise RecordsError(f"{line}: {row['student_id']} is there twice")
+            raise LabkitError(f"{line}: {row['student_id']} is there twice")
         learners[row["student_id"]] = row
     columns = ("student_id", "task", "points", "comment")
     return learners, [_override(lab, line, row) for line, row in _rows(folder / OVERRIDES, columns)]
@@ -40,37 +35,35 @@ def _rows(file, columns):
     if not file.is_file():
         return
     try:
-        text = unicodedata.normalize("NFC", file.read_bytes().decode("utf-8-sig"))
+        text = unicodedata.normalize("NFC", file.read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError:
-        raise RecordsError(f"{file}: not UTF-8; save it as CSV UTF-8") from None
-    text = re.sub("\r\n?", "\n", text)  # a Macintosh's lines end with \r
-    table = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=text.partition("\n")[0].count))
+        raise LabkitError(f"{file}: not UTF-8; save it as CSV UTF-8") from None
+    table = csv.reader(io.StringIO(text), delimiter=max(",;\t", key=text.partition("\n")[0].count))
     try:
         rows = [(f"{file}, line {table.line_num}", [cell.strip() for cell in row]) for row in table]
     except csv.Error as error:
-        raise RecordsError(f"{file}, line {table.line_num}: {error}; is a quotation mark missing?") from None
+        raise LabkitError(f"{file}, line {table.line_num}: {error}; is a quotation mark missing?") from None
     names = rows[0][1] if rows else []
     spelt = {name: name.lower().replace(" ", "_") for name in names}  # Student_ID, Last Name
     names = [spelt[name] if spelt[name] in (*COLUMNS, *columns) else name for name in names]
-    if twice := [name for name in names if name and names.count(name) > 1]:
-        raise RecordsError(f"{file}: the column {twice[0]} is there twice")
     if missing := [column for column in columns if column not in names]:
-        raise RecordsError(f"{file}: the column {missing[0]} is missing")
+        raise LabkitError(f"{file}: the column {missing[0]} is missing")
     for line, cells in rows[1:]:
-        if any(cells) and len(cells) != len(names):
-            raise RecordsError(f"{line}: does not have as many columns as the first line")
+        if not any(cells):
+            continue
+        if len(cells) != len(names):
+            raise LabkitError(f"{line}: does not have as many columns as the first line")
         row = dict(zip(names, cells))
-        if any(cells) and not row["student_id"]:
-            raise RecordsError(f"{line}: student_id is empty")
-        if any(cells):
-            yield line, row
+        if not row["student_id"]:
+            raise LabkitError(f"{line}: student_id is empty")
+        yield line, row
 
 
 def _override(lab, line, row):
     most = {name: points for name, (_, points) in lab.manifest.questions.items()}
     task, points = row["task"], None
     if task and task not in most:
-        raise RecordsError(f"{line}: unknown task {task}; known: {', '.join(most)}")
+        raise LabkitError(f"{line}: unknown task {task}; known: {', '.join(most)}")
     if row["points"]:
         try:
             points = float(row["points"].replace(",", "."))
@@ -78,7 +71,7 @@ def _override(lab, line, row):
             points = math.nan
         if not task or not 0 <= points <= most[task]:
             limit = f"from 0 to {most[task]:g}" if task else "given for a task"
-            raise RecordsError(f"{line}: points must be {limit}, got {row['points']}")
+            raise LabkitError(f"{line}: points must be {limit}, got {row['points']}")
     return {"student": row["student_id"], "task": task, "points": points, "comment": row["comment"]}
 
 

@@ -139,9 +139,7 @@ def main(name: str, file: str, language: str | None = None) -> int:
     target = Path(file)
     try:
         if not target.exists():
-            lab = labs.load(name)
-            files = handout.files(lab, book_url(), language)
-            leaks.require_none(lab, files)
+            files = handout.files(labs.load(name), book_url(), language)
             target.parent.mkdir(parents=True, exist_ok=True)
             atomic_write(target, files[f"lab-{name}.ipynb"])
             print(f"{file}: a new copy of the lab for your work")

@@ -27,19 +27,21 @@ def write(lab, results: list[dict], folder: Path, seed: int | None = None, langu
     language: of the learners' pages, English by default; the instructor's pages are always English. Raises LabError if
     the lab is not translated.
     """
-    say, environment_ = translation.speaker(lab.name, language), graded_by()
+    say = translation.speaker(lab.name, language)
+    versions = {name: environment.version_of(name) or "not installed" for name in ("mindspore", "numpy", "nbval")}
+    versions |= {"labkit": labkit.__version__, "python": platform.python_version()}
     results = sorted(results, key=lambda result: result["student"])
     (folder / "feedback").mkdir(parents=True, exist_ok=True)
     atomic_write(folder / "grades.csv", grades_csv(lab, results).encode("utf-8-sig"))  # Excel needs the mark
     tree = {
         "lab": {"name": lab.name, "title": lab.manifest.title, "digest": lab.digest},
         "seed": lab.manifest.seed if seed is None else seed,
-        "environment": environment_,
+        "environment": versions | {"platform": f"{platform.system()} {platform.machine()}"},
         "max_score": lab.manifest.max_score,
         "results": results,
     }
     atomic_write(folder / "grades.json", json.dumps(tree, indent=1, sort_keys=True, allow_nan=False) + "\n")
-    templates, common = _templates(), {"lab": tree["lab"], "environment": environment_}
+    templates, common = _templates(), {"lab": tree["lab"], "environment": tree["environment"]}
     page, pages = templates.get_template("feedback.html"), set()
     for result in results:
         if result["problem"] != records.ABSENT:
@@ -50,13 +52,6 @@ def write(lab, results: list[dict], folder: Path, seed: int | None = None, langu
         old.unlink()
     overview = templates.get_template("overview.html")
     atomic_write(folder / "index.html", overview.render(**common, **_overview(lab, results), say=str, language="en"))
-
-
-def graded_by() -> dict[str, str]:
-    """The grading environment: versions and platform, but no date."""
-    versions = {name: environment.version_of(name) or "not installed" for name in ("mindspore", "numpy", "nbval")}
-    system = f"{platform.system()} {platform.machine()}"
-    return {"labkit": labkit.__version__, "python": platform.python_version(), **versions, "platform": system}
 
 
 def points(number: float) -> str:

@@ -32,12 +32,8 @@ def python() -> str:
 @functools.lru_cache
 def unavailable() -> str:
     """The reason why bubblewrap cannot be used, or "". This actually runs it, once per process."""
-    if sys.platform != "linux":
-        return "bubblewrap is a program for Linux"
-    for program in ("bwrap", "prlimit", "setpriv"):
-        if not shutil.which(program):
-            package = "bubblewrap" if program == "bwrap" else "util-linux"
-            return f"{program} is not installed (package {package})"
+    if not shutil.which("bwrap"):
+        return "bwrap is not installed (package bubblewrap)"
     try:
         ended = run([python(), "-c", "import labkit"], limits=Limits(seconds=30, memory_mb=500))
     except LabkitError as error:
@@ -47,17 +43,13 @@ def unavailable() -> str:
 
 def run(command: list[str], *, files: dict[str, bytes] | None = None, stdin: bytes = b"", limits: Limits,
         sandboxed: bool = True, readable: tuple[Path, ...] = ()) -> Ended:  # fmt: skip
-    """Run a command with `files` in its working directory; `readable` folders keep their paths. SandboxError."""
-    files = dict(files or {}) | _font_list()
+    """Run a command with `files` in its working directory; `readable` folders keep their paths. Raises LabkitError."""
     with tempfile.TemporaryDirectory(prefix="labkit-grade-", ignore_cleanup_errors=True) as folder:
         bound = []
-        for name, data in files.items():
+        for name, data in ((files or {}) | _font_list()).items():
             file = Path(folder, name)
-            file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(data)
             file.chmod(0o644)
-            for parent in list(Path(name).parents)[-2::-1]:
-                bound += ["--perms", "0777", "--dir", f"{HOME}/{parent}"]
             bound += ["--ro-bind", str(file), f"{HOME}/{name}"]
         if not sandboxed:
             return watched(prlimit(command, limits), stdin, limits, env=_environment(folder), cwd=folder)
@@ -70,7 +62,7 @@ def _font_list():
     import matplotlib
 
     lists = Path(matplotlib.get_cachedir()).glob("fontlist-*.json")
-    return {f".matplotlib/{file.name}": file.read_bytes() for file in lists}
+    return {file.name: file.read_bytes() for file in lists}
 
 
 def _bubblewrap(readable):
@@ -88,7 +80,7 @@ def _bubblewrap(readable):
     for name in SETTINGS:
         arguments += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     bound, made = {Path(folder) for folder in SYSTEM}, {Path("/")}
-    places = [("--ro-bind", source, place) for source, place in [*_project(), *((path, path) for path in readable)]]
+    places = [("--ro-bind-try", source, place) for source, place in [*_project(), *((path, path) for path in readable)]]
     for option, source, place in [*places, *(("--symlink", target, link) for link, target in _links_to_python())]:
         if any(bound.intersection([place, *place.parents])):
             continue
@@ -106,8 +98,7 @@ def _bubblewrap(readable):
 def _project():
     """(source, place) of what is visible besides the system."""
     base, sample = Path(sys.base_prefix), data_root().resolve() / "sample"
-    places = [base.resolve(), Path(sys.prefix).resolve(), REPO / "labkit", REPO / "grader"]
-    places += [sample] if sample.is_dir() else []
+    places = [base.resolve(), Path(sys.prefix).resolve(), REPO / "labkit", REPO / "grader", sample]
     for lab in sorted((REPO / "labs").glob("*/")):
         places += handout.handed_out(lab)
     return [(base.resolve(), base), *((place, place) for place in places)]
@@ -138,5 +129,5 @@ def _environment(home):
         "HOME": home, "TMPDIR": home, "USER": "learner", "LOGNAME": "learner", "LANG": "C.UTF-8",
         "PYTHONPATH": str(REPO), "PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0",
         "LABKIT_DATA": str(data_root().resolve()), "MS_OM_PATH": f"{home}/.mindspore", "GLOG_v": "3",
-        "MPLBACKEND": "Agg", "MPLCONFIGDIR": f"{home}/.matplotlib",
+        "MPLBACKEND": "Agg", "MPLCONFIGDIR": home,
     } | {key: os.environ[key] for key in ("OMP_NUM_THREADS", "ONEDNN_MAX_CPU_ISA") if key in os.environ}  # fmt: skip

@@ -6,6 +6,7 @@ What cannot be used is left out and named; it costs its own part, not the rest o
 import errno
 import hashlib
 import lzma
+import os
 import re
 import shutil
 import stat
@@ -20,6 +21,7 @@ from pathlib import Path
 from labkit.system.errors import LabkitError
 
 NOTEBOOKS = (".ipynb", ".md")
+USABLE = (*NOTEBOOKS, ".zip", ".ckpt")
 PLATFORM = (  # names in downloads: all with the same first part are one learner's
     re.compile(r"(.+?_\d+)_assignsubmission_(?:file|onlinetext)(?:_|$)"),  # Moodle: NAME_ID_...
     re.compile(r"([^_\W]+)(?:_LATE)?(_\d{4,})_\d{5,}_.+"),  # Canvas: NAME_ID_SUBMISSION_FILE
@@ -31,13 +33,8 @@ MOST_FILES = 10_000  # usable ones in a learner's zips
 MOST_BYTES = 1_000_000_000  # of these files, unpacked
 MOST_LEARNERS = 100  # times as much may be in the zip of a class
 DEEPEST = 50  # nested folders
-ZIPS = 3  # a zip, in a zip, in a zip
 OURS = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EIO, errno.EACCES}  # faults of this machine
 BROKEN = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError, ValueError)
-
-
-class SubmissionsError(LabkitError):
-    """The submissions cannot be graded at all: one line that names the file."""
 
 
 class Unreadable(Exception):
@@ -45,7 +42,7 @@ class Unreadable(Exception):
 
 
 def find(place: Path, scratch: Path, notify=lambda line: None) -> dict[str, list[Path]]:
-    """Each learner's files, by name as handed in; unpacks a zip into `scratch`. Raises SubmissionsError.
+    """Each learner's files, by name as handed in; unpacks a zip into `scratch`. Raises LabkitError.
 
     notify: called with a line for each file of the zip that cannot be unpacked.
     """
@@ -53,26 +50,23 @@ def find(place: Path, scratch: Path, notify=lambda line: None) -> dict[str, list
     if is_zip:
         folder = scratch
         try:
-            left_out, budget = [], [MOST_FILES * MOST_LEARNERS, MOST_BYTES * MOST_LEARNERS]
-            _unpack(place, folder, left_out, budget, of_class=True)
-            for line in left_out:
-                notify(line)
+            _unpack(place, folder, notify, [MOST_FILES * MOST_LEARNERS, MOST_BYTES * MOST_LEARNERS], of_class=True)
         except Unreadable as error:
-            raise SubmissionsError(f"{place.parent / str(error)}") from None
+            raise LabkitError(f"{place.parent / str(error)}") from None
     elif not place.is_dir():
-        raise SubmissionsError(f"{place}: there is no such folder or zip")
+        raise LabkitError(f"{place}: there is no such folder or zip")
     inner = _visible(folder)
     if len(inner) == 1 and inner[0].is_dir() and not inner[0].is_symlink():
         if is_zip and inner[0].name == place.stem:
             inner = _visible(inner[0])
         elif _holds_several(inner[0]):
             several = "several notebooks or zips; give that folder if it is a class, a zip of it if it is a learner's"
-            raise SubmissionsError(f"{place}: its only folder, {inner[0].name}, has {several}")
+            raise LabkitError(f"{place}: its only folder, {inner[0].name}, has {several}")
     by_learner = {}
     for entry in inner:
         by_learner.setdefault(_learner(entry), []).append(entry)
     if not by_learner:
-        raise SubmissionsError(f"{place}: contains no submissions")
+        raise LabkitError(f"{place}: contains no submissions")
     return dict(sorted(by_learner.items()))
 
 
@@ -97,20 +91,16 @@ def opened(entries: list[Path], scratch: Path) -> Iterator[tuple[list[Path], lis
     Raises Unreadable if there is no notebook.
     """
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
-        notebooks, runs, left_out, places, budget = [], [], [], entries, [MOST_FILES, MOST_BYTES]
-        for level in range(ZIPS + 1):
-            archives = []
-            for place in places:
-                _collect(place, notebooks, runs, archives, left_out)
-            if level == ZIPS:
-                left_out += [f"{archive.name}: in more than {ZIPS} zips" for archive in archives]
-                break
-            places = [Path(folder, f"{level}-{number}") for number, _ in enumerate(archives)]
-            for archive, place in zip(archives, places):
-                try:
-                    _unpack(archive, place, left_out, budget)
-                except Unreadable as error:
-                    left_out.append(str(error))
+        notebooks, runs, archives, left_out, budget = [], [], [], [], [MOST_FILES, MOST_BYTES]
+        for entry in entries:
+            _collect(entry, notebooks, runs, archives, left_out)
+        for number, archive in enumerate(archives):  # grows by the zips in a zip
+            place = Path(folder, str(number))
+            try:
+                _unpack(archive, place, left_out.append, budget)
+            except Unreadable as error:
+                left_out.append(str(error))
+            _collect(place, notebooks, runs, archives, left_out)
         if not notebooks:
             raise Unreadable("; ".join(left_out[:3]) or f"{entries[0].name}: {NOTHING}")
         trained = [run for run in runs if any(run.glob("checkpoints/*.ckpt"))]  # excludes the lab's recorded Runs
@@ -147,11 +137,12 @@ def _holds_several(folder):
     return next(filter(None, counts), 0) > 1
 
 
-def _unpack(archive, folder, left_out, budget, of_class=False):
+def _unpack(archive, folder, notify, budget, of_class=False):
     """Unpack what can be used of a zip, and name what should be but cannot. Raises Unreadable if it is no zip.
 
-    budget: [files, bytes] that may still be unpacked; this takes what it needs. of_class: it holds submissions, so that
-    what cannot be unpacked stays as an empty file, and its learner has a row.
+    notify: called with a line for each file that cannot be unpacked; a damaged one becomes empty.
+    budget: [files, bytes] that may still be unpacked; this takes what it needs.
+    of_class: the zip holds submissions, so all files that are not unpacked become empty ones: each learner has a row.
     """
     folder.mkdir()
     try:
@@ -159,40 +150,36 @@ def _unpack(archive, folder, left_out, budget, of_class=False):
             for entry in packed.infolist():
                 name = _name(entry)
                 parts = [part for part in name.split("/") if part not in ("", ".", "..")]
-                usable = _is_usable(parts[-1]) if parts else False
-                if any(map(_hidden, parts)) or not (parts and (usable or of_class)):
+                if not parts or any(map(_hidden, parts)):
+                    continue
+                usable = Path(parts[-1]).suffix.lower() in USABLE or parts[-1] in ("recipe.yaml", *RUN_FILES)
+                if not (usable or of_class):
                     continue
                 budget[0], budget[1] = budget[0] - usable, budget[1] - entry.file_size * usable
+                target = folder.joinpath(*map(_shortened, parts))
                 try:
                     if len(parts) > DEEPEST or min(budget) < 0:
                         raise ValueError("too many files, too large, or in too many folders")
-                    target = folder.joinpath(*map(_shortened, parts))
                     (target if name.endswith("/") else target.parent).mkdir(parents=True, exist_ok=True)
-                    if not name.endswith("/"):
-                        _extract(packed, entry, target, usable, of_class)
+                    if name.endswith("/"):
+                        continue
+                    if of_class:
+                        target.touch()
+                    if stat.S_ISLNK(entry.external_attr >> 16):
+                        raise ValueError("a link; hand in the file itself")
+                    if usable:
+                        with packed.open(entry) as content, open(target, "wb") as file:
+                            shutil.copyfileobj(content, file)
                 except (*BROKEN, OSError) as error:
                     if getattr(error, "errno", None) in OURS:
                         raise
-                    left_out.append(f"{archive.name}: {parts[-1]}: {getattr(error, 'strerror', None) or error}")
+                    if os.path.isfile(target):  # False for a name that is too long
+                        target.write_bytes(b"")
+                    notify(f"{archive.name}: {parts[-1]}: {getattr(error, 'strerror', None) or error}")
     except (*BROKEN, OSError) as error:
         if getattr(error, "errno", None) in OURS:
             raise
         raise Unreadable(f"{archive.name}: damaged, or not a zip ({error})") from None
-
-
-def _extract(packed, entry, target, usable, of_class):
-    with open(target, "xb") as file:  # the first of two entries of one name counts
-        try:
-            if stat.S_ISLNK(entry.external_attr >> 16):
-                raise ValueError("a link; hand in the file itself")
-            if usable:
-                with packed.open(entry) as content:
-                    shutil.copyfileobj(content, file)
-        except BaseException:
-            file.truncate(0)
-            if not of_class:
-                target.unlink()
-            raise
 
 
 def _name(entry):
@@ -207,10 +194,6 @@ def _name(entry):
         except UnicodeDecodeError:
             name = name if western else data.decode("gb18030", "replace")
     return name.replace("\\", "/") if entry.create_system == 0 else name  # written by Windows
-
-
-def _is_usable(name):
-    return Path(name).suffix.lower() in (*NOTEBOOKS, ".zip", ".ckpt") or name in {"recipe.yaml"} | RUN_FILES
 
 
 def _shortened(part):

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import json
 import re
 from collections.abc import Callable
 
@@ -29,8 +30,7 @@ def speaker(lab: str, language: str | None) -> Callable[[str], str]:
     """A function that translates the texts on a learner's page, if a language is given. Raises LabError."""
     if not language:
         return str
-    pages = ("grader/feedback", f"labs/{lab}/grading")
-    catalogue = {message: text for page in pages for message, text in translations(language, page).items()}
+    catalogue = translations(language, "grader/feedback") | translations(language, f"labs/{lab}/grading")
     return lambda text: catalogue.get(text, text)
 
 
@@ -83,7 +83,9 @@ def translated_code(source: str, catalogue: dict[str, str]) -> str:
     data = source.encode()
     for start, end, text in reversed(spoken(source)):
         if text in catalogue:
-            data = data[:start] + _literal(catalogue[text]).encode() + data[end:]
+            literal = json.dumps(catalogue[text], ensure_ascii=False)  # also one of Python's
+            prefix = "f" if "{" in catalogue[text] else ""
+            data = data[:start] + f"{prefix}{literal}".encode() + data[end:]
     return data.decode()
 
 
@@ -100,8 +102,3 @@ def _text(node):
         else:
             parts.append(ast.unparse(ast.JoinedStr([part]))[2:-1])
     return "".join(parts)
-
-
-def _literal(text):
-    escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
-    return f'{"f" if "{" in text else ""}"{escaped}"'

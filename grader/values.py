@@ -1,6 +1,6 @@
 """Values that probes emit: JSON outputs of their cells, which the grader's own process compares.
 
-Values are not trusted: no pickle, limits on bytes and depth, and anything malformed counts as a difference. Each
+Values are not trusted: no pickle, a limit on bytes, and anything malformed counts as a difference. Each
 submission's kernel imports this module, so it must not import other modules of the grader.
 """
 
@@ -18,7 +18,6 @@ from numbers import Real
 
 NAME = r"[a-z][a-z0-9_]*"  # of a task or a value
 MIME = "application/vnd.labkit.value+json"  # of the output that contains an emitted value
-DEEPEST = 16  # nested lists and dicts
 MOST_BYTES = 4_000_000  # of a cell's values, as JSON; further values are ignored
 NUMBERS = "biufc"  # kinds of numpy's dtypes that can be emitted
 DIFFERENCES = TYPE, LENGTH, KEYS, SHAPE, DIFFER, NOT_A_NUMBER, NOT_A_VALUE = (
@@ -31,8 +30,6 @@ def emit(name: str, value) -> None:
     """Called by a probe: makes a value an output of its cell."""
     from IPython.display import publish_display_data
 
-    if not re.fullmatch(NAME, name):
-        raise ValueError(f"{name!r}: a value's name must have lower-case letters, digits and _")
     publish_display_data({MIME: {name: encoded(value)}})
 
 
@@ -48,7 +45,9 @@ def emitted(outputs: list[dict]) -> dict:
 
 def given(names: list[str]) -> None:
     """At the end of a master's cell: save its names for the probes, because an answer may rebind them."""
-    namespace = _kernel()
+    from IPython import get_ipython
+
+    namespace = get_ipython().user_ns  # not globals(), which the learner may have rebound
     _given.update({name: namespace[name] for name in names if name in namespace})
 
 
@@ -58,10 +57,11 @@ def probe(task: str, seed: int, source: str) -> None:
     So a probe never changes the learner's helpers. It sees what the master's cells defined, even if an answer has
     rebound it, and `list` and `range` are Python's own, even if the learner has rebound these names.
     """
+    from IPython import get_ipython
     from IPython.core.inputtransformer2 import TransformerManager
 
     module = sys.modules.setdefault(f"{__name__}.{task}", types.ModuleType(f"{__name__}.{task}"))
-    names, bound, space = _kernel(), _bound.setdefault(task, set()), vars(module)
+    names, bound, space = get_ipython().user_ns, _bound.setdefault(task, set()), vars(module)
     for name in names.keys() - bound - vars(builtins).keys():
         space[name] = names[name]
     space.update({name: value for name, value in _given.items() if name not in bound}, emit=emit, seed=seed)
@@ -74,19 +74,10 @@ def probe(task: str, seed: int, source: str) -> None:
         bound.update(name for name in space if name not in before or space[name] is not before[name])
 
 
-def _kernel():
-    """The kernel's namespace; not globals(), which the learner may have rebound."""
-    from IPython import get_ipython
-
-    return get_ipython().user_ns
-
-
-def encoded(value, depth: int = 0):
+def encoded(value):
     """A value in a form that JSON can store; TypeError if it cannot be emitted."""
     import numpy as np
 
-    if depth > DEEPEST:
-        raise ValueError("too deeply nested to emit")
     if hasattr(value, "asnumpy"):  # a MindSpore Tensor
         value = value.asnumpy()
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
@@ -97,9 +88,9 @@ def encoded(value, depth: int = 0):
         value = float(value)
         return value if math.isfinite(value) else {"float": repr(value)}
     if isinstance(value, list | tuple):
-        return [encoded(item, depth + 1) for item in value]
+        return [encoded(item) for item in value]
     if isinstance(value, dict):
-        return {"dict": [[encoded(key, depth + 1), encoded(item, depth + 1)] for key, item in value.items()]}
+        return {"dict": [[encoded(key), encoded(item)] for key, item in value.items()]}
     if isinstance(value, np.ndarray) and value.dtype.kind in NUMBERS:
         data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
         return {"dtype": value.dtype.str, "shape": list(value.shape), "data": data}
@@ -118,20 +109,18 @@ def difference(actual, expected, rtol: float, atol: float) -> str:
         return NOT_A_VALUE
 
 
-def _decoded(value, depth=0):
+def _decoded(value):
     """The value that was encoded; raises ValueError, TypeError."""
     import numpy as np
 
-    if depth > DEEPEST:
-        raise ValueError("too deeply nested")
     if isinstance(value, list):
-        return [_decoded(item, depth + 1) for item in value]
+        return [_decoded(item) for item in value]
     if not isinstance(value, dict):
         return value
     if set(value) == {"float"} and value["float"] in ("nan", "inf", "-inf"):
         return float(value["float"])
     if set(value) == {"dict"}:
-        return {_decoded(key, depth + 1): _decoded(item, depth + 1) for key, item in value["dict"]}
+        return {_decoded(key): _decoded(item) for key, item in value["dict"]}
     if set(value) == {"dtype", "shape", "data"} and re.fullmatch(rf"[<>|][{NUMBERS}]\d\d?", value["dtype"]):
         data = base64.b64decode(value["data"], validate=True)
         return np.frombuffer(data, np.dtype(value["dtype"])).reshape(value["shape"])

@@ -109,14 +109,10 @@ def in_words(lab, name: str, entry: dict, say=str) -> dict:
     if task and verdict in ("error", "partly right"):
         advice = _next_after(entry["detail"]) or advice
     if task and verdict in ("wrong", "partly right"):
-        advice = next(filter(None, (task.values[value].next for value in _differing(entry))), advice)
+        differing = [name for name, value in entry["values"].items() if value["detail"] not in ("", *NOT_COMPARED)]
+        advice = next(filter(None, (task.values[name].next for name in differing)), advice)
     return {"number": numbered(lab, name, say), "label": say(verdict or "not graded"), "shade": shade,
             "meaning": say(meaning).format(**fields), "next": say(advice).format(**fields)}  # fmt: skip
-
-
-def _differing(entry):
-    """Names of a result's values that were compared and differ."""
-    return [name for name, value in entry["values"].items() if value["detail"] and value["detail"] not in NOT_COMPARED]
 
 
 def numbered(lab, name: str, say=str) -> str:

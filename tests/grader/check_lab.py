@@ -112,9 +112,8 @@ def main() -> None:
     parser.add_argument("--mutants", type=Path, help="the file with them; default: tests/grader/mutants/LAB.py")
     parser.add_argument("--only", help="mutants with this in their name")
     given = parser.parse_args()
-    folder = Path(given.lab).resolve()
     try:
-        lab = load(folder.name, folder) if (folder / "lab.md").is_file() else load(given.lab)
+        lab = load(given.lab)
         mutants = [mutant for mutant in mutants_of(lab, given.mutants) if (given.only or "") in mutant.name]
     except LabkitError as error:
         sys.exit(f"Error: {error}")

@@ -24,7 +24,7 @@ run:
 @pytest.fixture(scope="session")
 def tiny():
     """The tiny lab, which executes in a second."""
-    return labs.load("tiny", TINY)
+    return labs.load(TINY)
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def edited(tmp_path):
         text = (folder / file).read_text()
         assert text.count(old) == 1
         (folder / file).write_text(text.replace(old, new))
-        return labs.load("tiny", folder)
+        return labs.load(folder)
 
     return edited
 
@@ -49,7 +49,7 @@ def with_run(folder, may_change="schedule", accuracy=0.5, recipe=2, reached=3):
     shutil.copy(REPO / "labs" / "cifar10" / "recipe.yaml", folder)
     with open(folder / "grading.yaml", "a", encoding="utf-8") as manifest:
         manifest.write(RUN.format(may_change=may_change, accuracy=accuracy, recipe=recipe, reached=reached))
-    return labs.load("tiny", folder)
+    return labs.load(folder)
 
 
 def filled_in(lab, **answers):

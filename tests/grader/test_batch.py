@@ -14,9 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from grader import answers, batch, grade, sandbox
-from grader.batch import BatchError, grade_batch
+from grader.batch import grade_batch
 from labkit.cli import main
 from labkit.system.environment import REPO
+from labkit.system.errors import LabkitError
 from labkit.system.files import locked
 from tests.grader.conftest import TINY, filled_in, with_run
 
@@ -212,7 +213,7 @@ def test_all_code_and_the_lab_decide_a_grade(tiny, edited, tmp_path, monkeypatch
 def test_what_no_grading_may_overwrite_is_refused(tiny, broken, tmp_path):
     def refused(place, out, said, lab=tiny):
         before = tree(tmp_path)
-        with pytest.raises(BatchError, match=said):
+        with pytest.raises(LabkitError, match=said):
             grade_batch(lab, place, out, sandboxed=False)
         assert tree(tmp_path) == before
 
@@ -228,7 +229,7 @@ def test_what_no_grading_may_overwrite_is_refused(tiny, broken, tmp_path):
     other.mkdir()
     (other / "thesis.md").write_text("x")
     refused(broken, other, "contains thesis.md, but no earlier grading")
-    with locked(out, BatchError("")):
+    with locked(out, LabkitError("")):
         refused(broken, out, "another grading into this folder is under way")
     result = json.loads((out / "results" / "ann.json").read_text())
     (out / "results" / "ann.json").write_text(json.dumps(result | {"key": {"lab": "thor"}}))

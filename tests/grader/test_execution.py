@@ -8,6 +8,7 @@ from waiting import wait_until
 
 from grader import execution, grade
 from grader.lab import PART
+from labkit.system.errors import LabkitError
 from tests.grader.check_lab import check, mutants_of
 
 PASSED = {"outcome": "passed", "error": "", "traceback": ""}
@@ -117,7 +118,7 @@ def test_the_time_for_all_cells(edited, executed):
 def test_what_fails_before_any_answer_is_not_the_learners_fault(edited, executed, fails):
     edited("grading.yaml", "time_limit: 60", "time_limit: 2")
     lab = edited("lab.md", "batch = 32", f"batch = 32\n{fails}")
-    with pytest.raises(execution.ExecutionError, match="^tiny: could not be executed: cell cell-002: "):
+    with pytest.raises(LabkitError, match="^tiny: could not be executed: cell cell-002: "):
         executed(lab)
 
 

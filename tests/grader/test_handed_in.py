@@ -83,7 +83,7 @@ EXAMINE = """
 import json, sys
 from pathlib import Path
 from grader import handed_in, lab
-entry = handed_in.examine(lab.load("tiny", Path(sys.argv[1])), Path(sys.argv[2]), sandboxed=sys.argv[3] == "True")
+entry = handed_in.examine(lab.load(sys.argv[1]), Path(sys.argv[2]), sandboxed=sys.argv[3] == "True")
 assert "mindspore" not in sys.modules
 print(json.dumps(entry))
 """
@@ -139,7 +139,7 @@ def test_files_of_text_alone_earn_nothing(tiny, tmp_path):
         ("optimizer__weight_decay", 0.5, "optimizer.weight_decay: 0.5, the lab's recipe has 0.0001"),
         ("schedule__lr_max", 0.3, UNTESTED),  # nothing is wrong with the recipe
         ("data__folder", "/home/ada/data", UNTESTED),  # the same data elsewhere
-        ("epochs", "many", "recipe.yaml: epochs: must be a valid integer, not 'many'"),
+        ("epochs", "many", "recipe.yaml: epochs: must be a valid number, not 'many'"),
         ("colour", "red", "recipe.yaml: colour: unknown key"),
     ],
 )
@@ -178,7 +178,8 @@ def test_a_recipe_that_is_none_is_told_and_does_no_harm(tiny, untested, text, mo
         ("", "summary.json: damaged: not valid JSON"),
         ("[]", "cannot be read"),
         ("[" * 100_000, "cannot be read"),
-        ('{"steps": 89, "epochs": {}}', "summary.json: epochs is {}, but history.jsonl ends with 1"),
+        ('{"steps": 89, "epochs": {}, "provenance": {"dataset": {"name": "", "sha256": ""}}}',
+         "summary.json: epochs is {}, but history.jsonl ends with 1"),
     ],
 )
 def test_a_summary_that_is_none(tiny, untested, text, said):

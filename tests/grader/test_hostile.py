@@ -50,7 +50,7 @@ def lab(tmp_path_factory):
     )
     limits = "time_limit: 60\ntotal_time: 600\nmemory: 500\nprocesses: 60\n"
     (folder / "grading.yaml").write_text(f"title: Hostile\nseed: 3\n{limits}tasks:\n{tasks}")
-    return load("hostile", folder)
+    return load(folder)
 
 
 @pytest.fixture(scope="module")

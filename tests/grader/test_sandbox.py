@@ -40,8 +40,8 @@ def python(run, code, **options):
 
 
 def test_files_output_and_status(run):
-    code = "import sys; print(open('a/b/c.txt').read(), sys.stdin.read()); sys.exit('first\\nlast')"
-    ended = python(run, code, files={"a/b/c.txt": b"file"}, stdin=b"given")
+    code = "import sys; print(open('c.txt').read(), sys.stdin.read()); sys.exit('first\\nlast')"
+    ended = python(run, code, files={"c.txt": b"file"}, stdin=b"given")
     assert ended == limits.Ended(1, b"file given\n", "", "last")
 
 

@@ -71,13 +71,14 @@ def test_what_cannot_be_emitted(value):
         values.emit("name", value)
 
 
-def test_neither_a_circle_nor_a_strange_name_can_be_emitted():
+def test_a_circle_cannot_be_emitted_and_nothing_deep_is_believed():
     circle = []
     circle.append(circle)
-    with pytest.raises(ValueError, match="too deeply nested"):
+    with pytest.raises(RecursionError):
         values.emit("name", circle)
-    with pytest.raises(ValueError, match="a value's name"):
-        values.emit("../name", 1)
+    deep = json.loads(200 * '{"dict": [[1, ' + "1" + 200 * "]]}")
+    assert values.difference(deep, values.encoded(1), 1, 1) == "another type"
+    assert values.difference(circle, values.encoded(1), 1, 1) == "not a value"
 
 
 @pytest.mark.parametrize(
