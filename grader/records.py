@@ -46,6 +46,8 @@ def _rows(file, columns):
     names = rows[0][1] if rows else []
     spelt = {name: name.lower().replace(" ", "_") for name in names}  # Student_ID, Last Name
     names = [spelt[name] if spelt[name] in (*COLUMNS, *columns) else name for name in names]
+    if twice := [name for name in names if name and names.count(name) > 1]:
+        raise LabkitError(f"{file}: the column {twice[0]} is there twice")
     if missing := [column for column in columns if column not in names]:
         raise LabkitError(f"{file}: the column {missing[0]} is missing")
     for line, cells in rows[1:]:

@@ -157,6 +157,9 @@ def _unpack(archive, folder, notify, budget, of_class=False):
                     continue
                 budget[0], budget[1] = budget[0] - usable, budget[1] - entry.file_size * usable
                 target = folder.joinpath(*map(_shortened, parts))
+                if os.path.isfile(target):
+                    notify(f"{archive.name}: {parts[-1]}: there twice; the first counts")
+                    continue
                 try:
                     if len(parts) > DEEPEST or min(budget) < 0:
                         raise ValueError("too many files, too large, or in too many folders")

@@ -77,6 +77,7 @@ def test_names_are_matched_as_they_were_handed_in(tiny, handed_in, tmp_path):
         ("roster.csv", 'student_id\n"ann' + 200_000 * " ", r"line \d+: field larger .*quotation"),
         ("roster.csv", b"student_id\n\xff", r"roster\.csv: not UTF-8"),
         ("roster.csv", "student_id\rann\rann\r", r"line 3: ann is there twice"),
+        ("roster.csv", "student_id,email,Email\n", r"roster\.csv: the column email is there twice"),
     ],
 )  # fmt: skip
 def test_a_line_that_cannot_be_is_named_before_anything_is_graded(tiny, handed_in, tmp_path, name, text, said):

@@ -220,6 +220,9 @@ def test_a_zip_writes_nowhere_else_and_never_too_much(place, tmp_path, monkeypat
     zipped(place / "dan.zip", {f"{'a/' * 60}lab.ipynb": "{}", **good})
     zipped(place / "eve.zip", {**good, "lab.ipynb/x.md": "{}"})
     (place / "fay.zip").write_bytes((place / "ann.zip").read_bytes()[:-9])
+    with pytest.warns(UserWarning, match="Duplicate"), zipfile.ZipFile(place / "gus.zip", "w") as archive:
+        archive.writestr("lab.ipynb", "{}")
+        archive.writestr("lab.ipynb", "[]")
     zipped(place / "hal.zip", {"inner.zip": (place / "bob.zip").read_bytes()})
     zipped(place / "ida.zip", {f"{'n' * 300}.ipynb": "{}"})
     bomb = zipped(tmp_path / "bomb.zip", {"zeros.ckpt": bytes(900_000)}).read_bytes()  # a learner has one budget
@@ -234,12 +237,13 @@ def test_a_zip_writes_nowhere_else_and_never_too_much(place, tmp_path, monkeypat
         assert len(notebooks) == 2 and all(path.is_relative_to(tmp_path) for path in notebooks)
     seen = opened(found, tmp_path)
     assert seen["fay"].startswith("fay.zip: damaged, or not a zip")
-    assert all(seen[name][0] == ["lab.ipynb"] for name in ("bob", "cyd", "dan", "eve", "hal")), seen
-    left = {name: seen[name][2].partition(": ")[2] for name in ("bob", "cyd", "dan", "eve", "hal")}
+    assert all(seen[name][0] == ["lab.ipynb"] for name in ("bob", "cyd", "dan", "eve", "gus", "hal")), seen
+    left = {name: seen[name][2].partition(": ")[2] for name in ("bob", "cyd", "dan", "eve", "gus", "hal")}
     too_much = "too many files, too large, or in too many folders"
     assert left["bob"] == left["hal"] == "other.ipynb: a link; hand in the file itself"
     assert left["cyd"] == f"zeros.ckpt: {too_much}" and left["dan"] == f"lab.ipynb: {too_much}"
     assert left["eve"] in ("x.md: Not a directory", "x.md: File exists")
+    assert left["gus"] == "lab.ipynb: there twice; the first counts"
     assert seen["kim"] == (["lab.ipynb"], [], f"b.zip: zeros.ckpt: {too_much}")
     assert len(seen["jon"][0]) == 5  # in zips in zips
     assert len(seen["ida"][0]) == 1 and sorted(tmp_path.iterdir()) == [place]
