@@ -364,6 +364,7 @@ def test_a_damaged_run_is_left_out_and_costs_no_other(tmp_path):
     place.mkdir()
     file = place / "ann.zip"
     with zipfile.ZipFile(file, "w") as archive:  # stored as they are
+        archive.writestr("lab.ipynb", "{}")
         for run in ("good", "bad"):
             archive.writestr(f"{run}/recipe.yaml", "lab: x")
             archive.writestr(f"{run}/checkpoints/latest.ckpt", f"weights, {run}")
