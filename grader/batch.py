@@ -79,6 +79,8 @@ def grade_batch(lab: Lab, place: Path, out: Path, *, jobs: int | None = None, se
 
                 def work(learner):
                     with _failing(lab, learner, out), submissions.opened(learner.entries, scratch) as (_, runs, _):
+                        if learner.key["submission"] != _digest(lab, learner, runs):
+                            raise OSError("it changed while it was graded")
                         distinct = list({_digest_of_run(run): run for run in runs}.values())  # not a folder and its zip
                         given = (lab, learner.name, learner.answers, distinct)
                         learner.result = grade.grade_one(*given, references, seed, sandboxed)

@@ -6,7 +6,6 @@ recipe; its predictions are then compared with the labels here.
 
 import functools
 import json
-import math
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,20 +45,20 @@ def examine(lab, folder: Path, sandboxed: bool = True) -> dict:
     task, run = lab.manifest.run, Run(folder)
     required, sha256, labels = required_of(lab)
     details, facts, recipe, summary = {}, [], None, {}
-    with _explained(details, "recipe", folder):
-        _require_usable(folder, "recipe.yaml")
-        recipe = run.recipe
-        facts.append(("network", recipe.network.name))
-        details["recipe"] = differences(recipe, required, task)
     with _explained(details, "complete", folder):
         _require_usable(folder, "summary.json", "history.jsonl")
         summary = run.summary
-        dataset = summary["provenance"]["dataset"]
-        if dataset["sha256"] != sha256:
-            details["recipe"] = details["recipe"] or f"data.folder: not the lab's data ({dataset['name'][:80]})"
         facts += _end(run, summary)
-        if recipe and recipe.max_steps is None and summary["epochs"] != math.ceil(recipe.epochs):
-            raise Defect(f"history.jsonl: ends in epoch {summary['epochs']} of the recipe's {recipe.epochs}")
+    with _explained(details, "recipe", folder):
+        _require_usable(folder, "recipe.yaml")
+        recipe = run.recipe
+        facts.insert(0, ("network", recipe.network.name))
+        dataset = summary["provenance"]["dataset"] if summary else {"sha256": sha256}
+        if not (problem := differences(recipe, required, task)) and dataset["sha256"] != sha256:
+            problem = f"data.folder: not the lab's data ({dataset['name'][:80]})"
+        details["recipe"] = problem
+    if recipe and not details["complete"] and recipe.max_steps is None and abs(summary["epochs"] - recipe.epochs) >= 1:
+        details["complete"] = f"history.jsonl: ends in epoch {summary['epochs']} of the recipe's {recipe.epochs}"
     try:
         _require_usable(folder, CHECKPOINT)
         if not recipe:

@@ -20,8 +20,11 @@ def require_none(lab: Lab, files: dict[str, bytes]) -> None:
     for name, data in files.items():
         lines = []
         if name.endswith(".ipynb"):
-            lines = [(f"{name}, cell {cell['id']}", line) for cell in json.loads(data)["cells"]
-                     for line in (*labs.source(cell).splitlines(), json.dumps(cell["metadata"]))]  # fmt: skip
+            for cell in json.loads(data)["cells"]:
+                place = f"{name}, cell {cell['id']}"
+                lines += [(place, line) for line in (*labs.source(cell).splitlines(), json.dumps(cell["metadata"]))]
+                if "probe" in cell["metadata"] or cell.get("outputs"):
+                    raise LabError(f"{place}: a probe or an output, which learners must not see")
         elif name.endswith(".md"):
             lines = [(f"{name}, line {number}", line) for number, line in enumerate(data.decode().splitlines(), 1)]
         for place, line in lines:

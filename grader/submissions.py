@@ -140,9 +140,9 @@ def _holds_several(folder):
 def _unpack(archive, folder, notify, budget, of_class=False):
     """Unpack what can be used of a zip, and name what should be but cannot. Raises Unreadable if it is no zip.
 
-    notify: called with a line for each file that cannot be unpacked; a damaged one becomes empty.
+    notify: called with a line for each file that cannot be unpacked.
     budget: [files, bytes] that may still be unpacked; this takes what it needs.
-    of_class: the zip holds submissions, so all files that are not unpacked become empty ones: each learner has a row.
+    of_class: the zip holds submissions, so a file that is not unpacked becomes an empty one: its learner has a row.
     """
     folder.mkdir()
     try:
@@ -177,7 +177,7 @@ def _unpack(archive, folder, notify, budget, of_class=False):
                     if getattr(error, "errno", None) in OURS:
                         raise
                     if os.path.isfile(target):  # False for a name that is too long
-                        target.write_bytes(b"")
+                        target.write_bytes(b"") if of_class else target.unlink()
                     notify(f"{archive.name}: {parts[-1]}: {getattr(error, 'strerror', None) or error}")
     except (*BROKEN, OSError) as error:
         if getattr(error, "errno", None) in OURS:

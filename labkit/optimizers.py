@@ -52,7 +52,7 @@ def adamw(net, lr, beta1=0.9, beta2=0.999, weight_decay=0.01, loss_scale=1.0):
 
 
 def orthogonalised(matrix, steps=5):
-    """The orthogonal matrix nearest to a matrix, roughly: all its singular values move to 0.7 to 1.2.
+    """The orthogonal matrix nearest to a matrix, roughly: singular values that are not tiny move to about 0.7 to 1.2.
 
     A Newton-Schulz iteration with the coefficients of Jordan et al. 2024, "Muon: an optimizer for hidden layers".
     """
@@ -81,16 +81,16 @@ class Muon(nn.Optimizer):
         rate, gradients, done = self.get_lr(), self.scale_grad(gradients), ()
         self.assignadd(self.global_step, self.global_step_increase_tensor)
         for parameter, moment, gradient in zip(self.parameters, self.moments, gradients):
+            own_rate = rate if gradient.ndim == 4 else rate * self.rest
             if gradient.ndim == 4:
                 mean = self.momentum * moment + (1 - self.momentum) * gradient
                 step = self.momentum * mean + (1 - self.momentum) * gradient
                 step = orthogonalised(step.reshape(step.shape[0], -1))
-                scale = rate * max(1.0, step.shape[0] / step.shape[1]) ** 0.5
+                step = step * max(1.0, step.shape[0] / step.shape[1]) ** 0.5
             else:
                 mean = step = self.momentum * moment + gradient
-                scale = rate * self.rest
-            kept = 1 - rate * self.decay if gradient.ndim > 1 else 1.0
-            update = parameter * kept - scale * step.reshape(gradient.shape)
+            kept = 1 - own_rate * self.decay if gradient.ndim > 1 else 1.0
+            update = parameter * kept - own_rate * step.reshape(gradient.shape)
             done += (ops.assign(moment, mean), ops.assign(parameter, update))
         return done
 

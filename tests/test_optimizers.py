@@ -235,7 +235,7 @@ def test_muon_is_pytorchs(pytorch, monkeypatch, loss_scale):
             for group in optimizer.param_groups:
                 group["lr"] = float(rate) * factor
         for weight in weights:
-            weight.mul_(1 - float(rate) * 0.1)
+            weight.mul_(1 - 3 * float(rate) * 0.1)
         muon.step()
         sgd.step()
     found = apply(Muon(net, rates, 0.9, 0.1, rest=3.0, loss_scale=loss_scale), net, gradients, loss_scale)

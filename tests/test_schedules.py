@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from labkit.schedules import SCHEDULES, cosine, linear, quadratic
+from labkit.schedules import SCHEDULES, cosine, linear, quadratic, total_steps
 
 NAMES = sorted(SCHEDULES.keys() - {"polynomial"})  # a curve of its own, which tests/thor has
 # epochs, steps_per_epoch, lr_init, lr_max, warmup_epochs
@@ -120,3 +120,9 @@ def test_the_kinds_differ_where_they_should():
 def test_lengths_that_cannot_be(name, epochs, steps, warmup):
     with pytest.raises(ValueError, match=r"at least one step|must end before"):
         SCHEDULES[name](epochs, steps, warmup_epochs=warmup)
+
+
+@pytest.mark.parametrize("epochs, steps", [(0.29, 29), (0.57, 57), (2.3, 230), (1.999, 199)])
+def test_a_fraction_of_an_epoch_is_whole_steps(epochs, steps):
+    """Of 100; in binary, 0.29 * 100 is a little less than 29."""
+    assert total_steps(epochs, 100) == steps == len(linear(epochs, 100, warmup_epochs=0))

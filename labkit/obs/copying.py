@@ -53,11 +53,13 @@ def copy(src, dst, *, jobs=8, incremental=True, dry_run=False, include=(), exclu
     A file that fails does not stop the others, unless the disk is full or the server is unreachable.
     Raises CloudError, also for an empty source; CopyError if files failed.
     """
+    if jobs < 1:
+        raise CloudError(f"jobs: must be at least 1, not {jobs}")
     source, target = parse(src), parse(dst)
     require_possible(source, target)
     store = connected(store, source, target, deadline=deadline)
     store = store and store.independent()  # stopping this copy must not stop others
-    plan = Plan(src, dst, store, include, exclude)
+    plan = Plan(src, dst, store, tuple(include), tuple(exclude))
     if same(source, target):
         return Report(0, len(plan.items), (), 0)
     lock, done, failed, fatal = threading.Lock(), {"copied": [], "skipped": []}, [], []
@@ -134,11 +136,11 @@ def ls(place, *, store=None) -> list[Item]:
 def level(url, *, recursive=False, store=None) -> tuple[list[Item], list[str]]:
     """Objects at a URL and its folders, whose names end with "/"; recursive: all objects below it, and no folders.
 
-    CloudError if there are none, unless the URL is a whole bucket, or if it is a path.
+    Raises CloudError if there are none, unless the URL is a whole bucket. A path is no URL.
     """
     place = parse(url)
     if isinstance(place, Path):
-        raise CloudError(f"{url}: must be obs://BUCKET/KEY or s3://BUCKET/KEY")
+        raise CloudError(f"{url}: must begin with obs:// or s3://")
     store, names = connected(store, place), []
     if recursive or (place.key and not place.key.endswith("/") and store.head(place.bucket, place.key)):
         files = files_below(place, store)[0]

@@ -119,7 +119,7 @@ class Store(Retrying):
                 if not key.startswith(prefix):
                     raise CloudError(f"obs://{bucket}/{prefix}: the listing contains {key!r}, which is not below it")
             for item in page.contents:
-                if item.size is None:  # the SDK's value for one that is not a number
+                if item.size is None or item.size < 0:  # None: the SDK's value for one that is not a number
                     raise CloudError(f"{_place(bucket, item.key)}: the server's size is not a number of bytes")
                 yield Entry(item.key, item.size, _unquoted(item.etag), modified=item.lastModified)
             yield from (Entry(folder, 0, "") for folder in folders(page))

@@ -77,7 +77,7 @@ class ApplyGradients(nn.Cell):
 
 
 class PlainStep(nn.Cell):
-    """A step without new factors, in one graph: gradients that leave a graph may cost a quarter of a step."""
+    """A step without new factors, in one graph: it takes time for gradients to leave a graph."""
 
     def __init__(self, gradients, apply_gradients):
         super().__init__(auto_prefix=False)

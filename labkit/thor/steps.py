@@ -2,10 +2,12 @@
 
 import numpy as np
 
+from labkit.schedules import total_steps
+
 
 def damping(epochs, steps_per_epoch, first=0.03, decay=0.87):
     """THOR's lambda: first * decay^(e / 10), e = (step + 1) / steps_per_epoch (the model zoo); a float64 per step."""
-    e = (np.arange(int(epochs * steps_per_epoch)) + 1) / steps_per_epoch
+    e = (np.arange(total_steps(epochs, steps_per_epoch)) + 1) / steps_per_epoch
     return first * decay ** (e / 10)
 
 

@@ -18,7 +18,7 @@ from labkit.networks import (
     zero_residual_branches,
 )
 from labkit.optimizers import OPTIMIZERS, momentum
-from labkit.schedules import SCHEDULES
+from labkit.schedules import SCHEDULES, total_steps
 from labkit.training.recipes import Recipe, RecipeError, require_fit
 
 
@@ -88,13 +88,13 @@ def create_model(recipe: Recipe, lr: np.ndarray, net=None) -> Model:
 
         options = {key: options[key] for key in ("momentum", "weight_decay", "clip_norm")}
         optimizer = momentum(net, lr, **options)  # over the plain network's parameters; gradients come unscaled
-        return Model(ThorStep(net, loss, optimizer, create_thor(recipe, net, round(len(lr) / recipe.epochs))))
+        return Model(ThorStep(net, loss, optimizer, create_thor(recipe, net, len(lr) / recipe.epochs)))
     optimizer = OPTIMIZERS[recipe.optimizer.name](net, lr, **options, loss_scale=recipe.loss_scale)
     scale = FixedLossScaleManager(recipe.loss_scale, drop_overflow_update=False)
     return Model(net, loss, optimizer, loss_scale_manager=scale)
 
 
-def create_thor(recipe: Recipe, net, steps_per_epoch: int):
+def create_thor(recipe: Recipe, net, steps_per_epoch: float):
     """`labkit.thor.Preconditioner` with the recipe's settings, for a training of its epochs; changes the network."""
     from labkit.thor import TRACE_RULES, Preconditioner, damping, factor_steps
 
@@ -103,7 +103,7 @@ def create_thor(recipe: Recipe, net, steps_per_epoch: int):
     return Preconditioner(
         net,
         damping(recipe.epochs, steps_per_epoch, thor.damping, thor.damping_decay),
-        factor_steps(int(recipe.epochs * steps_per_epoch), thor.factor_interval, thor.final_interval),
+        factor_steps(total_steps(recipe.epochs, steps_per_epoch), thor.factor_interval, thor.final_interval),
         block_size=thor.block_size,
         thresholds=(thor.trace_threshold or upper, lower),
         factor_ema=thor.factor_ema,

@@ -4,7 +4,6 @@ Runs with equally many processes whose recipes differ only in the seed are one s
 """
 
 import itertools
-import math
 import re
 import shlex
 import statistics
@@ -88,15 +87,12 @@ def default_target(curves: dict[str, list[Curve]]) -> float:
 
 
 def summary(curves: dict[str, list[Curve]], target: float) -> list[dict]:
-    """A row for each setting: runs, reached (how many), [median, lowest, highest] of each measurement.
-
-    A Run that misses the target takes part in the median, with infinitely many steps and seconds.
-    """
+    """A row for each setting: runs, reached (how many), [median, lowest, highest] of each measurement, None if none."""
     rows = []
     for name, group in curves.items():
-        reached = [curve.reaches(target) or (math.inf, math.inf) for curve in group]
+        reached = [place for place in (curve.reaches(target) for curve in group) if place]
         rows.append({
-            "setting": name, "runs": len(group), "reached": sum(steps < math.inf for steps, _ in reached),
+            "setting": name, "runs": len(group), "reached": len(reached),
             "steps": _spread([steps for steps, _ in reached]),
             "seconds": _spread([seconds for _, seconds in reached]),
             "accuracy": _spread([curve.accuracies[-1] for curve in group]),
@@ -107,7 +103,7 @@ def summary(curves: dict[str, list[Curve]], target: float) -> list[dict]:
 
 
 def _spread(values):
-    return [statistics.median(values), min(values), max(values)]
+    return [statistics.median(values), min(values), max(values)] if values else None
 
 
 def table(rows: list[dict], target: float) -> str:
@@ -128,7 +124,7 @@ def table(rows: list[dict], target: float) -> str:
 
 
 def _against(value, baseline):
-    if value[0] == math.inf:
+    if value is None:
         return "not reached"
-    ratio = f" ({baseline[0] / value[0]:.2f}x)" if baseline[0] < math.inf else ""
+    ratio = f" ({baseline[0] / value[0]:.2f}x)" if baseline else ""
     return f"{value[0]:,.0f}{ratio}"

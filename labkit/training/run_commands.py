@@ -96,8 +96,8 @@ def _save(figure, out):
 def compare(run, target, out):
     """Print how many steps and seconds each RUN took to a target accuracy, compared with the first one.
 
-    Runs whose recipes differ only in the seed are grouped: the median is shown. To miss the target is to be infinitely
-    slow. Seconds count training alone, without compilation; they mean little if the machine was busy.
+    Runs whose recipes differ only in the seed are grouped: the median of those that reached the target is shown.
+    Seconds count training alone, without compilation; they mean little if the machine was busy.
 
     \b
     Example:  labkit compare runs/thor-sample-momentum runs/thor-sample

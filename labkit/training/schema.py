@@ -201,6 +201,8 @@ def _contradiction(recipe):
     if schedule.warmup_epochs >= recipe.epochs:
         given = f"{schedule.warmup_epochs:g} epochs of warm-up do not fit into {recipe.epochs} of training"
         return "schedule.warmup_epochs", f"{given}; ask for fewer"
+    if recipe.dataset_sink_mode and recipe.epochs != int(recipe.epochs):
+        return "epochs", "must be a whole number with dataset_sink_mode, which gives a whole epoch to the device"
     for key in ("checkpoint_steps", "evaluation_steps"):
         if recipe.dataset_sink_mode and getattr(recipe, key):
             return key, "not with dataset_sink_mode, which gives a whole epoch to the device"

@@ -1,18 +1,20 @@
-"""The arena: which optimizer gets to an accuracy soonest, each at its own best settings?
+"""The arena: which optimizer gets to an accuracy soonest, each at the best of its own settings?
 
     python -m tests.benchmarks.arena OUT
 
 Rules, after AlgoPerf (Dahl et al. 2023, arXiv 2306.07179), as far as two cores allow. ResNet-8 trains on 45,000 images
 of CIFAR-10; the other 5,000 training images choose settings and measure the way to the target; the test images are
-looked at once, at the end. Every side has TRIALS trainings of EPOCHS epochs: it begins with the settings of its
-profile, changes a key at a time, and keeps what is better. Then it has SHORTER trainings with fewer epochs. The target
-is the final accuracy of the best first-order side, the median over SEEDS seeds. The shortest training of every side
-that came there, or else its best, is repeated with all seeds; a seed that misses the target counts as infinitely slow.
-Two trainings share the machine, in pairs that change. A side is added by a line in SIDES and a profile in
-labs/thor/recipe.yaml. What is done is in OUT, trials also in results/arena.json; a second call does the rest.
+looked at once, at the end.
+1. Every side has TRIALS trainings of EPOCHS epochs with seed 1: it begins with the settings of its profile, changes a
+   key at a time, and keeps what is better.
+2. The best of each baseline is repeated with SEEDS seeds. The target is the highest of their medians at the end.
+3. Every side has SHORTER trainings of its best settings with fewer epochs; the shortest that comes to the target races.
+4. The race: SEEDS seeds of every side, one training at a time, the sides by turns. A seed that misses the target counts
+   as infinitely slow.
+A side is added by a line in SIDES and a profile in labs/thor/recipe.yaml. What is done is in OUT, trials also in
+results/arena.json; a second call does the rest.
 """
 
-import itertools
 import json
 import os
 import shutil
@@ -35,7 +37,8 @@ RESULT = Path(__file__).with_name("results") / "arena.json"
 RECORDED = environment.REPO / "labs" / "thor" / "runs"
 DATA = "arena/cifar-10-batches-bin"  # 45,000 images to train, 5,000 in the place of the test images
 TRIALS, SHORTER, EPOCHS, SEEDS = 12, 4, 2, 5
-EVALUATED = 4_480  # images between two evaluations on the way; evaluations do not count as time
+EVALUATED = 4_096  # images between two evaluations on the way; evaluations do not count as time
+DIVERGED = ("Error: loss is", "too close to singular")  # what bad settings end a training with
 LR, WARMUP, BATCH, DECAY = "schedule.lr_max", "schedule.warmup_epochs", "data.batch_size", "optimizer.weight_decay"
 
 
@@ -45,7 +48,7 @@ class Side:
 
     name: str
     ladders: dict[str, tuple] = field(hash=False)
-    first_order: bool = True
+    baseline: bool = False
 
     @property
     def profile(self):
@@ -55,22 +58,22 @@ class Side:
 
 BATCHES = {BATCH: (32, 64, 128, 256, 512)}
 SIDES = (
-    Side("momentum", {
+    Side("momentum", baseline=True, ladders={
         LR: (0.05, 0.1, 0.2, 0.4, 0.8), **BATCHES, "optimizer.momentum": (0.8, 0.9, 0.95),
         WARMUP: (0.1, 0.25, 0.5), DECAY: (1e-4, 5e-4, 2e-3),
     }),
-    Side("adamw", {
+    Side("adamw", baseline=True, ladders={
         LR: (5e-4, 1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2), **BATCHES, "optimizer.beta2": (0.95, 0.99, 0.999),
         WARMUP: (0.1, 0.25, 0.5), DECAY: (0.005, 0.02, 0.08),
     }),
     Side("muon", {
         LR: (0.005, 0.01, 0.02, 0.04, 0.08), "optimizer.rest": (1.0, 3.0, 10.0, 30.0), **BATCHES,
         "optimizer.momentum": (0.8, 0.9, 0.95), DECAY: (0.0, 0.1, 0.5),
-    }, first_order=False),
+    }),
     Side("thor", {
         "optimizer.damping": (0.03, 0.1, 0.3), LR: (0.1, 0.2, 0.3, 0.45), **BATCHES,
         "optimizer.clip_fisher_norm": (0.5, 1.0, 2.0), "optimizer.factor_interval": (10, 20, 40),
-    }, first_order=False),
+    }),
 )  # fmt: skip
 
 
@@ -118,9 +121,13 @@ class Trial:
             status = subprocess.run(command, stdout=output, stderr=output, env=one_core).returncode
         if status == 0:
             return {"accuracy": runs.open_run(self.path).summary["accuracy"]}
-        if "Error: loss is" not in log.read_text():
+        if not any(line in log.read_text() for line in DIVERGED):
             raise click.ClickException(f"{self.path.name}: the training failed, see {log}")
         return {"accuracy": 0.0}
+
+    def curve(self):
+        """Its way; a single point at 0 where the training diverged."""
+        return compare.curve(runs.open_run(self.path)) if self.accuracy else compare.Curve([0], [0.0], [0.0], 0.0, 0.0)
 
     def changes(self):
         """The settings as for `labkit train --set`."""
@@ -154,7 +161,8 @@ def neighbours(side, settings, first):
 def shorten(side, trials, target, out) -> Trial:
     """SHORTER trainings of the best settings with fewer epochs, by bisection: the shortest that came to the target."""
     best = max(trials, key=lambda trial: trial.accuracy)
-    shortest, too_few, enough = best, 0.0, float(EPOCHS)
+    warmup = recipes.load(recipes.find("thor"), side.profile, best.changes()).schedule.warmup_epochs
+    shortest, too_few, enough = best, warmup, float(EPOCHS)
     for _ in range(SHORTER):
         epochs = round((too_few + enough) / 2, 4)
         trials.append(Trial(side, best.settings | {"epochs": epochs}, 1, out).train())
@@ -165,20 +173,15 @@ def shorten(side, trials, target, out) -> Trial:
     return shortest
 
 
-def race(chosen, out) -> dict[str, list[Trial]]:
-    """All sides with all seeds, evaluated on the way; two at a time, in pairs in which every side meets every other."""
-    trials = {
-        (side, seed): Trial(side, trial.settings, seed, out, evaluated=True)
-        for side, trial in chosen.items()
-        for seed in range(1, SEEDS + 1)
-    }
+def race(chosen, out, evaluated) -> dict[str, list[Trial]]:
+    """All chosen trials with all seeds, one training at a time; which side begins changes from seed to seed."""
+    finals = {trial.side.name: [] for trial in chosen}
     for seed in range(1, SEEDS + 1):
-        others = [*chosen][1:]
-        turned = [next(iter(chosen)), *others[seed % len(others) :], *others[: seed % len(others)]]
-        for pair in zip(turned[::2], turned[1::2]):
-            with ThreadPoolExecutor(2) as pool:
-                list(pool.map(Trial.train, [trials[side, seed] for side in pair]))
-    return {side.name: [trials[side, seed] for seed in range(1, SEEDS + 1)] for side in chosen}
+        first = seed % len(chosen)
+        for trial in chosen[first:] + chosen[:first]:
+            again = Trial(trial.side, trial.settings, seed, out, evaluated).train()
+            finals[trial.side.name].append(again)
+    return finals
 
 
 def both(function, items):
@@ -188,10 +191,11 @@ def both(function, items):
 
 
 def tested(trial) -> float:
-    """Accuracy of a trained trial on the test images, which nothing else has seen."""
+    """Accuracy of a trained trial on the test images, which nothing else has seen; 0 where it diverged."""
+    if not trial.accuracy:
+        return 0.0
     run = runs.open_run(trial.path)
-    data = run.recipe.data.model_copy(update={"folder": cifar10_files.FOLDER})
-    recipe = run.recipe.model_copy(update={"data": data})
+    recipe = recipes.with_folder(run.recipe, cifar10_files.FOLDER)
     info = cifar10_files.check(recipe.data_folder())
     return evaluation.accuracies(*evaluation.checkpoint_logits(recipe, run.checkpoint, info))["accuracy"]
 
@@ -228,34 +232,42 @@ def main(out, record):
     """Train what is missing under OUT, print who gets there when, and write OUT/arena.json."""
     made_by = commit_and_data(write_data())
     out.mkdir(parents=True, exist_ok=True)
-    for known in json.loads(RESULT.read_text())["trials"] if RESULT.exists() else ():
-        trial = Trial(next(side for side in SIDES if side.name == known["side"]), known["settings"], 1, out)
-        atomic_write(trial.file, json.dumps({"accuracy": known["accuracy"]}) + "\n")
+    recorded = json.loads(RESULT.read_text()) if RESULT.exists() else {"trials": []}
+    for known in recorded["trials"]:
+        trial = Trial({side.name: side for side in SIDES}[known["side"]], known["settings"], 1, out)
+        if not trial.file.exists() and recorded["provenance"]["dataset"] == made_by["dataset"]:
+            atomic_write(trial.file, json.dumps({"accuracy": known["accuracy"]}) + "\n")
     trials = dict(zip(SIDES, both(lambda side: tune(side, out), SIDES)))
-    best = {side: max(tried, key=lambda trial: trial.accuracy) for side, tried in trials.items()}
-    target = max(trial.accuracy for side, trial in best.items() if side.first_order)
-    chosen = dict(zip(SIDES, both(lambda side: shorten(side, trials[side], target, out), SIDES)))
-    finals = race(chosen, out)
-    curves = {name: [compare.curve(runs.open_run(trial.path)) for trial in of_side] for name, of_side in finals.items()}
-    ends = {side.name: statistics.median(c.accuracies[-1] for c in curves[side.name]) for side in SIDES}
-    target = max(ends[side.name] for side in SIDES if side.first_order)
+    best = [max(trials[side], key=lambda trial: trial.accuracy) for side in SIDES if side.baseline]
+    ends = {
+        side: statistics.median(trial.accuracy for trial in group) for side, group in race(best, out, False).items()
+    }
+    target = max(ends.values())
+    chosen = both(lambda side: shorten(side, trials[side], target, out), SIDES)
+    chosen.sort(key=lambda trial: -ends.get(trial.side.name, 0))  # the baseline that set the target first
+    finals = race(chosen, out, True)
+    done = [trial for group in finals.values() for trial in group if trial.accuracy]
+    commits = {runs.open_run(trial.path).provenance["commit"] for trial in done}
+    if commits != {made_by["commit"]}:
+        raise click.ClickException(f"the race was run at other commits, {commits}: race again in another OUT")
+    curves = {name: [trial.curve() for trial in group] for name, group in finals.items()}
     click.echo(compare.table(compare.summary(curves, target), target))
     result = {
         "target": target,
-        "chosen": {side.name: trial.settings for side, trial in chosen.items()},
+        "chosen": {trial.side.name: trial.settings for trial in chosen},
         "trials": [
             {"side": side.name, "settings": trial.settings, "accuracy": trial.accuracy}
             for side, tried in trials.items()
             for trial in tried
         ],
-        "curves": {name: [vars(curve) for curve in of_side] for name, of_side in curves.items()},
-        "test_accuracy": {name: [tested(trial) for trial in of_side] for name, of_side in finals.items()},
+        "curves": {name: [vars(curve) for curve in group] for name, group in curves.items()},
+        "test_accuracy": {name: [tested(trial) for trial in group] for name, group in finals.items()},
         "provenance": made_by,
     }
     atomic_write(out / RESULT.name, json.dumps(result, indent=1) + "\n")
     if record:
         shutil.copyfile(out / RESULT.name, RESULT)
-        for trial in itertools.chain(*finals.values()):
+        for trial in done:
             kept = RECORDED / f"arena-{trial.side.name}-seed{trial.seed}"
             shutil.copytree(trial.path, kept, ignore=shutil.ignore_patterns("checkpoints"), dirs_exist_ok=True)
 

@@ -46,15 +46,17 @@ def _images(split, title, work, routes):
 GROUPS = {
     "steps": [_steps("resnet20", "ResNet-20", 128), _steps("resnet50", "ResNet-50 (CIFAR stem)", 32)],
     "thor": [
-        Case(
-            "ResNet-8 step with THOR", "mean over 20 training steps, one with factors, of 128 images of 3x32x32", 128,
-            "momentum",
-            {"momentum": ("small-step", "momentum"), "THOR, factors every 20 steps": ("small-step", "interval")},
-        ),
         _thor_steps("ResNet-50 step with THOR", "factors"),
         Case(
             "Inverses of ResNet-50's 108 factors", "all of them, damped, float32", None, "whole factors",
             {"whole factors": ("inverses", "none"), "blocks of 128": ("inverses", "128")},
+        ),
+    ],
+    "thor-small": [
+        Case(
+            "ResNet-8 step with THOR", "mean over 20 training steps, one with factors, of 128 images of 3x32x32", 128,
+            "momentum",
+            {"momentum": ("small-step", "momentum"), "THOR, factors every 20 steps": ("small-step", "interval")},
         ),
     ],
     # a group of its own, as four such processes take more than 24 GB

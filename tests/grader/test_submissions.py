@@ -356,3 +356,20 @@ def test_what_cannot_be_unpacked_of_a_class_costs_one_row(tmp_path):
     found = submissions.find(file, tmp_path / "all")
     assert len(found) == 3
     assert found["ann"][0].read_bytes() == b"{}" and found["bob"][0].read_bytes() == b""
+
+
+def test_a_damaged_run_is_left_out_and_costs_no_other(tmp_path):
+    """A zip with two Runs, one of them with a wrong CRC: the other is the learner's Run."""
+    place = tmp_path / "in"
+    place.mkdir()
+    file = place / "ann.zip"
+    with zipfile.ZipFile(file, "w") as archive:  # stored as they are
+        archive.writestr("lab.ipynb", "{}")
+        for run in ("good", "bad"):
+            archive.writestr(f"{run}/recipe.yaml", "lab: x")
+            archive.writestr(f"{run}/checkpoints/latest.ckpt", f"weights, {run}")
+    file.write_bytes(file.read_bytes().replace(b"weights, bad", b"weights, had"))
+    (learner,) = submissions.find(place, tmp_path / "all").values()
+    with submissions.opened(learner, tmp_path) as (_, runs, left_out):
+        assert [run.name for run in runs if (run / "checkpoints/latest.ckpt").exists()] == ["good"]
+        assert "latest.ckpt" in left_out[0]

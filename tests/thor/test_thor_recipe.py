@@ -158,3 +158,13 @@ def test_what_thor_gets_from_a_recipe(load, settings, thresholds):
     assert (layer.tap_g.share, layer.shape_a) == (0.5, (2, 100))
     np.testing.assert_array_equal(np.flatnonzero(thor.factor_steps), np.arange(0, 66, 6))
     assert thor.damping == pytest.approx(damping(3, 22, 0.05, 0.5))
+
+
+@pytest.mark.parametrize("epochs, steps", [(0.375, 131), (0.29, 101), (1.25, 438)])
+def test_a_fraction_of_an_epoch(load, epochs, steps):
+    """351 steps an epoch: as many values as the schedule has."""
+    chosen = load(f"epochs={epochs}", "schedule.warmup_epochs=0.1")
+    lr = build.learning_rates(chosen, 351)
+    model = build.create_model(chosen, lr, nn.SequentialCell(nn.Flatten(), nn.Dense(200, 10)))
+    thor = model.train_network.preconditioner
+    assert len(lr) == len(thor.factor_steps) == len(thor.damping) == steps

@@ -198,6 +198,7 @@ def test_the_polynomial_schedule_replaces_another(recipe_file):
 @pytest.mark.parametrize("settings, message", [
     (("checkpoint_steps=5",), "checkpoint_steps: not with dataset_sink_mode"),
     (("evaluation_steps=5",), "evaluation_steps: not with dataset_sink_mode"),
+    (("epochs=1.5",), "epochs: must be a whole number with dataset_sink_mode"),
 ])  # fmt: skip
 def test_what_sink_mode_cannot_do(recipe_file, settings, message):
     assert message in refusal(recipe_file(dataset_sink_mode=True), settings=settings)
