@@ -78,19 +78,20 @@ class Muon(nn.Optimizer):
         self.momentum, self.decay, self.rest = momentum, weight_decay, rest
 
     def construct(self, gradients):
-        rate, gradients, done = self.get_lr(), self.scale_grad(gradients), ()
+        lr, gradients, done = self.get_lr(), self.scale_grad(gradients), ()
         self.assignadd(self.global_step, self.global_step_increase_tensor)
         for parameter, moment, gradient in zip(self.parameters, self.moments, gradients):
-            own_rate = rate if gradient.ndim == 4 else rate * self.rest
             if gradient.ndim == 4:
+                rate = lr
                 mean = self.momentum * moment + (1 - self.momentum) * gradient
                 step = self.momentum * mean + (1 - self.momentum) * gradient
                 step = orthogonalised(step.reshape(step.shape[0], -1))
                 step = step * max(1.0, step.shape[0] / step.shape[1]) ** 0.5
             else:
+                rate = lr * self.rest
                 mean = step = self.momentum * moment + gradient
-            kept = 1 - own_rate * self.decay if gradient.ndim > 1 else 1.0
-            update = parameter * kept - own_rate * step.reshape(gradient.shape)
+            kept = 1 - rate * self.decay if gradient.ndim > 1 else 1.0
+            update = parameter * kept - rate * step.reshape(gradient.shape)
             done += (ops.assign(moment, mean), ops.assign(parameter, update))
         return done
 

@@ -10,7 +10,7 @@ import numpy as np
 def _warmup_then(decay, epochs, steps_per_epoch, rates, warmup_epochs):
     """Linear warm-up, then lr_end + (lr_max - lr_end) * decay(t) with t from 0 (included) to 1 (excluded)."""
     lr_init, lr_max, lr_end = rates
-    total, warmup = total_steps(epochs, steps_per_epoch), round(warmup_epochs * steps_per_epoch)
+    total, warmup = _total_steps(epochs, steps_per_epoch), round(warmup_epochs * steps_per_epoch)
     if not 0 <= warmup < total:
         raise ValueError(f"warm-up of {warmup_epochs} epochs must end before training does, after {epochs}")
     step = np.arange(total, dtype=np.float64)
@@ -22,7 +22,11 @@ def _warmup_then(decay, epochs, steps_per_epoch, rates, warmup_epochs):
 
 def total_steps(epochs, steps_per_epoch) -> int:
     """Whole steps in a number of epochs, which may be a fraction."""
-    if (total := int(round(epochs * steps_per_epoch, 6))) < 1:  # rounded: 0.29 * 100 is a little less than 29
+    return int(round(epochs * steps_per_epoch, 6))  # rounded first: 0.29 * 100 is a little less than 29
+
+
+def _total_steps(epochs, steps_per_epoch):
+    if (total := total_steps(epochs, steps_per_epoch)) < 1:
         raise ValueError(f"a schedule needs at least one step, not {epochs} epochs of {steps_per_epoch} steps")
     return total
 
@@ -48,7 +52,7 @@ def polynomial(epochs, steps_per_epoch, lr_max=0.045, power=6, end_epoch=70, hal
 
     `get_model_lr` of the original THOR tutorial, which has no warm-up. Past end_epoch the rate is 0.
     """
-    e = (np.arange(total_steps(epochs, steps_per_epoch)) + 1) / steps_per_epoch
+    e = (np.arange(_total_steps(epochs, steps_per_epoch)) + 1) / steps_per_epoch
     rates = lr_max * np.clip(1 - e / end_epoch, 0, 1) ** power
     for epoch in halve_epochs:
         rates = np.where(e >= epoch, rates / 2, rates)

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 
@@ -29,8 +30,9 @@ def obs():
     Example:  labkit obs ls obs://my-bucket
               labkit obs cp data/sample obs://my-bucket/sample
     """
-    resumes = click.get_current_context().invoked_subcommand in ("cp", "rm")
-    _end_at_once("; the same command resumes it" if resumes else "")
+    context = click.get_current_context()
+    resumes = context.invoked_subcommand in ("cp", "rm")
+    context.with_resource(_ending_at_once("; the same command resumes it" if resumes else ""))
 
 
 @obs.command()
@@ -169,13 +171,18 @@ def _moment(text):
         return None
 
 
-def _end_at_once(hint):
-    """From now on Ctrl-C and SIGTERM end the process, requests or not: a copy may be interrupted anywhere."""
+@contextmanager
+def _ending_at_once(hint):
+    """Ctrl-C and SIGTERM end the process without waiting for its requests: a copy may be interrupted anywhere."""
 
     def end(number, frame):
         os.write(2, f"\nstopped{hint}\n".encode())
         os._exit(128 + number)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, end)
+    numbers = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -10,7 +10,6 @@ from tqdm import tqdm
 
 from labkit.data.files import Info
 from labkit.data.formats import format_of
-from labkit.schedules import total_steps
 from labkit.system import device, interrupts
 from labkit.training import build, callbacks, checkpoint, runs
 from labkit.training.recipes import Recipe
@@ -36,8 +35,8 @@ def train(run: Run, *, recipe: Recipe | None = None, info: Info | None = None, p
         gc.collect()  # were an earlier network freed only in a later step, MindSpore would compile again there
         dataset = build.train_dataset(recipe, info, (rank, ranks))
         steps_per_epoch = dataset.get_dataset_size()
-        total = min(total_steps(recipe.epochs, steps_per_epoch), recipe.max_steps or sys.maxsize)
         lr = build.learning_rates(recipe, steps_per_epoch)
+        total = min(len(lr), recipe.max_steps or sys.maxsize)
         network = build.create_network(recipe)
         model = build.create_model(recipe, lr, network)
         step = checkpoint.restore(run, model.train_network)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from labkit.schedules import total_steps
 from labkit.system import yaml_files
 from labkit.system.environment import REPO
 from labkit.system.errors import LabkitError
@@ -96,7 +97,7 @@ def require_fit(recipe: Recipe, info, ranks: int = 1) -> None:
         each = f", {shard} for each of {ranks} processes" if ranks > 1 else ""
         raise RecipeError(f"data.batch_size: {batch_size}, but {info.folder} has {info.train_images} images{each}")
     steps, warmup = shard // batch_size, recipe.schedule.warmup_epochs
-    if round(warmup * steps) >= int(round(recipe.epochs * steps, 6)):
+    if round(warmup * steps) >= total_steps(recipe.epochs, steps):
         given = f"{recipe.epochs:g} epochs of {steps} steps, {warmup:g} of them warm-up"
         raise RecipeError(f"schedule.warmup_epochs: {given}, leave none to train; ask for fewer")
 

@@ -45,7 +45,9 @@ def mindspore_step(network, batch, gradient):
 
 def small_step(kind):
     """ResNet-8 with a batch of 128, the mean of 20 steps. kind: momentum, or interval (factors every 20 steps)."""
-    return _mindspore_steps(("resnet8", 10), kind, RATE, *images_and_labels(128), fast=True)
+    return _mindspore_steps(
+        ("resnet8", 10), kind, RATE, *images_and_labels(128), fast=True, count=INTERVAL, typical=statistics.mean
+    )
 
 
 def thor_step(kind):
@@ -56,7 +58,7 @@ def thor_step(kind):
     return _mindspore_steps(("resnet50", 1000, "imagenet"), kind, RATE / 100, *images_and_labels(32, 224, 1000))
 
 
-def _mindspore_steps(network, kind, rate, images, labels, fast=False):
+def _mindspore_steps(network, kind, rate, images, labels, fast=False, **turn):
     """What is measured, and a turn of it: training steps with momentum or THOR in graph mode, always on one batch."""
     import mindspore as ms
     from mindspore import nn
@@ -85,8 +87,7 @@ def _mindspore_steps(network, kind, rate, images, labels, fast=False):
     def step():
         return float(cell(images, labels).asnumpy())
 
-    turn = steps(step, INTERVAL, statistics.mean) if fast and network[0] == "resnet8" else steps(step)
-    return {"version": ms.__version__, "parameters": parameters}, turn
+    return {"version": ms.__version__, "parameters": parameters}, steps(step, **turn)
 
 
 def inverses(block_size):
