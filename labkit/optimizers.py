@@ -1,5 +1,6 @@
 """First-order optimizers. Each takes a network, learning rates with a value per step, and its settings."""
 
+import numpy as np
 from mindspore import Tensor, nn, ops
 
 
@@ -44,10 +45,13 @@ def momentum(net, lr, momentum=0.9, weight_decay=1e-4, clip_norm=None, loss_scal
 
 
 def adamw(net, lr, beta1=0.9, beta2=0.999, weight_decay=0.01, loss_scale=1.0):
-    """`nn.AdamWeightDecay`: AdamW without the correction of the first steps' means, so it needs a warm-up.
+    """`nn.AdamWeightDecay`, with Adam's correction of both means' bias, which MindSpore leaves out.
 
+    The correction is a factor of the learning rates, so it scales the weight decay of the first steps, too.
     loss_scale: has no effect, as Adam divides every gradient by its size.
     """
+    step = np.arange(1, len(lr) + 1)
+    lr = np.asarray(lr * np.sqrt(1 - beta2**step) / (1 - beta1**step), np.float32)
     return nn.AdamWeightDecay(decay_groups(net.trainable_params(), weight_decay), Tensor(lr), beta1, beta2)
 
 

@@ -186,16 +186,17 @@ def apply(optimizer, net, gradients, loss_scale=1.0):
 
 
 def test_adamw_against_numpy():
-    """m / (sqrt(v) + eps) with both means as they are; decay for matrices only, and not through the gradient."""
+    """Both means without bias (Kingma and Ba 2015, algorithm 1); decay for matrices, and not through the gradient."""
     net = Small()
     expected = {p.name: p.asnumpy().astype(np.float64) for p in net.trainable_params()}
     gradients = gradients_of(net, len(RATES))
     found = apply(adamw(net, RATES, 0.8, 0.9, 0.1), net, gradients)
     for name, value in expected.items():
         m = v = np.zeros_like(value)
-        for rate, step in zip(RATES, gradients):
+        for t, (rate, step) in enumerate(zip(RATES, gradients), start=1):
             m, v = 0.8 * m + 0.2 * step[name], 0.9 * v + 0.1 * step[name] ** 2
-            value = value - rate * (m / (np.sqrt(v) + 1e-6) + (0.1 * value if value.ndim > 1 else 0))
+            decay = 0.1 * value * np.sqrt(1 - 0.9**t) / (1 - 0.8**t) if value.ndim > 1 else 0
+            value = value - rate * (m / (1 - 0.8**t) / (np.sqrt(v / (1 - 0.9**t)) + 1e-8) + decay)
         np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5)
 
 

@@ -6,22 +6,23 @@ Rules, after AlgoPerf (Dahl et al. 2023, arXiv 2306.07179), as far as two cores 
 of CIFAR-10; the other 5,000 training images choose settings and measure the way to the target; the test images are
 looked at once, at the end.
 1. Every side has TRIALS trainings of EPOCHS epochs with seed 1: it begins with the settings of its profile, changes a
-   key at a time, and keeps what is better.
-2. The best of each baseline is repeated with SEEDS seeds. The target is the highest of their medians at the end.
-3. Every side has SHORTER trainings of its best settings with fewer epochs; the shortest that comes to the target races.
+   key at a time, and keeps what is better. A batch twice as large comes with the next higher learning rate.
+2. The best of each baseline is repeated with SEEDS other seeds. The target is the highest of their medians at the end.
+3. Every side has LENGTHS trainings of its best settings with other numbers of epochs, by bisection. The shortest that
+   ends above the target by a margin races: the standard deviation over the seeds that set the target.
 4. The race: SEEDS seeds of every side, one training at a time, the sides by turns. A seed that misses the target counts
    as infinitely slow.
-A side is added by a line in SIDES and a profile in labs/thor/recipe.yaml. What is done is in OUT, trials also in
-results/arena.json; a second call does the rest.
+A side is added by an entry in SIDES and a profile in labs/thor/recipe.yaml. What is done is in OUT, and trials are in
+results/arena.json as well; a second call does the rest.
 """
 
+import hashlib
 import json
-import os
+import re
 import shutil
 import statistics
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,9 +37,9 @@ from labkit.training import compare, evaluation, provenance, recipes, runs
 RESULT = Path(__file__).with_name("results") / "arena.json"
 RECORDED = environment.REPO / "labs" / "thor" / "runs"
 DATA = "arena/cifar-10-batches-bin"  # 45,000 images to train, 5,000 in the place of the test images
-TRIALS, SHORTER, EPOCHS, SEEDS = 12, 4, 2, 5
+TRIALS, LENGTHS, EPOCHS, SEEDS = 12, 4, 2, range(2, 7)
 EVALUATED = 4_096  # images between two evaluations on the way; evaluations do not count as time
-DIVERGED = ("Error: loss is", "too close to singular")  # what bad settings end a training with
+DIVERGED = "Error: .*(loss is|too close to singular)"  # what bad settings end a training with
 LR, WARMUP, BATCH, DECAY = "schedule.lr_max", "schedule.warmup_epochs", "data.batch_size", "optimizer.weight_decay"
 
 
@@ -71,7 +72,7 @@ SIDES = (
         "optimizer.momentum": (0.8, 0.9, 0.95), DECAY: (0.0, 0.1, 0.5),
     }),
     Side("thor", {
-        "optimizer.damping": (0.03, 0.1, 0.3), LR: (0.1, 0.2, 0.3, 0.45), **BATCHES,
+        "optimizer.damping": (0.03, 0.1, 0.3), LR: (0.05, 0.1, 0.2, 0.3, 0.45), **BATCHES,
         "optimizer.clip_fisher_norm": (0.5, 1.0, 2.0), "optimizer.factor_interval": (10, 20, 40),
     }),
 )  # fmt: skip
@@ -79,115 +80,109 @@ SIDES = (
 
 @dataclass(eq=False)
 class Trial:
-    """A training of a side with some settings and a seed; `train` fills in what came out."""
+    """A training of a side with some settings; `train` fills in how it ended."""
 
     side: Side
     settings: dict
-    seed: int
     out: Path
-    evaluated: bool = False  # on the way to its end
     accuracy: float = 0.0  # final; 0 where the training diverged
 
     @property
-    def path(self):
-        words = [f"{key.rpartition('.')[2]}{value:g}" for key, value in sorted(self.settings.items())]
-        return self.out / "-".join([self.side.name, *words, f"seed{self.seed}"] + ["evaluated"] * self.evaluated)
+    def changes(self):
+        """The settings as for `labkit train --set`."""
+        return tuple(f"{key}={json.dumps(value)}" for key, value in self.settings.items())
 
     @property
-    def file(self):
-        """Where what came out is kept."""
-        return self.path.with_name(f"{self.path.name}.json")
+    def name(self):
+        """The side and the settings; a digest of the whole recipe, which the profile decides as well."""
+        recipe = recipes.load(recipes.find("thor"), self.side.profile, self.changes)
+        words = [f"{key.rpartition('.')[2]}{value:g}" for key, value in sorted(self.settings.items())]
+        return "-".join([self.side.name, *words, hashlib.sha256(recipe.dump().encode()).hexdigest()[:6]])
+
+    @property
+    def path(self):
+        """Its Run."""
+        return self.out / self.name
 
     def train(self):
         """Train it, if that was not done; returns the trial."""
-        if not self.file.exists():
-            atomic_write(self.file, json.dumps(self._result()) + "\n")
-        self.accuracy = json.loads(self.file.read_text())["accuracy"]
-        click.echo(f"{self.path.name}: {self.accuracy:.2%}")
+        file = self.out / f"{self.name}.json"
+        if not file.exists():
+            atomic_write(file, json.dumps({"accuracy": self._end()}) + "\n")
+        self.accuracy = json.loads(file.read_text())["accuracy"]
+        click.echo(f"{self.name}: {self.accuracy:.2%}")
         return self
 
-    def _result(self):
+    def _end(self):
         shutil.rmtree(self.path, ignore_errors=True)  # not finished: compiled twice, its times would be wrong
-        settings = {**self.settings, "seed": self.seed}
-        if self.evaluated:
-            batch = recipes.load(recipes.find("thor"), self.side.profile, self.changes()).data.batch_size
-            settings["evaluation_steps"] = max(1, EVALUATED // batch)
         command = [sys.executable, "-m", "labkit", "train", "thor", "--profile", self.side.profile, "--out", self.path]
-        for key, value in settings.items():
-            command += ["--set", f"{key}={json.dumps(value)}"]
-        log = self.path.with_name(f"{self.path.name}.log")
+        for change in self.changes:
+            command += ["--set", change]
+        log = self.out / f"{self.name}.log"
         with open(log, "w") as output:
-            one_core = {**os.environ, "OMP_NUM_THREADS": "1"}
-            status = subprocess.run(command, stdout=output, stderr=output, env=one_core).returncode
+            status = subprocess.run(command, stdout=output, stderr=output).returncode
         if status == 0:
-            return {"accuracy": runs.open_run(self.path).summary["accuracy"]}
-        if not any(line in log.read_text() for line in DIVERGED):
-            raise click.ClickException(f"{self.path.name}: the training failed, see {log}")
-        return {"accuracy": 0.0}
+            return runs.open_run(self.path).summary["accuracy"]
+        if not re.search(DIVERGED, log.read_text()):
+            raise click.ClickException(f"{self.name}: the training failed, see {log}")
+        return 0.0
 
     def curve(self):
         """Its way; a single point at 0 where the training diverged."""
         return compare.curve(runs.open_run(self.path)) if self.accuracy else compare.Curve([0], [0.0], [0.0], 0.0, 0.0)
 
-    def changes(self):
-        """The settings as for `labkit train --set`."""
-        return tuple(f"{key}={json.dumps(value)}" for key, value in self.settings.items())
-
 
 def tune(side, out) -> list[Trial]:
     """TRIALS trainings: the profile's settings, then those that differ from the best so far by a step on one ladder."""
     recipe = recipes.flatten(recipes.load(recipes.find("thor"), side.profile).model_dump())
-    settings, key = {key: recipe[key] for key in side.ladders} | {"epochs": EPOCHS}, next(iter(side.ladders))
-    trials, best = [], None
-    while settings and len(trials) < TRIALS:
-        trials.append(Trial(side, settings, 1, out).train())
-        best = trials[-1] if best is None or trials[-1].accuracy > best.accuracy else best
-        tried = [trial.settings for trial in trials]
-        untried = [pair for pair in neighbours(side, best.settings, key) if pair[1] not in tried]
-        key, settings = untried[0] if untried else (key, None)
+    settings, key = {key: recipe[key] for key in side.ladders} | {"epochs": EPOCHS, "seed": 1}, next(iter(side.ladders))
+    trials = []
+    while len(trials) < TRIALS:
+        trials.append(Trial(side, settings, out).train())
+        best_first = sorted(trials, key=lambda trial: -trial.accuracy)
+        pairs = (pair for trial in best_first for pair in neighbours(side, trial.settings, key))
+        key, settings = next(pair for pair in pairs if all(pair[1] != trial.settings for trial in trials))
     return trials
 
 
 def neighbours(side, settings, first):
-    """(key, settings) a step away on one ladder, from the ladder of the key `first` on."""
+    """(key, settings) a step away on one ladder, from the ladder of the key `first` on; with a batch goes its rate."""
     keys = [*side.ladders]
     for key in keys[keys.index(first) :] + keys[: keys.index(first)]:
-        values = side.ladders[key]
-        for place in (values.index(settings[key]) + 1, values.index(settings[key]) - 1):
-            if 0 <= place < len(values):
-                yield key, settings | {key: values[place]}
+        for step in (1, -1):
+            moved = [key, LR] if key == BATCH else [key]
+            places = {key: side.ladders[key].index(settings[key]) + step for key in moved}
+            if all(0 <= place < len(side.ladders[key]) for key, place in places.items()):
+                yield key, settings | {key: side.ladders[key][place] for key, place in places.items()}
 
 
-def shorten(side, trials, target, out) -> Trial:
-    """SHORTER trainings of the best settings with fewer epochs, by bisection: the shortest that came to the target."""
-    best = max(trials, key=lambda trial: trial.accuracy)
-    warmup = recipes.load(recipes.find("thor"), side.profile, best.changes()).schedule.warmup_epochs
-    shortest, too_few, enough = best, warmup, float(EPOCHS)
-    for _ in range(SHORTER):
-        epochs = round((too_few + enough) / 2, 4)
-        trials.append(Trial(side, best.settings | {"epochs": epochs}, 1, out).train())
-        if trials[-1].accuracy >= target:
-            shortest, enough = trials[-1], epochs
-        else:
-            too_few = epochs
-    return shortest
+def with_length(trial, epochs) -> Trial:
+    """A trial's settings for so many epochs; the warm-up keeps its share of them."""
+    warmup = recipes.load(recipes.find("thor"), trial.side.profile, trial.changes).schedule.warmup_epochs
+    scaled = {"epochs": epochs, WARMUP: round(warmup * epochs / EPOCHS, 4)}
+    return Trial(trial.side, trial.settings | scaled, trial.out)
 
 
-def race(chosen, out, evaluated) -> dict[str, list[Trial]]:
+def shortest(best, target) -> Trial:
+    """Of LENGTHS trainings of the best settings the shortest that ends at the target; else the longest there may be."""
+    too_few, enough = 0.0, 1.5 * EPOCHS
+    for _ in range(LENGTHS):
+        epochs = (too_few + enough) / 2
+        reached = with_length(best, epochs).train().accuracy >= target
+        too_few, enough = (too_few, epochs) if reached else (epochs, enough)
+    return with_length(best, enough)
+
+
+def race(chosen, evaluated) -> dict[str, list[Trial]]:
     """All chosen trials with all seeds, one training at a time; which side begins changes from seed to seed."""
     finals = {trial.side.name: [] for trial in chosen}
-    for seed in range(1, SEEDS + 1):
+    for seed in SEEDS:
         first = seed % len(chosen)
         for trial in chosen[first:] + chosen[:first]:
-            again = Trial(trial.side, trial.settings, seed, out, evaluated).train()
-            finals[trial.side.name].append(again)
+            steps = {"evaluation_steps": max(1, EVALUATED // trial.settings[BATCH])} if evaluated else {}
+            again = Trial(trial.side, trial.settings | {"seed": seed} | steps, trial.out)
+            finals[trial.side.name].append(again.train())
     return finals
-
-
-def both(function, items):
-    """The function of all items, two at a time."""
-    with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(function, items))
 
 
 def tested(trial) -> float:
@@ -234,18 +229,21 @@ def main(out, record):
     out.mkdir(parents=True, exist_ok=True)
     recorded = json.loads(RESULT.read_text()) if RESULT.exists() else {"trials": []}
     for known in recorded["trials"]:
-        trial = Trial({side.name: side for side in SIDES}[known["side"]], known["settings"], 1, out)
-        if not trial.file.exists() and recorded["provenance"]["dataset"] == made_by["dataset"]:
-            atomic_write(trial.file, json.dumps({"accuracy": known["accuracy"]}) + "\n")
-    trials = dict(zip(SIDES, both(lambda side: tune(side, out), SIDES)))
-    best = [max(trials[side], key=lambda trial: trial.accuracy) for side in SIDES if side.baseline]
+        file = out / f"{known['name']}.json"
+        if not file.exists() and recorded["provenance"]["dataset"] == made_by["dataset"]:
+            atomic_write(file, json.dumps({"accuracy": known["accuracy"]}) + "\n")
+    trials = [trial for side in SIDES for trial in tune(side, out)]
+    best = [max((trial for trial in trials if trial.side is side), key=lambda trial: trial.accuracy) for side in SIDES]
     ends = {
-        side: statistics.median(trial.accuracy for trial in group) for side, group in race(best, out, False).items()
+        side: [trial.accuracy for trial in group]
+        for side, group in race([trial for trial in best if trial.side.baseline], False).items()
     }
-    target = max(ends.values())
-    chosen = both(lambda side: shorten(side, trials[side], target, out), SIDES)
-    chosen.sort(key=lambda trial: -ends.get(trial.side.name, 0))  # the baseline that set the target first
-    finals = race(chosen, out, True)
+    leader = max(ends, key=lambda side: statistics.median(ends[side]))
+    target = statistics.median(ends[leader])
+    margin = statistics.stdev(ends[leader])
+    chosen = [shortest(trial, target + margin) for trial in best]
+    chosen.sort(key=lambda trial: trial.side.name != leader)  # which set the target, first
+    finals = race(chosen, True)
     done = [trial for group in finals.values() for trial in group if trial.accuracy]
     commits = {runs.open_run(trial.path).provenance["commit"] for trial in done}
     if commits != {made_by["commit"]}:
@@ -255,10 +253,11 @@ def main(out, record):
     result = {
         "target": target,
         "chosen": {trial.side.name: trial.settings for trial in chosen},
+        "margin": margin,
+        "baselines": ends,
         "trials": [
-            {"side": side.name, "settings": trial.settings, "accuracy": trial.accuracy}
-            for side, tried in trials.items()
-            for trial in tried
+            {"name": trial.name, "side": trial.side.name, "settings": trial.settings, "accuracy": trial.accuracy}
+            for trial in trials
         ],
         "curves": {name: [vars(curve) for curve in group] for name, group in curves.items()},
         "test_accuracy": {name: [tested(trial) for trial in group] for name, group in finals.items()},
