@@ -4,6 +4,7 @@ Runs with equally many processes whose recipes differ only in the seed are one s
 """
 
 import itertools
+import math
 import re
 import shlex
 import statistics
@@ -87,14 +88,17 @@ def default_target(curves: dict[str, list[Curve]]) -> float:
 
 
 def summary(curves: dict[str, list[Curve]], target: float) -> list[dict]:
-    """A row for each setting: runs, reached (how many), [median, lowest, highest] of each measurement, None if none."""
+    """A row for each setting: runs, reached (how many), [median, lowest, highest] of each measurement.
+
+    A Run that misses the target took infinitely many steps and seconds.
+    """
     rows = []
     for name, group in curves.items():
-        reached = [place for place in (curve.reaches(target) for curve in group) if place]
+        needed = [curve.reaches(target) or (math.inf, math.inf) for curve in group]
         rows.append({
-            "setting": name, "runs": len(group), "reached": len(reached),
-            "steps": _spread([steps for steps, _ in reached]),
-            "seconds": _spread([seconds for _, seconds in reached]),
+            "setting": name, "runs": len(group), "reached": sum(steps < math.inf for steps, _ in needed),
+            "steps": _spread([steps for steps, _ in needed]),
+            "seconds": _spread([seconds for _, seconds in needed]),
             "accuracy": _spread([curve.accuracies[-1] for curve in group]),
             "step_ms": _spread([curve.step_ms for curve in group]),
             "compile_seconds": _spread([curve.compile_seconds for curve in group]),
@@ -103,7 +107,7 @@ def summary(curves: dict[str, list[Curve]], target: float) -> list[dict]:
 
 
 def _spread(values):
-    return [statistics.median(values), min(values), max(values)] if values else None
+    return [statistics.median(values), min(values), max(values)]
 
 
 def table(rows: list[dict], target: float) -> str:
@@ -124,7 +128,7 @@ def table(rows: list[dict], target: float) -> str:
 
 
 def _against(value, baseline):
-    if value is None:
+    if value[0] == math.inf:
         return "not reached"
-    ratio = f" ({baseline[0] / value[0]:.2f}x)" if baseline else ""
+    ratio = f" ({baseline[0] / value[0]:.2f}x)" if baseline[0] < math.inf else ""
     return f"{value[0]:,.0f}{ratio}"

@@ -96,7 +96,8 @@ def _save(figure, out):
 def compare(run, target, out):
     """Print how many steps and seconds each RUN took to a target accuracy, compared with the first one.
 
-    Runs whose recipes differ only in the seed are grouped: the median of those that reached the target is shown.
+    Runs whose recipes differ only in the seed are grouped: their median is shown, in which a Run that misses the target
+    took infinitely long.
     Seconds count training alone, without compilation; they mean little if the machine was busy.
 
     \b

@@ -279,7 +279,7 @@ def test_an_optimizer_that_unscales_as_well():
 
 @pytest.mark.slow  # half a minute of compiling
 def test_graph_mode_takes_as_many_layers_as_resnet_50_has():
-    """Applying the gradients compiles, with every option: graph mode nests what follows a loop, to a depth of 1,000."""
+    """Both steps compile, with every option: graph mode nests what follows a loop, to a depth of 1,000."""
     net = create_resnet("resnet50")
     step = step_of(net, cross_entropy(), lr=0.1, clip_fisher_norm=1.0, loss_scale=2.0, block_size=128)
     gradients = [tensor(np.full(weight.shape, 2e-3)) for weight in step.preconditioner.weights]
@@ -291,3 +291,5 @@ def test_graph_mode_takes_as_many_layers_as_resnet_50_has():
     moments = {p.name: p.asnumpy() for p in step.optimizer.moments}
     np.testing.assert_allclose(moments["moments.layer4.2.conv3.weight"], 1e-3 * scale, rtol=1e-4)
     np.testing.assert_allclose(moments["moments.bn1.gamma"], 1e-3, rtol=1e-4)
+    with in_mode(ms.GRAPH_MODE):
+        assert np.isfinite(step.plain_step(tensor(np.zeros((2, 3, 32, 32))), tensor(np.arange(2))).asnumpy())
