@@ -5,8 +5,8 @@
 Rules, after AlgoPerf (Dahl et al. 2023, arXiv 2306.07179), as far as two cores allow. ResNet-8 trains on 45,000 images
 of CIFAR-10; the other 5,000 training images choose settings and measure the way to the target; the test images are
 looked at once, at the end.
-1. Every side has TRIALS trainings of EPOCHS epochs with seed 1: it begins with the settings of its profile, changes a
-   key at a time, and keeps what is better. A batch twice as large comes with the next higher learning rate.
+1. Every side has TRIALS trainings of EPOCHS epochs with seed 1: it begins with its start, changes a key at a time, and
+   keeps what is better. A batch twice as large comes with the next higher learning rate.
 2. The best of each baseline is repeated with SEEDS other seeds. The target is the highest of their medians at the end.
 3. Every side has LENGTHS trainings of its best settings with other numbers of epochs, by bisection. The shortest that
    ends above the target by a margin races: the standard deviation over the seeds that set the target.
@@ -45,9 +45,10 @@ LR, WARMUP, BATCH, DECAY = "schedule.lr_max", "schedule.warmup_epochs", "data.ba
 
 @dataclass(frozen=True)
 class Side:
-    """An optimizer in the arena: its name, which is that of a profile of labs/thor, and values to try for its keys."""
+    """An optimizer in the arena: what a profile of labs/thor is named after, and for its keys a start and a ladder."""
 
     name: str
+    start: dict = field(hash=False)
     ladders: dict[str, tuple] = field(hash=False)
     baseline: bool = False
 
@@ -59,21 +60,25 @@ class Side:
 
 BATCHES = {BATCH: (32, 64, 128, 256, 512)}
 SIDES = (
-    Side("momentum", baseline=True, ladders={
+    Side("momentum", {LR: 0.2, BATCH: 128, "optimizer.momentum": 0.9, WARMUP: 0.25, DECAY: 5e-4}, {
         LR: (0.05, 0.1, 0.2, 0.4, 0.8), **BATCHES, "optimizer.momentum": (0.8, 0.9, 0.95),
         WARMUP: (0.1, 0.25, 0.5), DECAY: (1e-4, 5e-4, 2e-3),
-    }),
-    Side("adamw", baseline=True, ladders={
+    }, baseline=True),
+    Side("adamw", {LR: 4e-3, BATCH: 128, "optimizer.beta2": 0.99, WARMUP: 0.25, DECAY: 0.02}, {
         LR: (5e-4, 1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2), **BATCHES, "optimizer.beta2": (0.95, 0.99, 0.999),
         WARMUP: (0.1, 0.25, 0.5), DECAY: (0.005, 0.02, 0.08),
-    }),
-    Side("muon", {
+    }, baseline=True),
+    Side("muon", {LR: 0.02, "optimizer.rest": 3.0, BATCH: 128, "optimizer.momentum": 0.9, DECAY: 0.0, WARMUP: 0.1}, {
         LR: (0.005, 0.01, 0.02, 0.04, 0.08), "optimizer.rest": (1.0, 3.0, 10.0, 30.0), **BATCHES,
-        "optimizer.momentum": (0.8, 0.9, 0.95), DECAY: (0.0, 0.1, 0.5),
+        "optimizer.momentum": (0.8, 0.9, 0.95), DECAY: (0.0, 0.1, 0.5), WARMUP: (0.1, 0.25, 0.5),
     }),
     Side("thor", {
+        "optimizer.damping": 0.1, LR: 0.2, BATCH: 128, "optimizer.clip_fisher_norm": 1.0,
+        "optimizer.factor_interval": 20, WARMUP: 0.1,
+    }, {
         "optimizer.damping": (0.03, 0.1, 0.3), LR: (0.05, 0.1, 0.2, 0.3, 0.45), **BATCHES,
         "optimizer.clip_fisher_norm": (0.5, 1.0, 2.0), "optimizer.factor_interval": (10, 20, 40),
+        WARMUP: (0.1, 0.25, 0.5),
     }),
 )  # fmt: skip
 
@@ -133,10 +138,8 @@ class Trial:
 
 
 def tune(side, out) -> list[Trial]:
-    """TRIALS trainings: the profile's settings, then those that differ from the best so far by a step on one ladder."""
-    recipe = recipes.flatten(recipes.load(recipes.find("thor"), side.profile).model_dump())
-    settings, key = {key: recipe[key] for key in side.ladders} | {"epochs": EPOCHS, "seed": 1}, next(iter(side.ladders))
-    trials = []
+    """TRIALS trainings: the start, then settings that differ from the best so far by a step on one ladder."""
+    settings, key, trials = side.start | {"epochs": EPOCHS, "seed": 1}, next(iter(side.ladders)), []
     while len(trials) < TRIALS:
         trials.append(Trial(side, settings, out).train())
         best_first = sorted(trials, key=lambda trial: -trial.accuracy)
@@ -158,8 +161,7 @@ def neighbours(side, settings, first):
 
 def with_length(trial, epochs) -> Trial:
     """A trial's settings for so many epochs; the warm-up keeps its share of them."""
-    warmup = recipes.load(recipes.find("thor"), trial.side.profile, trial.changes).schedule.warmup_epochs
-    scaled = {"epochs": epochs, WARMUP: round(warmup * epochs / EPOCHS, 4)}
+    scaled = {"epochs": epochs, WARMUP: round(trial.settings[WARMUP] * epochs / EPOCHS, 4)}
     return Trial(trial.side, trial.settings | scaled, trial.out)
 
 
