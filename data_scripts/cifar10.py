@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """Get CIFAR-10 (binary version) by download or import, or make the offline sample, and check it.
 
-    python data_scripts/cifar10.py download|import|sample|check
+    python data_scripts/cifar10.py download|import|sample|split|check
 
 The data folder appears only once it is complete and checked: everything is prepared in a hidden
 folder next to it, which is renamed at the end.
@@ -142,6 +142,36 @@ def sample(out, force):
 
 
 @main.command()
+@out_option
+@force_option
+def split(out, force):
+    """Make data/arena from CIFAR-10: the last tenth of the training images takes the test images' place.
+
+    Choose settings with these, so that the test images stay unseen.
+
+    \b
+    Example: python data_scripts/cifar10.py split
+    """
+    root = out or data_root()
+    folder = root / "arena" / files.FOLDER
+    if already_there(folder, files.check, force):
+        return
+    info = files.check(root / files.FOLDER)
+    batches = [np.fromfile(info.folder / name, np.uint8) for name in files.TRAIN_FILES]
+    records = np.concatenate(batches).reshape(-1, files.RECORD_BYTES)
+    train, test = np.split(records, [len(records) * 9 // 10])
+    with staging(folder) as staged:
+        for name, part in zip(files.TRAIN_FILES, np.array_split(train, len(files.TRAIN_FILES)), strict=True):
+            part.tofile(staged / name)
+        test.tofile(staged / files.TEST_FILE)
+        shutil.copyfile(info.folder / files.META_FILE, staged / files.META_FILE)
+        taken = f"{len(train):,} of the training images, and {len(test):,} others to test on"
+        write_source(staged, f"{info.name}; {taken}")
+        publish(staged, folder, files.check, force)
+    summary("ready", files.check(folder))
+
+
+@main.command()
 @click.argument("path", type=click.Path(path_type=Path), required=False)
 def check(path):
     """Read every record and print files, images, classes and the checksum.
@@ -214,9 +244,7 @@ def unpack(origin: Path, target: Path) -> None:
             if not origin.is_dir() and (inside.is_absolute() or ".." in inside.parts):
                 raise files.DataError(f"{origin}: {name!r} leads outside the archive; not unpacked")
             if inside.name == "data_batch_1":
-                raise files.DataError(
-                    f"{origin}: the version for Python; labkit reads the binary one, {ARCHIVE}"
-                )
+                raise files.DataError(f"{origin}: the version for Python; labkit reads the binary one, {ARCHIVE}")
             if inside.name not in WANTED:
                 continue
             require_space(target.parent, length)

@@ -58,17 +58,19 @@ def curve(run: Run) -> Curve:
     )  # fmt: skip
 
 
-def settings(runs: list[Run]) -> dict[str, list[Curve]]:
+def settings(runs: list[Run], any_data=False) -> dict[str, list[Curve]]:
     """Curves by setting, named after its first Run, in the order given; each Run once. Raises RunError.
+
+    any_data: compare Runs that were trained on different data, too.
 
     A second Run with the same seed becomes a setting of its own.
     """
     curves = {run: curve(run) for run in runs}
     groups, seeds, data = {}, Counter(), runs[0].provenance["dataset"]
     for run in curves:
-        if not same_data(data, other := run.provenance["dataset"]):
+        if not any_data and not same_data(data, other := run.provenance["dataset"]):
             name = f"{other['name']}, {runs[0].path} on {data['name']}"
-            raise RunError(f"{run.path}: cannot be compared: trained on other data ({name})")
+            raise RunError(f"{run.path}: trained on other data ({name}); --any-data compares them all the same")
         setting = run.recipe.model_copy(update=NO_MATTER).dump(), run.processes
         repetition = seeds[setting, run.recipe.seed]
         seeds[setting, run.recipe.seed] += 1

@@ -92,8 +92,9 @@ def _save(figure, out):
 @click.command()
 @click.argument("run", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--target", type=click.FloatRange(0, 1), help="Accuracy, 0 to 1. Default: the first RUN's final one.")
+@click.option("--any-data", is_flag=True, help="Compare Runs that were trained on different data, too.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Image file to draw the curves into.")
-def compare(run, target, out):
+def compare(run, target, any_data, out):
     """Print how many steps and seconds each RUN took to a target accuracy, compared with the first one.
 
     Runs whose recipes differ only in the seed are grouped: their median is shown, in which a Run that misses the target
@@ -106,7 +107,7 @@ def compare(run, target, out):
     """
     from labkit.training import compare, runs
 
-    curves = compare.settings([runs.open_run(path) for path in run])
+    curves = compare.settings([runs.open_run(path) for path in run], any_data)
     target = compare.default_target(curves) if target is None else target
     click.echo(compare.table(compare.summary(curves, target), target))
     if out:

@@ -1,5 +1,6 @@
 """The arena: which optimizer gets to an accuracy soonest, each at the best of its own settings?
 
+    python data_scripts/cifar10.py split
     python -m tests.benchmarks.arena OUT
 
 Rules, after AlgoPerf (Dahl et al. 2023, arXiv 2306.07179), as far as two cores allow. ResNet-8 trains on 45,000 images
@@ -27,16 +28,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
-import numpy as np
 
-from labkit.data import cifar10_files, files
+from labkit.data import cifar10_files
 from labkit.system import environment
 from labkit.system.files import atomic_write
 from labkit.training import compare, evaluation, provenance, recipes, runs
 
 RESULT = Path(__file__).with_name("results") / "arena.json"
 RECORDED = environment.REPO / "labs" / "thor" / "runs"
-DATA = "arena/cifar-10-batches-bin"  # 45,000 images to train, 5,000 in the place of the test images
+DATA = "arena/cifar-10-batches-bin"  # by `python data_scripts/cifar10.py split`
 TRIALS, LENGTHS, EPOCHS, SEEDS = 12, 4, 2, range(2, 7)
 EVALUATED = 4_096  # images between two evaluations on the way; evaluations do not count as time
 DIVERGED = "Error: .*(loss is|too close to singular)"  # what bad settings end a training with
@@ -197,23 +197,6 @@ def tested(trial) -> float:
     return evaluation.accuracies(*evaluation.checkpoint_logits(recipe, run.checkpoint, info))["accuracy"]
 
 
-def write_data() -> dict:
-    """Write the arena's data set, if it is missing: the last 5,000 training images take the test images' place."""
-    source, folder = environment.data_root() / cifar10_files.FOLDER, environment.data_root() / DATA
-    info = cifar10_files.check(source)
-    if not folder.exists():
-        batches = [np.fromfile(source / name, np.uint8) for name in cifar10_files.TRAIN_FILES]
-        records = np.concatenate(batches).reshape(-1, cifar10_files.RECORD_BYTES)
-        parts = [*np.split(records[:45_000], 5), records[45_000:]]
-        with files.staging(folder) as staged:
-            for name, part in zip((*cifar10_files.TRAIN_FILES, cifar10_files.TEST_FILE), parts, strict=True):
-                part.tofile(staged / name)
-            shutil.copyfile(source / cifar10_files.META_FILE, staged / cifar10_files.META_FILE)
-            files.write_source(staged, f"{info.name}; 45,000 of the training images, and 5,000 others to test on")
-            files.publish(staged, folder, cifar10_files.check, False)
-    return cifar10_files.check(folder).dataset
-
-
 def commit_and_data(data) -> dict:
     """Provenance of what is measured on a data set; raises UsageError if files differ from the commit."""
     made_by = provenance.collect(data)
@@ -227,7 +210,7 @@ def commit_and_data(data) -> dict:
 @click.option("--record", is_flag=True, help="Keep the result and the Runs of the race in this checkout.")
 def main(out, record):
     """Train what is missing under OUT, print who gets there when, and write OUT/arena.json."""
-    made_by = commit_and_data(write_data())
+    made_by = commit_and_data(cifar10_files.check(environment.data_root() / DATA).dataset)
     out.mkdir(parents=True, exist_ok=True)
     recorded = json.loads(RESULT.read_text()) if RESULT.exists() else {"trials": []}
     for known in recorded["trials"]:

@@ -1,4 +1,4 @@
-"""data_scripts/cifar10.py import, sample and check, on real archives."""
+"""data_scripts/cifar10.py import, sample, split and check, on real archives."""
 
 import io
 import tarfile
@@ -143,3 +143,16 @@ def test_sample_then_check(tmp_path, monkeypatch):
     for args in (["check"], ["check", tmp_path / "sample"], ["check", info.folder]):
         rows = [line.split() for line in run(*args).stdout.splitlines()]
         assert ["zero", "142", "36"] in rows and ["sha256", info.sha256] in rows
+
+
+def test_split(archive, tmp_path):
+    """Every image is kept once; the last tenth becomes the test images, and the test images are not in it."""
+    failed(run("split", "--out", tmp_path), tmp_path / files.FOLDER, "download")
+    assert run("import", archive, "--out", tmp_path).exit_code == 0
+    before = b"".join((tmp_path / files.FOLDER / name).read_bytes() for name in files.TRAIN_FILES)
+    result = run("split", "--out", tmp_path)
+    assert result.exit_code == 0 and "135 of the training images, and 15 others to test on" in result.stdout
+    info = files.check(tmp_path / "arena" / files.FOLDER)
+    assert (info.train_images, info.test_images) == (135, 15)
+    assert before == b"".join((info.folder / name).read_bytes() for name in (*files.TRAIN_FILES, files.TEST_FILE))
+    assert "already there" in run("split", "--out", tmp_path).stdout
