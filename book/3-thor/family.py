@@ -2,7 +2,6 @@
 
 import numpy as np
 from sklearn.datasets import load_digits
-from two_weights import sigmoid, y
 
 DAMPING, BATCH = 0.001, 64
 
@@ -81,9 +80,3 @@ def soap(moment):
 
 def muon(mean):
     return np.kron(power(mean @ mean.T, -0.5), np.eye(mean.shape[1]))
-
-
-def two_weights_gradients(weights, form):
-    """Of each image, for a layer with one output and two inputs: (N, 1, 2)."""
-    z, dz = form(weights)
-    return ((sigmoid(z) - y)[:, None] * dz)[:, None]
