@@ -119,7 +119,7 @@ def table(rows: list[dict], target: float) -> str:
     lines = [
         f"steps, and seconds of training without compiling and evaluating, to {target:.2%} on the test images;",
         f"in parentheses: how many times less than {baseline['setting']}",
-        f"{'setting':{width}}  {'seeds':>5}  {'steps':>14}  {'seconds':>14}  {'at the end':>10}  {'ms a step':>9}",
+        f"{'setting':{width}}  {'seeds':>5}  {'steps':>14}  {'seconds':>14}  {'at the end':>10}  {'mean ms':>9}",
     ]
     for row in rows:
         seeds = f"{row['reached']}/{row['runs']}"
