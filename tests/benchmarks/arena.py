@@ -13,8 +13,9 @@ looked at once, at the end.
    ends above the target by a margin races: the standard deviation over the seeds that set the target.
 4. The race: SEEDS seeds of every side, one training at a time, the sides by turns. A seed that misses the target counts
    as infinitely slow.
-A side is added by an entry in SIDES and a profile in labs/thor/recipe.yaml. What is done is in OUT, and trials are in
-results/arena.json as well; a second call does the rest.
+5. The same settings, untuned, on the workloads in CARRIED, where the best baseline's median end is the target.
+A side is added by an entry in SIDES and a profile in labs/thor/recipe.yaml. Trainings that are done are in OUT, and
+those before the race in results/arena.json as well: a second call does the rest.
 """
 
 import hashlib
@@ -39,6 +40,11 @@ RECORDED = environment.REPO / "labs" / "thor" / "runs"
 DATA = "arena/cifar-10-batches-bin"  # by `python data_scripts/cifar10.py split`
 TRIALS, LENGTHS, EPOCHS, SEEDS = 12, 4, 2, range(2, 7)
 EVALUATED = 4_096  # images between two evaluations on the way; evaluations do not count as time
+CARRIED = {  # changes, times as many epochs, images between two evaluations
+    "ResNet-20": ({"network.name": "resnet20"}, 1, EVALUATED),
+    "digits": ({"data.folder": "sample/cifar-10-batches-bin", "data.crop_padding": 2, "data.flip": 0.0}, 4, 512),
+}
+CARRIED_SEEDS = range(2, 5)
 DIVERGED = "Error: .*(loss is|too close to singular)"  # what bad settings end a training with
 LR, WARMUP, BATCH, DECAY = "schedule.lr_max", "schedule.warmup_epochs", "data.batch_size", "optimizer.weight_decay"
 
@@ -99,9 +105,10 @@ class Trial:
 
     @property
     def name(self):
-        """The side and the settings; a digest of the whole recipe, which the profile decides as well."""
+        """The side and what is tuned; a digest of the whole recipe."""
         recipe = recipes.load(recipes.find("thor"), self.side.profile, self.changes)
-        words = [f"{key.rpartition('.')[2]}{value:g}" for key, value in sorted(self.settings.items())]
+        tuned = sorted({*self.side.ladders, "epochs", "seed"})
+        words = [f"{key.rpartition('.')[2]}{self.settings[key]:g}" for key in tuned]
         return "-".join([self.side.name, *words, hashlib.sha256(recipe.dump().encode()).hexdigest()[:6]])
 
     @property
@@ -113,7 +120,8 @@ class Trial:
         """Train it, if that was not done; returns the trial."""
         file = self.out / f"{self.name}.json"
         if not file.exists():
-            atomic_write(file, json.dumps({"accuracy": self._end()}) + "\n")
+            known = {"side": self.side.name, "settings": self.settings, "accuracy": self._end()}
+            atomic_write(file, json.dumps(known) + "\n")
         self.accuracy = json.loads(file.read_text())["accuracy"]
         click.echo(f"{self.name}: {self.accuracy:.2%}")
         return self
@@ -159,32 +167,47 @@ def neighbours(side, settings, first):
                 yield key, settings | {key: side.ladders[key][place] for key, place in places.items()}
 
 
-def with_length(trial, epochs) -> Trial:
-    """A trial's settings for so many epochs; the warm-up keeps its share of them."""
-    scaled = {"epochs": epochs, WARMUP: round(trial.settings[WARMUP] * epochs / EPOCHS, 4)}
-    return Trial(trial.side, trial.settings | scaled, trial.out)
+def with_length(trial, times, **changes) -> Trial:
+    """A trial's settings for so many times its epochs, of which the warm-up keeps its share; and with other changes."""
+    scaled = {key: round(trial.settings[key] * times, 4) for key in ("epochs", WARMUP)}
+    return Trial(trial.side, trial.settings | scaled | changes, trial.out)
 
 
 def shortest(best, target) -> Trial:
     """Of LENGTHS trainings of the best settings the shortest that ends at the target; else the longest there may be."""
-    too_few, enough = 0.0, 1.5 * EPOCHS
+    too_few, enough = 0.0, 1.5
     for _ in range(LENGTHS):
-        epochs = (too_few + enough) / 2
-        reached = with_length(best, epochs).train().accuracy >= target
-        too_few, enough = (too_few, epochs) if reached else (epochs, enough)
+        times = (too_few + enough) / 2
+        reached = with_length(best, times).train().accuracy >= target
+        too_few, enough = (too_few, times) if reached else (times, enough)
     return with_length(best, enough)
 
 
-def race(chosen, evaluated) -> dict[str, list[Trial]]:
-    """All chosen trials with all seeds, one training at a time; which side begins changes from seed to seed."""
+def race(chosen, seeds, evaluated=None) -> dict[str, list[Trial]]:
+    """All chosen trials with all seeds, one training at a time; which side begins changes from seed to seed.
+
+    evaluated: images between two evaluations on the way; None: only those after an epoch.
+    """
     finals = {trial.side.name: [] for trial in chosen}
-    for seed in SEEDS:
+    for seed in seeds:
         first = seed % len(chosen)
         for trial in chosen[first:] + chosen[:first]:
-            steps = {"evaluation_steps": max(1, EVALUATED // trial.settings[BATCH])} if evaluated else {}
+            steps = {"evaluation_steps": max(1, evaluated // trial.settings[BATCH])} if evaluated else {}
             again = Trial(trial.side, trial.settings | {"seed": seed} | steps, trial.out)
             finals[trial.side.name].append(again.train())
     return finals
+
+
+def carry(chosen, name) -> dict:
+    """The race of the chosen settings on another workload: the target, and a row for each side."""
+    changes, times, evaluated = CARRIED[name]
+    finals = race([with_length(trial, times, **changes) for trial in chosen], CARRIED_SEEDS, evaluated)
+    target = max(
+        statistics.median(trial.accuracy for trial in group) for group in finals.values() if group[0].side.baseline
+    )
+    rows = compare.summary({name: [trial.curve() for trial in group] for name, group in finals.items()}, target)
+    click.echo(f"\n{name}\n{compare.table(rows, target)}")
+    return {"target": target, "rows": rows}
 
 
 def tested(trial) -> float:
@@ -212,23 +235,22 @@ def main(out, record):
     """Train what is missing under OUT, print who gets there when, and write OUT/arena.json."""
     made_by = commit_and_data(cifar10_files.check(environment.data_root() / DATA).dataset)
     out.mkdir(parents=True, exist_ok=True)
-    recorded = json.loads(RESULT.read_text()) if RESULT.exists() else {"trials": []}
-    for known in recorded["trials"]:
-        file = out / f"{known['name']}.json"
-        if not file.exists() and recorded["provenance"]["dataset"] == made_by["dataset"]:
-            atomic_write(file, json.dumps({"accuracy": known["accuracy"]}) + "\n")
+    recorded = json.loads(RESULT.read_text()) if RESULT.exists() else {"trainings": {}}
+    for name, known in recorded["trainings"].items():
+        if "evaluation_steps" not in known["settings"] and recorded["provenance"]["dataset"] == made_by["dataset"]:
+            atomic_write(out / f"{name}.json", json.dumps(known) + "\n")
     trials = [trial for side in SIDES for trial in tune(side, out)]
     best = [max((trial for trial in trials if trial.side is side), key=lambda trial: trial.accuracy) for side in SIDES]
     ends = {
         side: [trial.accuracy for trial in group]
-        for side, group in race([trial for trial in best if trial.side.baseline], False).items()
+        for side, group in race([trial for trial in best if trial.side.baseline], SEEDS).items()
     }
     leader = max(ends, key=lambda side: statistics.median(ends[side]))
     target = statistics.median(ends[leader])
     margin = statistics.stdev(ends[leader])
     chosen = [shortest(trial, target + margin) for trial in best]
     chosen.sort(key=lambda trial: trial.side.name != leader)  # which set the target, first
-    finals = race(chosen, True)
+    finals = race(chosen, SEEDS, EVALUATED)
     done = [trial for group in finals.values() for trial in group if trial.accuracy]
     commits = {runs.open_run(trial.path).provenance["commit"] for trial in done}
     if commits != {made_by["commit"]}:
@@ -239,20 +261,16 @@ def main(out, record):
         "target": target,
         "chosen": {trial.side.name: trial.settings for trial in chosen},
         "margin": margin,
-        "baselines": ends,
-        "trials": [
-            {"name": trial.name, "side": trial.side.name, "settings": trial.settings, "accuracy": trial.accuracy}
-            for trial in trials
-        ],
-        "curves": {name: [vars(curve) for curve in group] for name, group in curves.items()},
         "test_accuracy": {name: [tested(trial) for trial in group] for name, group in finals.items()},
+        "carried": {name: carry(chosen, name) for name in CARRIED},
+        "trainings": {file.stem: json.loads(file.read_text()) for file in sorted(out.glob("*-*.json"))},
         "provenance": made_by,
     }
     atomic_write(out / RESULT.name, json.dumps(result, indent=1) + "\n")
     if record:
         shutil.copyfile(out / RESULT.name, RESULT)
         for trial in done:
-            kept = RECORDED / f"arena-{trial.side.name}-seed{trial.seed}"
+            kept = RECORDED / f"arena-{trial.side.name}-seed{trial.settings['seed']}"
             shutil.copytree(trial.path, kept, ignore=shutil.ignore_patterns("checkpoints"), dirs_exist_ok=True)
 
 
