@@ -124,7 +124,9 @@ def stepper(name, frames, alt, shown="3"):
     for number, (label, frame) in enumerate(frames.items()):
         drawn, file = io.BytesIO(), io.BytesIO()
         frame.savefig(drawn, format="png", dpi=110)
-        Image.open(drawn).convert("RGB").quantize(64).save(file, "png")  # a palette: a quarter of the bytes
+        # A palette: a quarter of the bytes. Of the widest range of colours, or thin lines would lose theirs.
+        palette = Image.Quantize.MAXCOVERAGE
+        Image.open(drawn).convert("RGB").quantize(128, palette).save(file, "png")
         source = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
         key = f"{name}-{number}"
         rules.append(f"#{key}:checked ~ .{key} {{display: block}}")
