@@ -64,7 +64,7 @@ class Side:
         return f"arena-{self.name}"
 
 
-BATCHES = {BATCH: (32, 64, 128, 256, 512)}
+BATCHES = {BATCH: (16, 32, 64, 128, 256, 512)}
 SIDES = (
     Side("momentum", {LR: 0.2, BATCH: 128, "optimizer.momentum": 0.9, WARMUP: 0.25, DECAY: 5e-4}, {
         LR: (0.05, 0.1, 0.2, 0.4, 0.8), **BATCHES, "optimizer.momentum": (0.8, 0.9, 0.95),
@@ -75,14 +75,14 @@ SIDES = (
         WARMUP: (0.1, 0.25, 0.5), DECAY: (0.005, 0.02, 0.08),
     }, baseline=True),
     Side("muon", {LR: 0.02, "optimizer.rest": 3.0, BATCH: 128, "optimizer.momentum": 0.9, DECAY: 0.0, WARMUP: 0.1}, {
-        LR: (0.005, 0.01, 0.02, 0.04, 0.08), "optimizer.rest": (1.0, 3.0, 10.0, 30.0), **BATCHES,
+        LR: (0.0025, 0.005, 0.01, 0.02, 0.04, 0.08), "optimizer.rest": (1.0, 3.0, 10.0, 30.0), **BATCHES,
         "optimizer.momentum": (0.8, 0.9, 0.95), DECAY: (0.0, 0.1, 0.5), WARMUP: (0.1, 0.25, 0.5),
     }),
     Side("thor", {
         "optimizer.damping": 0.1, LR: 0.2, BATCH: 128, "optimizer.clip_fisher_norm": 1.0,
         "optimizer.factor_interval": 20, WARMUP: 0.1,
     }, {
-        "optimizer.damping": (0.03, 0.1, 0.3), LR: (0.05, 0.1, 0.2, 0.3, 0.45), **BATCHES,
+        "optimizer.damping": (0.03, 0.1, 0.3), LR: (0.025, 0.05, 0.1, 0.2, 0.3, 0.45), **BATCHES,
         "optimizer.clip_fisher_norm": (0.5, 1.0, 2.0), "optimizer.factor_interval": (10, 20, 40),
         WARMUP: (0.1, 0.25, 0.5),
     }),
