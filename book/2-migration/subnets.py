@@ -16,8 +16,8 @@ from labkit.networks.resnet import batch_norm, conv
 from labkit.optimizers import momentum
 from labkit.parity.pytorch import torch, torchvision
 from labkit.parity.resnets import LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, torch_momentum
-from labkit.parity.step import Side, compare_step, torch_state
-from labkit.parity.weights import to_mindspore
+from labkit.parity.step import Side, compare_step
+from labkit.parity.weights import to_mindspore, torch_state
 from labkit.system import environment
 from labkit.system.files import atomic_write
 

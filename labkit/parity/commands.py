@@ -3,37 +3,59 @@
 import json
 import sys
 import tempfile
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
+
+from labkit.system.errors import LabkitError, of_file_system
 
 
 @click.command()
-@click.argument("network")
+@click.argument("network", required=False)
+@click.option("--pair", type=click.Path(path_type=Path), help="File that builds two networks, instead of NETWORK.")
 @click.option("--data", type=click.Path(path_type=Path), help="Image folder. Default: tiles of two photographs.")
 @click.option("--image-size", type=click.IntRange(32), default=64, show_default=True, help="In pixels.")
 @click.option("--batch", type=click.IntRange(2), default=8, show_default=True, help="Images per step.")
-@click.option("--steps", type=click.IntRange(0), default=20, show_default=True, help="Steps of the short training.")
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of weights and image order.")
-@click.option("--report", type=click.Path(path_type=Path, file_okay=False), help="Folder for report.json.")
-def parity(network, data, image_size, batch, steps, seed, report):
-    """Compare torchvision's NETWORK (resnet18, 34, 50, 101 or 152) with labkit's, stage by stage.
+@click.option("--steps", type=click.IntRange(0), help="Steps of the short training.  [default: 20; with --pair 0]")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of weights and images.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, with all tensors and layers.")
+@click.pass_context
+def parity(context, network, pair, data, image_size, batch, steps, seed, as_json):
+    """Compare a network in PyTorch with one in MindSpore, stage by stage.
 
-    Exit status 1 if they differ. Needs PyTorch and torchvision.
+    NETWORK is torchvision's and labkit's resnet18, 34, 50, 101 or 152; FILE has functions reference() and candidate().
+    Exit status 0 if they are equal, 1 if they differ, 2 if they cannot be compared. Needs PyTorch and torchvision.
 
     \b
-    Example:  labkit parity resnet50 --report runs/parity
+    Example:  labkit parity resnet50
+              labkit parity --pair pair.py --json > report.json
     """
-    from labkit.parity.resnets import Setting, compare_resnets
+    if bool(network) == bool(pair):
+        raise click.UsageError("name either a NETWORK or a file with --pair")
+    for name in ("data", "image_size", "batch"):
+        if pair and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name.replace('_', '-')} is for a NETWORK; a pair's file has its own batch")
+    try:
+        with redirect_stdout(sys.stderr):  # what a file prints is no part of the report
+            if pair:
+                from labkit.parity.pair import compare_pair, read_pair
 
-    folder = data or _photographs()
-    setting = Setting(network, folder, image_size=image_size, batch_size=batch, steps=steps, seed=seed)
-    comparison = compare_resnets(setting)
-    versions = f"PyTorch {comparison.about['PyTorch']}, MindSpore {comparison.about['MindSpore']}"
-    click.echo(f"{network}, {batch} images of {image_size} pixels, seed {seed}; {versions}")
-    click.echo(comparison.table())
-    if report:
-        click.echo(comparison.save(report))
+                comparison = compare_pair(read_pair(pair), seed, steps or 0)
+            else:
+                from labkit.parity.resnets import Setting, compare_resnets
+
+                steps = 20 if steps is None else steps
+                folder = data or _photographs()
+                comparison = compare_resnets(Setting(network, folder, image_size, batch, steps, seed))
+    except (LabkitError, OSError, ImportError) as error:
+        not_compared = click.ClickException(of_file_system(error) if isinstance(error, OSError) else str(error))
+        not_compared.exit_code = 2
+        raise not_compared from None
+    about = "{images}, seed {seed}; PyTorch {PyTorch}, MindSpore {MindSpore}".format(**comparison.about)
+    table = f"{network or pair}, {about}\n{comparison.table()}\n"
+    click.echo(comparison.to_json() if as_json else table, nl=False)
     sys.exit(0 if comparison.ok else 1)
 
 
@@ -85,18 +107,37 @@ def _photographs():
 
 
 @click.command()
-@click.argument("network")
-@click.argument("source", type=click.Path(path_type=Path))
-@click.argument("target", type=click.Path(path_type=Path))
-@click.option("--num-classes", type=click.IntRange(2), default=1000, show_default=True, help="Number of classes.")
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="[NETWORK] SOURCE TARGET")
+@click.option("--pair", type=click.Path(path_type=Path), help="File that builds two networks, instead of NETWORK.")
+@click.option("--num-classes", type=click.IntRange(2), default=1000, show_default=True, help="Of NETWORK.")
 @click.option("--stem", type=click.Choice(["imagenet", "cifar"]), default="imagenet", show_default=True)
-def convert(network, source, target, num_classes, stem):
-    """Convert NETWORK's weights between a PyTorch file (.pth, .pt) and a MindSpore checkpoint (.ckpt).
+def convert(paths, pair, num_classes, stem):
+    """Convert a network's weights between a PyTorch file (.pth, .pt) and a MindSpore checkpoint (.ckpt).
+
+    NETWORK is one of labkit's. With --pair, the names of layers come from the two networks of a file.
 
     \b
     Example:  labkit convert resnet50 resnet50.pth resnet50.ckpt
+              labkit convert --pair pair.py trained.ckpt trained.pth
     """
-    from labkit.parity import files
+    from labkit.parity import weights
 
-    files.convert(network, source, target, num_classes, stem)
+    if len(paths) != (2 if pair else 3):
+        raise click.UsageError("name NETWORK, SOURCE and TARGET, or --pair FILE, SOURCE and TARGET")
+    *network, source, target = paths
+    if pair:
+        from labkit.parity.pair import create_networks, located, read_pair
+
+        networks = read_pair(pair)
+        with located(networks):
+            _, *names, _, _ = create_networks(networks)
+        weights.convert(source, target, *names)
+    else:
+        from labkit.networks import create_resnet
+
+        try:
+            net = create_resnet(str(*network), num_classes, stem)
+        except ValueError as error:
+            raise LabkitError(str(error)) from None
+        weights.convert(source, target, net)
     click.echo(target)

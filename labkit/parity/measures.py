@@ -42,15 +42,20 @@ class Difference:
         """For JSON."""
         return finite(asdict(self))
 
+    @classmethod
+    def load(cls, saved) -> "Difference":
+        """The inverse of `as_dict`."""
+        numbers = {key: np.inf if saved[key] is None else saved[key] for key in ("max_abs", "max_rel")}
+        return cls(**saved | numbers | {"tensors": [cls.load(tensor) for tensor in saved["tensors"]]})
 
-NOISE = 1e-6  # of the largest gradient; smaller ones may be mere rounding, as for a bias before a batch norm
+
+# Rounding is ignored: of a gradient, this share of the largest gradient (a bias before a batch norm has none at all);
+# of a running mean, the tolerance of the standard deviation (channels may have a mean of zero).
+NOISE = 1e-5
 
 
 def difference(name, reference, candidate, tolerance, by="max_rel", floor=0.0) -> Difference:
-    """Compare two arrays; different shapes or non-finite values give the largest possible difference.
-
-    floor: absolute errors up to this are ignored.
-    """
+    """Compare arrays, ignoring absolute errors up to `floor`; other shapes, nan and inf differ as much as possible."""
     reference, candidate = np.asarray(reference, np.float64), np.asarray(candidate, np.float64)
     if reference.shape != candidate.shape or not (np.isfinite(reference).all() and np.isfinite(candidate).all()):
         return Difference(name, np.inf, np.inf, 0.0, tolerance, False, by)
@@ -66,16 +71,17 @@ def difference(name, reference, candidate, tolerance, by="max_rel", floor=0.0) -
 
 def differences(name, reference: dict, candidate: dict, tolerance, by="max_rel") -> Difference:
     """Compare arrays by name: the worst one counts for all. A name that only one side has counts as a difference."""
-    each = []
-    floor = 0.0
+    floors = {}
     if by == "cosine":
-        sizes = (np.abs(np.asarray(value, np.float64)) for value in reference.values())
-        floor = NOISE * max((float(size[np.isfinite(size)].max(initial=0.0)) for size in sizes), default=0.0)
-    for key in dict.fromkeys([*reference, *candidate]):
-        if key in reference and key in candidate:
-            each.append(difference(key, reference[key], candidate[key], tolerance, by, floor))
-        else:
-            each.append(Difference(key, np.inf, np.inf, 0.0, tolerance, False, by))
+        largest = max((np.abs(value).max(initial=0.0) for value in reference.values()), default=0.0)
+        floors = dict.fromkeys(reference, NOISE * largest)
+    for key in reference:
+        if key.endswith("running_mean") and (variance := key.replace("_mean", "_var")) in reference:
+            floors[key] = tolerance * np.sqrt(np.abs(reference[variance]).max(initial=0.0))
+    each = [
+        difference(key, reference.get(key), candidate.get(key), tolerance, by, floors.get(key, 0.0))
+        for key in {**reference, **candidate}
+    ]
     if not each:
         return Difference(name, 0.0, 0.0, 1.0, tolerance, True, by)
     # Arrays out of tolerance come first, then the worst.

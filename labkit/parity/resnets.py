@@ -1,10 +1,8 @@
 """Compare torchvision's ResNets with labkit's, with the same files, weights and settings (the original guide's)."""
 
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 
-import mindspore as ms
 import numpy as np
 
 from labkit.data import files, imagenet, imagenet_files
@@ -13,11 +11,10 @@ from labkit.networks import create_resnet
 from labkit.optimizers import momentum
 from labkit.parity.pytorch import torch, torchvision
 from labkit.parity.report import Report
-from labkit.parity.step import Side, compare_step, torch_state
-from labkit.parity.trajectory import compare_trajectory
-from labkit.parity.weights import to_mindspore
+from labkit.parity.step import Side
+from labkit.parity.trajectory import compare_training
+from labkit.parity.weights import to_mindspore, torch_state
 from labkit.system.errors import LabkitError
-from labkit.training import provenance
 
 NETWORKS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 MOMENTUM, WEIGHT_DECAY, LEARNING_RATE, SMOOTHING = 0.875, 1 / 32768, 0.256, 0.1  # the original migration guide's
@@ -26,25 +23,18 @@ MOMENTUM, WEIGHT_DECAY, LEARNING_RATE, SMOOTHING = 0.875, 1 / 32768, 0.256, 0.1 
 # from 0 (torchvision's zero_init_residual), so that the blocks start as identities and the first steps are not chaotic.
 # The single step cannot do so: no gradient would reach the blocks' inner layers.
 STEP_SCALE, TRAINING_SCALE = 0.1, 0.0
-# A ReLU whose input is zero up to rounding changes gradients by chance, whereas a defect shows in every batch. So if
-# gradients differ, but no layer's output does, and there are such values, we try the next batch, up to this many.
-TRIES = 3
 TRAINING_RATE = 3e-5  # the rate of the lab's profile `full` at its fourth step
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What to compare: the network's name, batches of photographs, length of the short training.
-
-    folder: an image folder (train/<class>/*), of whose shuffled images the first batches are used.
-    """
+    """What to compare: the network, batches of photographs, length of the short training."""
 
     network: str
-    folder: Path
+    folder: Path  # train/<class>/*, of whose shuffled images the first batches are used
     image_size: int = 64
     batch_size: int = 8
     steps: int = 20
-    lr: float = TRAINING_RATE
     seed: int = 1
 
 
@@ -75,13 +65,9 @@ def torch_batches(setting, count) -> list:
     """The first batches from torchvision's transforms: [(images (N, 3, H, W) float32, labels (N,))]."""
     from PIL import Image
 
-    vision = torchvision().transforms
-    transform = vision.Compose([
-        vision.Resize(_resize(setting)),
-        vision.CenterCrop(setting.image_size),
-        vision.ToTensor(),
-        vision.Normalize(imagenet.MEAN, imagenet.STD),
-    ])  # fmt: skip
+    vision, size = torchvision().transforms, setting.image_size
+    steps = vision.Resize(_resize(setting)), vision.CenterCrop(size), vision.ToTensor()
+    transform = vision.Compose([*steps, vision.Normalize(imagenet.MEAN, imagenet.STD)])
     paths, labels = imagenet_files.read(setting.folder, "train")
     order = list(imagenet.EpochOrder(len(paths), setting.seed, rank=0, ranks=1))
 
@@ -103,10 +89,7 @@ def mindspore_batches(setting, count) -> list:
 
 
 def create_sides(setting, theirs, ours, classes, lr=LEARNING_RATE, scale=STEP_SCALE) -> tuple[Side, Side]:
-    """PyTorch's and MindSpore's network, loss and optimizer for a pair of batches, with the same weights.
-
-    scale: initial scale of the last batch norm in each block.
-    """
+    """Both sides, with the same weights, for a pair of batches; scale: of the last batch norm in each block."""
     torch().manual_seed(setting.seed)
     reference = torchvision().models.get_model(setting.network, weights=None, num_classes=classes)
     for block in reference.modules():
@@ -118,20 +101,15 @@ def create_sides(setting, theirs, ours, classes, lr=LEARNING_RATE, scale=STEP_SC
     candidate.set_train()
     smoothing = SMOOTHING * (classes - 1) / classes  # labkit's loss spreads over the other classes, PyTorch's over all
     loss = torch().nn.CrossEntropyLoss(label_smoothing=SMOOTHING)
-    rates = np.full(10_000, lr, np.float32)
-    optimizer = momentum(candidate, rates, MOMENTUM, WEIGHT_DECAY)
-    return (
-        Side(reference, loss, torch_momentum(reference, lr), *theirs),
-        Side(candidate, CrossEntropySmooth(classes, smoothing), optimizer, *ours),
-    )
+    optimizer = momentum(candidate, np.full(10_000, lr, np.float32), MOMENTUM, WEIGHT_DECAY)
+    ours = Side(candidate, CrossEntropySmooth(classes, smoothing), optimizer, *ours)
+    return Side(reference, loss, torch_momentum(reference, lr), *theirs), ours
 
 
 def torch_momentum(net, lr):
     """SGD with momentum, and weight decay except on batch norm and biases, as in `labkit.optimizers.momentum`."""
-    weights = [parameter for parameter in net.parameters() if parameter.ndim > 1]
-    vectors = [parameter for parameter in net.parameters() if parameter.ndim <= 1]
-    groups = [{"params": weights, "weight_decay": WEIGHT_DECAY}, {"params": vectors, "weight_decay": 0.0}]
-    return torch().optim.SGD(groups, lr=lr, momentum=MOMENTUM)
+    each = [{"params": [weight], "weight_decay": WEIGHT_DECAY * (weight.ndim > 1)} for weight in net.parameters()]
+    return torch().optim.SGD(each, lr=lr, momentum=MOMENTUM)
 
 
 def compare_resnets(setting: Setting, plant=None) -> Report:
@@ -154,29 +132,11 @@ def compare_resnets(setting: Setting, plant=None) -> Report:
             plant(*sides)
         return sides
 
-    for batch in range(min(TRIES, count)):
-        report = compare_step(*pair(batch))
-        wrong = {stage.name for stage in report.stages if not stage.ok}
-        if "gradients" not in wrong or not report.ties or report.first_divergence["forward"]:
-            break
-    if setting.steps:
-        reference, candidate = pair(lr=setting.lr, scale=TRAINING_SCALE)
-        batches = [theirs[step % count] for step in range(setting.steps)]
-        stage, losses = compare_trajectory(reference, candidate, batches)
-        report.stages.append(stage)
-        report.losses = losses
-    report.about = {
-        "network": setting.network,
-        "images": f"{setting.batch_size} x 3 x {setting.image_size} x {setting.image_size}",
-        "seed": setting.seed,
-        "batch of the stream": batch + 1,
-        "PyTorch": torch().__version__,
-        "torchvision": torchvision().__version__,
-        "MindSpore": ms.__version__,
-        "date": f"{datetime.now(timezone.utc):%Y-%m-%d}",
-    }
-    report.provenance = provenance.collect(data.dataset)
-    return report
+    return compare_training(
+        (pair(batch) for batch in range(count)), lambda: pair(lr=TRAINING_RATE, scale=TRAINING_SCALE),
+        [theirs[step % count] for step in range(setting.steps)], data.dataset,
+        {"network": setting.network, "seed": setting.seed, "torchvision": torchvision().__version__},
+    )  # fmt: skip
 
 
 def _resize(setting):

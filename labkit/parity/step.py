@@ -11,10 +11,11 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 
-from labkit.parity.measures import Difference, Tolerances, difference, differences
+from labkit.parity.layers import layers, weights_of
+from labkit.parity.measures import Tolerances, difference, differences
 from labkit.parity.pytorch import torch
 from labkit.parity.report import Report
-from labkit.parity.weights import COUNTER, Names, from_mindspore, parameters
+from labkit.parity.weights import from_mindspore, torch_state, without_counters
 from labkit.system import device
 from labkit.system.errors import LabkitError
 
@@ -23,18 +24,13 @@ UPDATES = 2
 
 @dataclass
 class Side:
-    """One framework's part of a comparison.
+    """One framework's part of a comparison."""
 
-    net: module or cell, in the mode (train or eval) for the step;
-    loss: (logits, labels) -> scalar; optimizer: over the network's trainable parameters;
-    images (N, C, H, W) float32, labels (N,) integers: numpy arrays from this side's pipeline.
-    """
-
-    net: Any
-    loss: Any
-    optimizer: Any
-    images: np.ndarray
-    labels: np.ndarray
+    net: Any  # module or cell, in the mode (train or eval) for the step
+    loss: Any  # (logits, labels) -> scalar
+    optimizer: Any  # over the network's trainable parameters
+    images: np.ndarray  # from this side's pipeline, mostly (N, C, H, W) float32
+    labels: np.ndarray  # mostly (N,) integers
 
 
 @dataclass
@@ -63,85 +59,95 @@ class Step:
         layer = self.layers[name if count == 1 else f"{name}#{count}"] = Layer(output)
         return layer
 
+    def gradients_of(self, name) -> dict:
+        """Gradients of a layer's own parameters."""
+        layer = name.partition("#")[0]
+        return {key: value for key, value in self.gradients.items() if key.rpartition(".")[0] == layer}
+
 
 def torch_step(side: Side) -> Step:
     """Forward pass, loss and gradients in PyTorch, without a weight update."""
     net, step, handles, entered = side.net, Step(torch_state(side.net)), [], {}
+    names = {layer.module: name for name, layer in layers(net).items() if layer.is_whole}
 
-    def watch(name, module):
-        # Copy before and after the layer: in-place operations (ReLU, `out += x`) then change the copies, and if several
-        # layers read the same input, the gradient at the copy belongs to this layer alone.
-        def before(module, inputs):
-            copy, layer = inputs[0].clone(), step.add(name)
-            if copy.requires_grad:  # False for the images
-                copy.register_hook(lambda gradient: setattr(layer, "gradient_on", _numpy(gradient)))
-            entered[name] = layer
-            return (copy, *inputs[1:])
+    # Copy before and after a layer: in-place operations (ReLU, `out += x`) then change the copies, and if several
+    # layers read the same input, the gradient at the copy belongs to this layer alone.
+    def before(module, inputs):
+        copy, layer = inputs[0].clone(), step.add(names[module])
+        if copy.requires_grad:  # False for the images
+            copy.register_hook(lambda gradient: setattr(layer, "gradient_on", _numpy(gradient)))
+        entered[module] = layer
+        return (copy, *inputs[1:])
 
-        def after(module, inputs, output):
-            layer = entered[name]
-            layer.output = _numpy(_single_tensor(name, output))
-            if output.requires_grad:
-                output.register_hook(lambda gradient: setattr(layer, "gradient_in", _numpy(gradient)))
-            return output.clone()
+    def after(module, inputs, output):
+        layer = entered[module]
+        layer.output = _numpy(_single(names[module], output))
+        if output.requires_grad:
+            output.register_hook(lambda gradient: setattr(layer, "gradient_in", _numpy(gradient)))
+        return output.clone()
 
-        handles.extend([module.register_forward_pre_hook(before), module.register_forward_hook(after)])
-
-    for name, module in net.named_modules():
-        if name and not any(module.children()):
-            watch(name, module)
+    for module in names:
+        handles += [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
     try:
         logits = net(torch().from_numpy(side.images))
-        loss = side.loss(logits, torch().from_numpy(side.labels).long())
+        loss = side.loss(logits, torch().from_numpy(as_classes(side.labels, np.int64)))
         net.zero_grad()
         loss.backward()
     finally:
         for handle in handles:
             handle.remove()
-    step.logits, step.loss = _numpy(logits), loss.item()
+    step.logits, step.loss, step.state_after = _numpy(logits), loss.item(), torch_state(net)
     step.gradients = {name: _numpy(p.grad) for name, p in net.named_parameters() if p.grad is not None}
-    step.state_after = torch_state(net)
     return step
 
 
-def mindspore_step(side: Side, names: Names) -> Step:
+def mindspore_step(side: Side, names=None) -> Step:
     """The same in MindSpore, in PyNative mode, because in graph mode hooks record nothing."""
     net, step, handles, calls = side.net, Step(from_mindspore(side.net, names)), [], defaultdict(list)
 
     def watch(name, cell):
         def forward(cell, inputs, output):
-            calls[name].append(step.add(name, _single_tensor(name, output).asnumpy()))
+            calls[name].append(step.add(name, output.asnumpy() if isinstance(output, ms.Tensor) else output))
 
         def backward(cell, gradient_on, gradient_in):
-            if not calls[name]:  # a cell with its own bprop, for which MindSpore calls no forward hook
-                return
-            layer = calls[name].pop()  # backward, the last call comes first
-            layer.gradient_in, layer.gradient_on = _first(gradient_in), _first(gradient_on)
+            if calls[name]:  # not of a cell with its own bprop, for which MindSpore calls no forward hook
+                layer = calls[name].pop()  # backward, the last call comes first
+                layer.gradient_in, layer.gradient_on = _numpy(gradient_in), _numpy(gradient_on)
 
         handles.extend([cell.register_forward_hook(forward), cell.register_backward_hook(backward)])
 
-    for name, cell in net.cells_and_names():
-        if name and not cell.cells():
-            watch(names.layer(name), cell)
+    for name, layer in layers(net).items():
+        if layer.is_whole:
+            watch((names or {}).get(name, name), layer.module)
 
     def forward(images, labels):
         logits = net(images)
         return side.loss(logits, labels), logits
 
-    trainable = net.trainable_params()
+    weights = trained(net, names)
+    batch = ms.Tensor(side.images), ms.Tensor(as_classes(side.labels, np.int32))
     try:
         with device.in_mode(ms.PYNATIVE_MODE):
-            step_function = ms.value_and_grad(forward, None, trainable, has_aux=True)
-            (loss, logits), gradients = step_function(ms.Tensor(side.images), ms.Tensor(side.labels.astype(np.int32)))
+            parameters = [parameter for parameter, _ in weights.values()]
+            (loss, logits), gradients = ms.value_and_grad(forward, None, parameters, has_aux=True)(*batch)
     finally:
         for handle in handles:
             handle.remove()
-    step.logits, step.loss = logits.asnumpy(), float(loss.asnumpy())
-    step.gradients = {
-        names.parameter(p.name): gradient.asnumpy() for p, gradient in zip(trainable, gradients, strict=True)
-    }
-    step.state_after = from_mindspore(net, names)
+    for name, layer in step.layers.items():  # not in a hook: MindSpore's next gradients would fail
+        _single(name, layer.output)
+    step.logits, step.loss, step.state_after = logits.asnumpy(), float(loss.asnumpy()), from_mindspore(net, names)
+    step.gradients = {name: g.asnumpy().reshape(shape) for (name, (_, shape)), g in zip(weights.items(), gradients)}
     return step
+
+
+def as_classes(labels, kind):
+    """Labels in a framework's type of integers; unchanged if they are real numbers."""
+    return labels.astype(kind) if labels.dtype.kind in "iu" else labels
+
+
+def trained(net, names=None) -> dict:
+    """A MindSpore network's weights that are not frozen, by PyTorch's names."""
+    return {name: weight for name, weight in weights_of(net, names).items() if weight[0].requires_grad}
 
 
 def compare_step(reference: Side, candidate: Side, names=None) -> Report:
@@ -149,27 +155,26 @@ def compare_step(reference: Side, candidate: Side, names=None) -> Report:
 
     Both optimizers get the reference's gradients, so that a difference in this stage comes from the optimizers alone;
     they take two steps, because momentum has no effect on the first. Both networks end up with the updated weights.
-    Raises WeightsError if two parameters get the same name, LabkitError for a layer with two outputs, NoTorchError.
+    names: PyTorch's names of MindSpore's layers, from `labkit.parity.layers.match`; default: the same.
+    Raises WeightsError, NoTorchError; LabkitError for a layer with two outputs.
     """
-    names, allowed = names or Names(), Tolerances
-    ours = mindspore_step(candidate, names)
-    theirs = torch_step(reference)
-    weights_after = torch_update(reference, theirs.gradients)
+    allowed, ours, theirs = Tolerances, mindspore_step(candidate, names), torch_step(reference)
+    for _ in range(UPDATES):
+        reference.optimizer.step()
+    weights_after = {name: _numpy(p) for name, p in reference.net.named_parameters() if p.requires_grad}
     updated = mindspore_update(candidate, theirs.gradients, names)
-    trained = {*theirs.gradients, *ours.gradients}
+    learnt = {*theirs.gradients, *ours.gradients}
+    batches = [{"images": side.images, "labels": side.labels} for side in (reference, candidate)]
+    weights = [without_counters(step.weights) for step in (theirs, ours)]
+    buffers = [without_counters(step.state_after, learnt) for step in (theirs, ours)]
     stages = [
-        differences(
-            "batch",
-            {"images": reference.images, "labels": reference.labels},
-            {"images": candidate.images, "labels": candidate.labels},
-            allowed.batch,
-        ),
-        differences("weights", _without_counters(theirs.weights), _without_counters(ours.weights), allowed.weights),
+        differences("batch", *batches, allowed.batch),
+        differences("weights", *weights, allowed.weights),
         difference("logits", theirs.logits, ours.logits, allowed.outputs),
         difference("loss", theirs.loss, ours.loss, allowed.loss),
         differences("gradients", theirs.gradients, ours.gradients, allowed.cosine, by="cosine"),
         differences("weights after the update", weights_after, updated, allowed.update),
-        differences("buffers after the step", _buffers(theirs, trained), _buffers(ours, trained), allowed.buffers),
+        differences("buffers after the step", *buffers, allowed.buffers),
     ]
     forward, backward, unmatched = compare_layers(theirs, ours, allowed)
     ties = _ties(theirs.layers, ours.layers, forward)
@@ -183,27 +188,28 @@ def compare_layers(theirs: Step, ours: Step, allowed: Tolerances):
     entry that is off is the layer that computes its gradient differently, not one that received a wrong gradient.
     If a gradient is wrong on arrival (from a loss, or an addition between layers), the entry is "before LAYER".
     """
-    both = [name for name in theirs.layers if name in ours.layers]
-    unmatched = {
-        "pytorch": [name for name in theirs.layers if name not in ours.layers],
-        "mindspore": [name for name in ours.layers if name not in theirs.layers],
-    }
-    forward = [difference(n, theirs.layers[n].output, ours.layers[n].output, allowed.outputs) for n in both]
+
+    def compared(name, expected, found, *bound):
+        # In the same shape, if there are as many values: MindSpore's GroupNorm wants its input to have four dimensions.
+        is_reshaped = expected is not None and found is not None and found.size == expected.size
+        return difference(name, expected, found.reshape(expected.shape) if is_reshaped else found, *bound)
+
+    pairs = {name: (layer, ours.layers[name]) for name, layer in theirs.layers.items() if name in ours.layers}
+    sides = {"pytorch": theirs.layers, "mindspore": ours.layers}
+    unmatched = {framework: [name for name in side if name not in pairs] for framework, side in sides.items()}
+    forward = [compared(name, a.output, b.output, allowed.outputs) for name, (a, b) in pairs.items()]
     backward = []
-    for name in reversed(both):
-        reference, layer = theirs.layers[name], ours.layers[name]
-        if layer.gradient_in is None and reference.gradient_in is None:
+    for name, (a, b) in reversed(pairs.items()):
+        if a.gradient_in is None and b.gradient_in is None:
             continue
-        if layer.gradient_in is None or reference.gradient_in is None:  # one side trains nothing before this layer
-            backward.append(Difference(name, np.inf, np.inf, 0.0, allowed.cosine, False, by="cosine"))
-            continue
-        arrived = difference(f"before {name}", reference.gradient_in, layer.gradient_in, allowed.between, by="cosine")
-        computed = []
-        if expected := _gradients_of(name, theirs):
-            computed.append(differences(name, expected, _gradients_of(name, ours), allowed.cosine, by="cosine"))
-        if layer.gradient_on is not None and reference.gradient_on is not None:
-            computed.append(difference(name, reference.gradient_on, layer.gradient_on, allowed.between, by="cosine"))
-        backward.append(min([arrived] if not arrived.ok else computed or [arrived], key=lambda d: (d.ok, d.cosine)))
+        one_trains = a.gradient_in is None or b.gradient_in is None  # what is before this layer
+        label = name if one_trains else f"before {name}"
+        arrived, parts = compared(label, a.gradient_in, b.gradient_in, allowed.between, "cosine"), []
+        if expected := theirs.gradients_of(name):
+            parts.append(differences(name, expected, ours.gradients_of(name), allowed.cosine, "cosine"))
+        if a.gradient_on is not None and b.gradient_on is not None:
+            parts.append(compared(name, a.gradient_on, b.gradient_on, allowed.between, "cosine"))
+        backward.append(min(parts if arrived.ok and parts else [arrived], key=lambda d: (d.ok, d.cosine)))
     return forward, backward, unmatched
 
 
@@ -213,68 +219,35 @@ def _ties(theirs, ours, forward) -> dict:
     The gradient then passes on one side only. This is not a defect, but can change the gradients of a small layer.
     """
     outputs = {layer.name: (theirs[layer.name].output, ours[layer.name].output) for layer in forward if layer.ok}
-    counts = {name: int(((a > 0) != (b > 0)).sum()) for name, (a, b) in outputs.items() if a.min(initial=0) == 0}
-    return {name: count for name, count in counts.items() if count}
+    positive = {name: (a > 0, b.reshape(a.shape) > 0) for name, (a, b) in outputs.items() if a.min(initial=0) == 0}
+    return {name: int((a != b).sum()) for name, (a, b) in positive.items() if (a != b).any()}
 
 
-def _gradients_of(name, step):
-    """Gradients of a layer's own parameters."""
-    layer = name.partition("#")[0]
-    return {key: value for key, value in step.gradients.items() if key.rpartition(".")[0] == layer}
-
-
-def torch_update(side: Side, gradients) -> dict:
-    """Take two steps with PyTorch's optimizer on given gradients; return the trainable weights."""
-    trainable = dict(side.net.named_parameters())
-    for name, parameter in trainable.items():
-        parameter.grad = torch().from_numpy(np.array(gradients[name])) if name in gradients else None
-    for _ in range(UPDATES):
-        side.optimizer.step()
-    return {name: _numpy(parameter) for name, parameter in trainable.items()}
-
-
-def mindspore_update(side: Side, gradients, names: Names) -> dict:
+def mindspore_update(side: Side, gradients, names=None) -> dict:
     """Take two steps with MindSpore's optimizer on given gradients; return the trainable weights."""
-    torch_names = {parameter.name: name for name, parameter in parameters(side.net, names).items()}
-    ordered = [gradients.get(torch_names.get(parameter.name)) for parameter in side.optimizer.parameters]
+    weights = trained(side.net, names)
+    torch_names = {id(parameter): name for name, (parameter, _) in weights.items()}
     # Zeros if a parameter has no gradient in PyTorch, so that the update runs; the stage "gradients" reports this.
     filled = [
-        np.zeros(tuple(parameter.shape), np.float32) if gradient is None else gradient
-        for gradient, parameter in zip(ordered, side.optimizer.parameters, strict=True)
+        gradients.get(torch_names.get(id(parameter)), np.zeros(parameter.size, np.float32)).reshape(parameter.shape)
+        for parameter in side.optimizer.parameters
     ]
     with device.in_mode(ms.PYNATIVE_MODE):
         for _ in range(UPDATES):
             side.optimizer(tuple(ms.Tensor(gradient) for gradient in filled))
-    trainable = {parameter.name for parameter in side.net.trainable_params()}
-    return {name: p.asnumpy().copy() for name, p in parameters(side.net, names).items() if p.name in trainable}
+    return {name: parameter.asnumpy().reshape(shape) for name, (parameter, shape) in weights.items()}
 
 
-def torch_state(net) -> dict:
-    """A PyTorch network's state as independent arrays."""
-    return {name: _numpy(value) for name, value in net.state_dict().items()}
-
-
-def _buffers(step, trained):
-    """A network's state without the trained weights: batch norm's statistics."""
-    return {name: value for name, value in _without_counters(step.state_after).items() if name not in trained}
-
-
-def _without_counters(state):
-    """A state without PyTorch's batch counters, which MindSpore does not have."""
-    return {name: value for name, value in state.items() if name.rpartition(".")[2] != COUNTER}
-
-
-def _single_tensor(name, output):
-    """A layer's output, which must be a single tensor."""
+def _single(name, output):
+    """A layer's output, which must be one tensor."""
     if isinstance(output, (tuple, list, dict)):
         raise LabkitError(f"layer {name} returns {len(output)} values; only layers that return one can be compared")
     return output
 
 
 def _numpy(tensor):
-    return None if tensor is None else tensor.detach().clone().numpy()
-
-
-def _first(gradients):
-    first = gradients[0] if isinstance(gradients, (tuple, list)) else gradients
-    return None if first is None else first.asnumpy()
+    """An independent array; of several tensors, as hooks get gradients, the first one's."""
+    tensor = tensor[0] if isinstance(tensor, (tuple, list)) else tensor
+    if tensor is None:
+        return None
+    return tensor.asnumpy() if isinstance(tensor, ms.Tensor) else tensor.detach().clone().numpy()

@@ -1,4 +1,6 @@
-"""A short training in both frameworks: losses of the same steps, starting from the same weights."""
+"""A step and a short training in both frameworks, from the same weights."""
+
+from datetime import datetime, timezone
 
 import mindspore as ms
 import numpy as np
@@ -6,14 +8,22 @@ from mindspore import nn
 
 from labkit.parity.measures import Difference, Tolerances, differences
 from labkit.parity.pytorch import torch
+from labkit.parity.report import Report
+from labkit.parity.step import as_classes, compare_step
 from labkit.system import device
+from labkit.training import provenance
+
+# A ReLU whose input is zero up to rounding changes gradients by chance, whereas a defect shows in every batch. So if
+# gradients differ, but no layer's output does, and there are such values, we try the next batch, up to this many.
+TRIES = 3
 
 
 def torch_losses(side, batches) -> list[float]:
     """Train a PyTorch network on (images, labels) batches; return the loss of each step."""
     losses = []
     for images, labels in batches:
-        loss = side.loss(side.net(torch().from_numpy(images)), torch().from_numpy(labels).long())
+        logits = side.net(torch().from_numpy(images))
+        loss = side.loss(logits, torch().from_numpy(as_classes(labels, np.int64)))
         side.optimizer.zero_grad()
         loss.backward()
         side.optimizer.step()
@@ -27,20 +37,35 @@ def mindspore_losses(side, batches) -> list[float]:
         train_step = nn.TrainOneStepCell(nn.WithLossCell(side.net, side.loss), side.optimizer)
         train_step.set_train(side.net.training)
         return [
-            float(train_step(ms.Tensor(images), ms.Tensor(labels.astype(np.int32))).asnumpy())
+            float(train_step(ms.Tensor(images), ms.Tensor(as_classes(labels, np.int32))).asnumpy())
             for images, labels in batches
         ]
 
 
-def compare_trajectory(reference, candidate, batches, tolerance=Tolerances.trajectory) -> tuple[Difference, dict]:
-    """Train both sides on the same batches; return the stage and the losses {"pytorch": [...], "mindspore": [...]}.
+def compare_trajectory(reference, candidate, batches) -> tuple[Difference, dict]:
+    """Train both sides on the same batches; return the stage and the losses {"pytorch": [...], "mindspore": [...]}."""
+    losses = {"pytorch": torch_losses(reference, batches), "mindspore": mindspore_losses(candidate, batches)}
+    theirs, ours = ({f"step {number}": loss for number, loss in enumerate(side, 1)} for side in losses.values())
+    return differences(f"losses of {len(batches)} steps", theirs, ours, Tolerances.trajectory), losses
 
-    The stage's max_rel is the largest relative difference between the losses of a step.
+
+def compare_training(pairs, create, batches, dataset, about) -> Report:
+    """Compare a step, and a short training on `batches` if there are any; dataset, about: for the report.
+
+    pairs: arguments of `compare_step`, each with another batch; the next one is tried if rounding may have decided.
+    create: () -> (reference, candidate, ...) for the training.
     """
-    theirs, ours = torch_losses(reference, batches), mindspore_losses(candidate, batches)
-    stage = differences(f"losses of {len(theirs)} steps", _by_step(theirs), _by_step(ours), tolerance)
-    return stage, {"pytorch": theirs, "mindspore": ours}
-
-
-def _by_step(losses):
-    return {f"step {number}": loss for number, loss in enumerate(losses, 1)}
+    for number, pair in enumerate(pairs, 1):
+        report = compare_step(*pair)
+        wrong = {stage.name for stage in report.stages if not stage.ok}
+        if "gradients" not in wrong or not report.ties or report.first_divergence["forward"] or number == TRIES:
+            break
+    if batches:
+        stage, report.losses = compare_trajectory(*create()[:2], batches)
+        report.stages.append(stage)
+    report.about = about | {
+        "images": " x ".join(map(str, pair[0].images.shape)), "batch of the stream": number,
+        "PyTorch": torch().__version__, "MindSpore": ms.__version__, "date": f"{datetime.now(timezone.utc):%Y-%m-%d}",
+    }  # fmt: skip
+    report.provenance = provenance.collect(dataset)
+    return report

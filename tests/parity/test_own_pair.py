@@ -9,9 +9,9 @@ from selection import torch_or_none
 from labkit.losses import CrossEntropySmooth
 from labkit.optimizers import momentum
 from labkit.parity.report import Report
-from labkit.parity.step import Side, compare_step, torch_state, torch_step
+from labkit.parity.step import Side, compare_step, torch_step
 from labkit.parity.trajectory import compare_trajectory
-from labkit.parity.weights import Names, to_mindspore
+from labkit.parity.weights import to_mindspore, torch_state
 from labkit.system.errors import LabkitError
 
 pytestmark = pytest.mark.usefixtures("pytorch")
@@ -49,7 +49,7 @@ class Theirs(torch.nn.Module if torch else object):
         return self.head(x.mean((2, 3)))
 
 
-NAMES = Names([(r"^stem", "features.0"), (r"^norm", "features.1"), (r"^act", "relu"), (r"^end_point", "head")])
+NAMES = {"stem": "features.0", "norm": "features.1", "act": "relu", "end_point": "head"}
 
 
 def own_pair(seed=0, **options):
@@ -76,12 +76,6 @@ def test_an_own_pair_with_a_map_of_names():
     assert report.unmatched == {"pytorch": [], "mindspore": []}
 
 
-def test_an_own_pair_that_differs():
-    report = compare_step(*own_pair(momentum=0.1), names=NAMES)
-    assert [stage.name for stage in report.stages if not stage.ok] == ["buffers after the step"]
-    assert report.stages[-1].worst.startswith("features.1.running")
-
-
 def test_own_trajectory_and_its_modes():
     before = ms.get_context("mode")
     reference, candidate = own_pair()
@@ -98,7 +92,7 @@ def test_networks_are_as_before_after_a_recording():
     first = compare_step(reference, candidate, names=NAMES)
     assert reference.net.relu.inplace and not reference.net.relu._forward_hooks
     second = compare_step(*own_pair(), names=NAMES)
-    assert first.as_dict() == second.as_dict()
+    assert first.to_json() == second.to_json()
 
 
 class TorchPair(torch.nn.Module if torch else object):
@@ -138,8 +132,9 @@ def test_gradients_against_autograd_of_the_whole():
 
 def test_a_report_comes_back_unchanged(tmp_path):
     report = compare_step(*own_pair(momentum=0.1), names=NAMES)
-    again = Report.load(report.save(tmp_path))
-    assert again.as_dict() == report.as_dict() and again.table() == report.table()
+    (tmp_path / "report.json").write_text(report.to_json())
+    again = Report.load(tmp_path / "report.json")
+    assert again.to_json() == report.to_json() and again.table() == report.table()
 
 
 def test_batch_counters_do_not_count():

@@ -62,12 +62,12 @@ SLIPS = [
 OTHERS = [
     Mutant("names alone", "operators", LAB.stubs["operators"] + "\npass", "wrong", 0),
     Mutant("labkit's names", "weights", """\
-from labkit.parity.weights import Names
+from labkit.parity.layers import PARTS
 
 
 def convert(state):
-    names = Names()
-    return {names.parameter(name): value for name, value in state.items()}
+    parts = {name: name.rpartition(".")[::2] for name in state}
+    return {f"{layer}.{PARTS.get(part, part)}": state[name] for name, (layer, part) in parts.items()}
 """, "wrong", 0),
     Mutant("labkit's groups", "decay", """\
 def groups(net, weight_decay):
