@@ -85,8 +85,8 @@ def require_fit(theirs, ours, network) -> None:
     ours = {name: shape for name, (_, shape) in ours.items()}
     shapes = [f"{name} {theirs[name]} for {shape}" for name, shape in ours.items() if theirs.get(name, shape) != shape]
     problems = {
-        "missing in PyTorch": [name for name in ours if name not in theirs],
-        "missing in MindSpore": [name for name in theirs if name not in ours],
+        "missing in PyTorch": [f"{name} {shape}" for name, shape in ours.items() if name not in theirs],
+        "missing in MindSpore": [f"{name} {shape}" for name, shape in theirs.items() if name not in ours],
         "other shapes": shapes,
     }
     if any(problems.values()):

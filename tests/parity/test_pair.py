@@ -196,9 +196,9 @@ def pair(theirs=keep, ours=keep, order=("first", "second"), word=1, **more):
 
 WRONG = {
     "a layer too many": ({"theirs": lambda net: net.add_module("c", tnn.Linear(8, 8))},
-                         "missing in PyTorch: first.weight, first.bias, second.weight, second.bias; missing in Mi"),
+                         "second.weight (8, 8), second.bias (8,); missing in MindSpore: a.weight (8, 8), a.bias (8,)"),
     "transposed": ({"ours": lambda net: setattr(net, "last", nn.Dense(9, 8))},
-                   "missing in PyTorch: last.weight, last.bias; missing in MindSpore: head.weight, head.bias"),
+                   "missing in PyTorch: last.weight (8, 9), last.bias (8,); missing in MindSpore: head.weight (9, 8)"),
     "tied in PyTorch": ({"theirs": lambda net: setattr(net.head, "weight", net.words.weight)},
                         "head.weight is the same as words.weight: shared weights are not"),
     "tied in MindSpore": ({"ours": lambda net: setattr(net.last, "weight", net.table.embedding_table)},
@@ -206,9 +206,9 @@ WRONG = {
     "lazy": ({"theirs": lambda net: setattr(net, "b", tnn.LazyLinear(8))}, "b.weight has no shape yet: call"),
     "frozen": ({"theirs": lambda net: net.a.requires_grad_(False)}, "frozen in one framework only: a.bias, a.weight"),
     "a buffer": ({"theirs": lambda net: net.register_buffer("steps", torch.zeros(1))},
-                 "the weights do not fit Small: missing in MindSpore: steps"),
+                 "the weights do not fit Small: missing in MindSpore: steps (1,)"),
     "no statistics": ({"theirs": lambda net: setattr(net, "norm", tnn.BatchNorm1d(8, track_running_stats=False))},
-                      "the weights do not fit Small: missing in PyTorch: norm.running_mean, norm.running_var"),
+                      "the weights do not fit Small: missing in PyTorch: norm.running_mean (8,), norm.runni"),
     "order": ({"order": ("second", "first")}, "cannot tell which of a, b is which of second, first: define them in"),
     "impossible batch": ({"word": 9}, "TorchSmall stops in layer words: index out of range in self"),
     "error": ({"reference_loss": lambda: 1 / 0}, "ZeroDivisionError: division by zero"),
@@ -256,7 +256,7 @@ def test_verdict_as_json(tmp_path, old, new, stage, layer):
     ("def reference", "def other", "pair.py: AttributeError: module 'pair' has no attribute 'reference'"),
     ("import torch", "import torch, nothing_such", "pair.py, line 3: ModuleNotFoundError: No module named 'nothing"),
     ("(4, 3, 8, 8)", "(4, 1, 8, 8)", "pair.py: RuntimeError: Given groups=1, weight of size"),
-    ("Dense(8, 5)", "Dense(8, 6)", "pair.py: the weights do not fit Candidate: missing in PyTorch: end_point.weight"),
+    ("Dense(8, 5)", "Dense(8, 6)", "pair.py: the weights do not fit Candidate: missing in PyTorch: end_point.weight (6"),
 ])  # fmt: skip
 def test_what_is_not_compared_has_status_2_and_one_line(tmp_path, old, new, says):
     done = labkit("parity", "--pair", file(tmp_path, old, new), "--json")
