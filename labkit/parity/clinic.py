@@ -38,9 +38,8 @@ def examine(names, folder, image_size=32, batch_size=8) -> Iterator[tuple[Defect
 
     folder: photographs from `write_photographs`. Raises LabkitError for an unknown defect, NoTorchError.
     """
-    for name in names:
-        if name not in DEFECTS:
-            raise LabkitError(f"unknown defect {name!r}; known: {', '.join(DEFECTS)}")
+    if unknown := [name for name in names if name not in DEFECTS]:
+        raise LabkitError(f"unknown defect {unknown[0]!r}; known: {', '.join(DEFECTS)}")
     for name in names:
         defect = DEFECTS[name]
         if defect.in_pipeline:

@@ -113,10 +113,9 @@ def torch_momentum(net, lr):
 
 
 def compare_resnets(setting: Setting, plant=None) -> Report:
-    """Compare one step and a short training of a ResNet in both frameworks.
+    """Compare one step and a short training of a ResNet in both frameworks. Raises DataError, LabkitError.
 
     plant: (reference, candidate) -> None changes the pair before each comparison; the clinic plants defects with it.
-    Raises NoTorchError, DataError; LabkitError for an unknown network.
     """
     if setting.network not in NETWORKS:
         raise LabkitError(f"network must be one of {', '.join(NETWORKS)}, not {setting.network!r}")

@@ -1,8 +1,4 @@
-"""One training step in PyTorch and in MindSpore, recorded layer by layer and compared stage by stage.
-
-The stages follow "reproduce one step" in the original migration guide: batch, initial weights, logits, loss, gradients,
-weights and buffers after the update.
-"""
+"""One training step in PyTorch and in MindSpore, recorded by layer and compared by stage, as in the original guide."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
