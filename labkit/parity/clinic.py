@@ -67,13 +67,17 @@ def _each(side, kind, change):
             change(cell)
 
 
-def _batch_norm(side, **setting):
-    """Another setting of batch norm's operator, whose momentum is the share of the new batch."""
-    setting = {"epsilon": 1e-5, "momentum": 0.1, **setting}
-    _each(side, nn.BatchNorm2d, lambda cell: setattr(cell, "bn_train", ops.BatchNorm(is_training=True, **setting)))
+def statistics_momentum(reference, candidate):
+    for _, cell in candidate.net.cells_and_names():
+        if isinstance(cell, nn.BatchNorm2d):
+            cell.bn_train = ops.BatchNorm(is_training=True, epsilon=cell.eps, momentum=0.9)
 
 
-def _scale_forgotten(reference, candidate):
+def frozen_stem(reference, candidate):
+    candidate.net.conv1.weight.requires_grad = False
+
+
+def scale_forgotten(reference, candidate):
     """(255 p - mean) / deviation instead of (p - mean) / deviation, for a pixel p in 0..1."""
     mean, std = (np.array(v, np.float32).reshape(3, 1, 1) for v in (MEAN, STD))
     candidate.images = (255 * (candidate.images * std + mean) - mean) / std
@@ -105,19 +109,19 @@ _ALL = (
            lambda _, ours: (_convolution(ours.net.layer2[0].conv1, 2), _convolution(ours.net.layer2[0].conv2, 1)),
            "resnet50"),
     Defect("epsilon", "batch norm with epsilon 1e-3", "other frameworks' default", _NETWORK, "bn1",
-           lambda _, ours: _batch_norm(ours, epsilon=1e-3)),
+           lambda _, ours: _each(ours, nn.BatchNorm2d, lambda cell: setattr(
+               cell, "bn_train", ops.BatchNorm(is_training=True, epsilon=1e-3, momentum=0.1)))),
     Defect("evaluation_mode", "evaluation mode left on", "the field", _NETWORK, "bn1",
            lambda _, ours: ours.net.set_train(False)),
     Defect("channels_reversed", "blue and red exchanged", "images read by OpenCV", "batch", "conv1",
            lambda _, ours: setattr(ours, "images", np.ascontiguousarray(ours.images[:, ::-1]))),
-    Defect("scale_forgotten", "pixels of 0..255 with a mean of 0..1", "the field", "batch", "conv1", _scale_forgotten),
+    Defect("scale_forgotten", "pixels of 0..255 with a mean of 0..1", "the field", "batch", "conv1", scale_forgotten),
     Defect("other_initialisation", "XavierUniform instead of kaiming", "the guide's train.py", "weights", "conv1",
            lambda _, ours: _each(ours, nn.Conv2d, lambda conv: conv.weight.set_data(
                initializer(XavierUniform(), conv.weight.shape, conv.weight.dtype)))),
     Defect("smoothing_over_others", "label smoothing over K - 1 classes", "the original documents' loss", "loss", None,
            lambda _, ours: setattr(ours, "loss", CrossEntropySmooth(ours.loss.num_classes, SMOOTHING))),
-    Defect("frozen_stem", "the stem frozen", "left over from debugging", "gradients", "conv1",
-           lambda _, ours: setattr(ours.net.conv1.weight, "requires_grad", False)),
+    Defect("frozen_stem", "the stem frozen", "left over from debugging", "gradients", "conv1", frozen_stem),
     Defect("passing_gradient", "a ReLU that passes every gradient", "straight-through estimator", "gradients", "relu",
            lambda _, ours: setattr(ours.net, "relu", PassingReLU())),
     Defect("decay_everywhere", "weight decay on batch norm too", "a group that holds everything", _UPDATE, None,
@@ -127,7 +131,7 @@ _ALL = (
            lambda _, ours: setattr(ours, "optimizer", momentum(
                ours.net, np.full(10, LEARNING_RATE, np.float32), 0.9, WEIGHT_DECAY))),
     Defect("statistics_momentum", "batch norm's momentum by PyTorch's convention", "the field", _BUFFERS, None,
-           lambda _, ours: _batch_norm(ours, momentum=0.9)),
+           statistics_momentum),
     Defect("flip_by_device", "flip by device_id / (device_id + 1)", "the original code", "flipped", None,
            lambda folder, rank, ranks: _pipeline(folder, rank / (rank + 1), num_shards=ranks, shard_id=rank), "", True),
     Defect("unshuffled_shards", "shards that are not shuffled", "the field", "order", None,
