@@ -68,12 +68,14 @@ def _each(side, kind, change):
 
 
 def statistics_momentum(reference, candidate):
+    """PyTorch's momentum of 0.1 in MindSpore's batch norm."""
     for _, cell in candidate.net.cells_and_names():
         if isinstance(cell, nn.BatchNorm2d):
             cell.bn_train = ops.BatchNorm(is_training=True, epsilon=cell.eps, momentum=0.9)
 
 
 def frozen_stem(reference, candidate):
+    """The first convolution's weight is not trained."""
     candidate.net.conv1.weight.requires_grad = False
 
 
