@@ -244,7 +244,9 @@ def unpack(origin: Path, target: Path) -> None:
             if not origin.is_dir() and (inside.is_absolute() or ".." in inside.parts):
                 raise files.DataError(f"{origin}: {name!r} leads outside the archive; not unpacked")
             if inside.name == "data_batch_1":
-                raise files.DataError(f"{origin}: the version for Python; labkit reads the binary one, {ARCHIVE}")
+                raise files.DataError(
+                    f"{origin}: the version for Python; labkit reads the binary one, {ARCHIVE}"
+                )
             if inside.name not in WANTED:
                 continue
             require_space(target.parent, length)

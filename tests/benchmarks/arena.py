@@ -168,7 +168,7 @@ def neighbours(side, settings, first):
 
 
 def with_length(trial, times, **changes) -> Trial:
-    """A trial's settings for so many times its epochs, of which the warm-up keeps its share; and with other changes."""
+    """The trial with its epochs and its warm-up multiplied by `times`, and with other changes."""
     scaled = {key: round(trial.settings[key] * times, 4) for key in ("epochs", WARMUP)}
     return Trial(trial.side, trial.settings | scaled | changes, trial.out)
 
