@@ -15,7 +15,8 @@ looked at once, at the end.
    as infinitely slow.
 5. The same settings, untuned, on the workloads in CARRIED, where the best baseline's median end is the target.
 A side is added by an entry in SIDES and a profile in labs/thor/recipe.yaml. Trainings that are done are in OUT, and
-those before the race in results/arena.json as well: a second call does the rest.
+those before the race in results/arena.json as well: a second call does the rest. Only the race is timed: what comes
+before it may run side by side, which changes nothing but rounding.
 """
 
 import hashlib
@@ -198,16 +199,25 @@ def race(chosen, seeds, evaluated=None) -> dict[str, list[Trial]]:
     return finals
 
 
+def best_baseline(finals) -> tuple[str, list[float]]:
+    """Of the baselines in a race, the name and final accuracies of the one with the highest median."""
+    ends = {name: [trial.accuracy for trial in group] for name, group in finals.items() if group[0].side.baseline}
+    return max(ends.items(), key=lambda side: statistics.median(side[1]))
+
+
+def standings(finals, target) -> dict:
+    """The target and a row for each side of a race; prints the table."""
+    rows = compare.summary({name: [trial.curve() for trial in group] for name, group in finals.items()}, target)
+    click.echo(compare.table(rows, target))
+    return {"target": target, "rows": rows}
+
+
 def carry(chosen, name) -> dict:
-    """The race of the chosen settings on another workload: the target, and a row for each side."""
+    """The race of the chosen settings on another workload, to the median end of its best baseline."""
+    click.echo(f"\n{name}")
     changes, times, evaluated = CARRIED[name]
     finals = race([with_length(trial, times, **changes) for trial in chosen], CARRIED_SEEDS, evaluated)
-    target = max(
-        statistics.median(trial.accuracy for trial in group) for group in finals.values() if group[0].side.baseline
-    )
-    rows = compare.summary({name: [trial.curve() for trial in group] for name, group in finals.items()}, target)
-    click.echo(f"\n{name}\n{compare.table(rows, target)}")
-    return {"target": target, "rows": rows}
+    return standings(finals, statistics.median(best_baseline(finals)[1]))
 
 
 def tested(trial) -> float:
@@ -241,13 +251,8 @@ def main(out, record):
             atomic_write(out / f"{name}.json", json.dumps(known) + "\n")
     trials = [trial for side in SIDES for trial in tune(side, out)]
     best = [max((trial for trial in trials if trial.side is side), key=lambda trial: trial.accuracy) for side in SIDES]
-    ends = {
-        side: [trial.accuracy for trial in group]
-        for side, group in race([trial for trial in best if trial.side.baseline], SEEDS).items()
-    }
-    leader = max(ends, key=lambda side: statistics.median(ends[side]))
-    target = statistics.median(ends[leader])
-    margin = statistics.stdev(ends[leader])
+    leader, ends = best_baseline(race([trial for trial in best if trial.side.baseline], SEEDS))
+    target, margin = statistics.median(ends), statistics.stdev(ends)
     chosen = [shortest(trial, target + margin) for trial in best]
     chosen.sort(key=lambda trial: trial.side.name != leader)  # which set the target, first
     finals = race(chosen, SEEDS, EVALUATED)
@@ -255,10 +260,7 @@ def main(out, record):
     commits = {runs.open_run(trial.path).provenance["commit"] for trial in done}
     if commits != {made_by["commit"]}:
         raise click.ClickException(f"the race was run at other commits, {commits}: race again in another OUT")
-    curves = {name: [trial.curve() for trial in group] for name, group in finals.items()}
-    click.echo(compare.table(compare.summary(curves, target), target))
-    result = {
-        "target": target,
+    result = standings(finals, target) | {
         "chosen": {trial.side.name: trial.settings for trial in chosen},
         "margin": margin,
         "test_accuracy": {name: [tested(trial) for trial in group] for name, group in finals.items()},
