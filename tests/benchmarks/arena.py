@@ -76,7 +76,7 @@ SIDES = (
         WARMUP: (0.1, 0.25, 0.5), DECAY: (0.005, 0.02, 0.08),
     }, baseline=True),
     Side("muon", {LR: 0.02, "optimizer.rest": 3.0, BATCH: 128, "optimizer.momentum": 0.9, DECAY: 0.0, WARMUP: 0.1}, {
-        LR: (0.0025, 0.005, 0.01, 0.02, 0.04, 0.08), "optimizer.rest": (1.0, 3.0, 10.0, 30.0), **BATCHES,
+        LR: (0.005, 0.01, 0.02, 0.04, 0.08, 0.16), "optimizer.rest": (1.0, 3.0, 10.0, 30.0), **BATCHES,
         "optimizer.momentum": (0.8, 0.9, 0.95), DECAY: (0.0, 0.1, 0.5), WARMUP: (0.1, 0.25, 0.5),
     }),
     Side("thor", {
