@@ -1,7 +1,6 @@
-"""The questions of teachbooks-questions with sphinx-design's dropdowns as choices.
+"""The questions of teachbooks-questions, with sphinx-design's dropdowns as their choices.
 
-Its own cards cannot be reached by keyboard and say "Try again" in every language, and its setup loads scripts from
-another server. A dropdown is HTML's <details>; _static/questions.js keeps which one a reader has opened.
+Its own choices cannot be reached by keyboard, and its setup loads scripts from another server.
 """
 
 import hashlib
@@ -11,7 +10,7 @@ from teachbooks_questions import QuestionDirective, question_node
 
 class Question(QuestionDirective):
     def _create_node_id(self):
-        """An id that changes with the question, so that a stored choice is never taken for one of another question."""
+        """An id that changes with the text: _static/questions.js stores the reader's choice under it."""
         text = "\n".join([*self.arguments, *self.content])
         return f"question-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
@@ -19,13 +18,16 @@ class Question(QuestionDirective):
         return title
 
     def _render_multiple_choice_cards(self, node, node_id, options, columns):
+        defaults = self.FEEDBACKS["multiple-choice"]["single-select"].values()
+        if sum(option["is_correct"] for option in options) != 1 or any(o["feedback"] in defaults for o in options):
+            raise self.error("a question needs one right choice, [x], and after each choice an explanation, >")
         for option in options:
-            verdict = "right" if option["is_correct"] else "wrong"
-            dropdown = [f":::::{{dropdown}} {' '.join(option['content'])}", f":class-container: choice {verdict}", ""]
+            kind = "right" if option["is_correct"] else "wrong"
+            dropdown = [f":::::{{dropdown}} {' '.join(option['content'])}", f":class-container: choice {kind}", ""]
             self.state.nested_parse([*dropdown, *option["feedback"], ":::::"], self.content_offset, node)
 
     def _add_button_section(self, *arguments):
-        """No button: choosing again is enough."""
+        """No buttons: another choice replaces the first."""
 
 
 def _visit(self, node):
@@ -33,12 +35,8 @@ def _visit(self, node):
     self.body.append(self.starttag(node, "div", CLASS="question", role="group", **{"aria-labelledby": title}))
 
 
-def _depart(self, node):
-    self.body.append("</div>")
-
-
 def setup(app):
     app.add_directive("question", Question)
-    app.add_node(question_node, html=(_visit, _depart))
+    app.add_node(question_node, html=(_visit, lambda self, node: self.body.append("</div>")))
     app.add_js_file("questions.js", loading_method="defer")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

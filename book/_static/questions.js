@@ -1,20 +1,19 @@
-// Opening a choice closes the question's others. This browser keeps which one is open, for all languages of a page, and
+// Opening a choice closes the question's others. The browser keeps which one is open, for a page in all languages, and
 // the heading counts the questions whose right choice is open.
-const kept = (question) => `${DOCUMENTATION_OPTIONS.pagename} ${question.id}`;
-
 for (const section of document.querySelectorAll("section:has(> .question)")) {
   const questions = section.querySelectorAll(":scope > .question");
   const count = () => {
-    const right = [...questions].filter((question) => question.querySelector(".right[open]")).length;
+    const right = section.querySelectorAll(":scope > .question > .right[open]").length;
     section.querySelector("h2").dataset.progress = `${right}/${questions.length}`;
   };
-  for (const question of questions) {
-    question.querySelectorAll(".choice").forEach((choice, i) => {
-      choice.name = question.id;
-      choice.open = localStorage.getItem(kept(question)) === `${i}`;
+  for (const { id } of questions) {
+    const key = `${DOCUMENTATION_OPTIONS.pagename} ${id}`;
+    document.querySelectorAll(`#${id} > .choice`).forEach((choice, i) => {
+      choice.name = id;
+      choice.open = localStorage.getItem(key) === `${i}`;
       choice.addEventListener("toggle", () => {
-        if (choice.open) localStorage.setItem(kept(question), i);
-        else if (localStorage.getItem(kept(question)) === `${i}`) localStorage.removeItem(kept(question));
+        if (choice.open) localStorage.setItem(key, i);
+        else if (localStorage.getItem(key) === `${i}`) localStorage.removeItem(key);
         count();
       });
     });
