@@ -45,6 +45,24 @@ class Unprintable(Exception):
     """The PDF cannot be printed: one line with the reason."""
 
 
+def separate_answers(article: Tag, title: str) -> None:
+    """Print questions with their choices alone; what explains each choice comes at the end of the page."""
+    end = BeautifulSoup(f'<section class="answers"><h2>{title}</h2><ol></ol></section>', "html.parser").section
+    for number, question in enumerate(article.select(".question"), 1):
+        question.p.insert(0, f"{number}. ")
+        explained = Tag(name="li")
+        for part, texts in ((question, ".sd-summary-text"), (explained, ".sd-summary-content")):
+            choices = Tag(name="ol", attrs={"type": "a"})
+            for text in question.select(texts):
+                choices.append(text.wrap(Tag(name="li", attrs={"class": text.find_parent("details")["class"]})))
+            part.append(choices)
+        end.ol.append(explained)
+        for details in question.select("details"):
+            details.decompose()
+    if end.ol.contents:
+        article.append(end)
+
+
 def chapter(document: str, article: Tag, printed_too: set[str], step: str = "Step {number}") -> str:
     """A page's text for paper: unfolded, with unique ids, and with links inside the PDF or to the web only."""
     for tag in article.select(NOT_PRINTED):
@@ -98,6 +116,7 @@ def join(printed: list[tuple[str, list[str]]], language: str | None = None) -> s
             mathjax = (str(tag) for tag in page.head.find_all("script") if "mathjax" in str(tag).lower())
             scripts |= dict.fromkeys(mathjax)
             step = said.get("Step {number}", "Step {number}")
+            separate_answers(page.article, said.get("Answers", "Answers"))
             text = chapter(document, page.article, everything, step)
             entries.append(
                 f'<li><a href="#{quote(document)}"><span>{page.article.h2.decode_contents()}</span></a></li>'

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from chapters import documents
+from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.support.ui import WebDriverWait
 from settling import settle, size
 
@@ -181,3 +182,46 @@ def test_the_front_page_is_shown_in_the_readers_language(browser, html, chinese)
     browser.find_element("css selector", ".other-language").click()
     assert opened(html / "book/index.html", "zh-CN") == "en"
     browser.execute_script("localStorage.removeItem('language')")
+
+
+# -- Questions -----------------------------------------------------------------------------------------
+
+# Where the focus is among the first question's choices, which of them are open, and what the heading counts.
+ASKED = """
+const question = document.querySelector('.question'), choices = [...question.querySelectorAll('.choice')];
+const open = choices.filter(choice => choice.open && choice.lastElementChild.innerText.trim());
+return [choices.findIndex(choice => choice.firstElementChild === document.activeElement),
+  open.map(choice => choices.indexOf(choice)), choices.findIndex(choice => choice.classList.contains('right')),
+  question.parentElement.querySelector('h2').dataset.progress[0], choices.length];
+"""
+
+
+def test_choices_are_explained_by_keyboard_and_kept_in_both_languages(browser, site, html, chinese):
+    def pressed(*keys):
+        ActionChains(browser).send_keys(*keys).perform()
+        return browser.execute_script(ASKED)
+
+    def seen(folder):
+        browser.get(f"{site}/{folder.name}/book/1-cifar10/network.html")
+        settle(browser)
+
+    seen(html)
+    browser.execute_script("localStorage.clear()")
+    seen(html)
+    focus, opened, right, counted, count = pressed()
+    assert opened == [] and counted == "0" and count > 2
+    while focus != 0:
+        focus = pressed(Keys.TAB)[0]
+    for choice in range(count):
+        pressed(Keys.ENTER if choice % 2 else Keys.SPACE)
+        WebDriverWait(browser, 10).until(lambda here: here.execute_script(ASKED)[3] == str(int(choice == right)))  # noqa: B023
+        assert browser.execute_script(ASKED)[:2] == [choice, [choice]]
+        pressed(Keys.TAB)
+    for folder in (html, chinese):
+        seen(folder)
+        assert pressed()[1] == [count - 1]
+        browser.execute_script(THIN + AXE.read_text(encoding="utf-8"))
+        for scheme, options in AUDITS.items():
+            turn(browser, scheme)
+            assert browser.execute_async_script(AUDIT, options) == [], scheme
+    browser.execute_script("localStorage.clear()")

@@ -16,7 +16,7 @@ ESTIMATED = re.compile(r"Reading takes[^.]*\.|^Together:.*$|\| [\d h]+ min \|.*$
 CITED = re.compile(r"\{cite|recorded-|\]\(http|https?://")
 FENCE = re.compile(r"\s*(?P<fence>`{3,}|:{3,})(?:\{(?P<name>[\w-]+)\})?(?P<rest>.*)$")
 # Directives in backticks whose text is read like the text around it; text between colons always is.
-READ = {"admonition", "dropdown", "exercise", "figure", "glossary", "note", "rubric", "tip", "warning"}
+READ = {"admonition", "dropdown", "exercise", "figure", "glossary", "note", "question", "rubric", "tip", "warning"}
 
 
 def prose(document: str) -> str:

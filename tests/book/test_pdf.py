@@ -65,6 +65,16 @@ def test_what_is_folded_is_open_and_what_is_clicked_is_gone(text):
     assert not re.search(r"\\(frac|nabla|theta|lambda|mathbb)", text)
 
 
+def test_questions_come_without_their_answers_which_are_at_the_end_of_the_page(html):
+    (page,) = pdf.BeautifulSoup(pdf.join([("", ["book/1-cifar10/network"])]), "html.parser").select(".chapter")
+    questions, answers = page.select(".question"), page.select(".answers > ol > li")
+    assert len(questions) == len(answers) >= 3 and not page.select(".question details")
+    for question, answer in zip(questions, answers, strict=True):
+        choices, explained = question.select("ol > li"), answer.select("ol > li")
+        assert len(choices) == len(explained) >= 3 and len(answer.select("li.right")) == 1
+    assert page.find_all(["h2", "h3"])[-1].get_text() == "Answers"
+
+
 @pytest.mark.parametrize("body", [
     '<div style="width: 300mm">wide</div>',
     '<pre style="overflow: hidden; height: 1em">one\ntwo\nthree</pre>',
