@@ -1,5 +1,7 @@
 """The book in Chinese: catalogues that are complete and up to date, and the rules that a translation keeps."""
 
+import re
+
 import pytest
 import translation
 
@@ -13,6 +15,15 @@ def test_nothing_is_left_to_translate_and_nothing_wrong(html):
     assert set(catalogues) == set(templates)
     for page, path in catalogues.items():  # a paragraph that has changed since: `make translate` takes it in
         assert {message.id for message in translation.messages(path)} == set(templates[page]), page
+
+
+def test_words_are_found_outside_the_paragraphs():
+    """In labels of two letters, in included tables, in comments of shell commands, in the live figures' controls."""
+    texts = translation.said_by("book/_static/interactive/*.js")
+    assert {"no", "to 10⁻³"} <= set(translation.on_drawings()) and {"Shape", "Play"} <= set(texts)
+    scripts = [path.read_text("utf-8") for path in translation.REPO.glob("book/_static/interactive/*.js")]
+    sentences = r'(?<!say\()(?<!class: )"(?!use strict)[A-Z]?[a-z]+(?: [a-z]+)+"'
+    assert re.findall(sentences, "".join(scripts)) == []
 
 
 @pytest.mark.parametrize("english, chinese, wrong", [
