@@ -133,6 +133,9 @@ def _mark_titles(app, doctree):
     for xref in list(doctree.findall(addnodes.pending_xref)):
         title = xref["refdomain"] == "std" and xref["reftype"] in ("doc", "ref") and not xref["refexplicit"]
         if title and xref.parent.astext().strip() != xref.astext().strip():
+            at = xref.parent.index(xref)
+            if at and isinstance(before := xref.parent[at - 1], nodes.Text):  # no space next to a bracket
+                xref.parent.replace(before, nodes.Text(before.rstrip()))
             xref.replace_self([nodes.Text("《"), xref, nodes.Text("》")])
 
 
@@ -144,7 +147,7 @@ def _translate_rest(app, doctree, docname):
     for image in doctree.findall(nodes.image):
         image["alt"] = catalogue.get(" ".join(image.get("alt", "").split()), image.get("alt", ""))
     for block in doctree.findall(nodes.literal_block):
-        if block.get("language") == "sh":
+        if block.get("language") in ("sh", "bash"):
             block.rawsource = COMMENT.sub(lambda match: f"# {catalogue.get(match[1], match[1])}", block.astext())
             block[:] = [nodes.Text(block.rawsource)]
 
