@@ -78,7 +78,8 @@ def on_page(document: str) -> list[str]:
     squashed = " ".join(FORMULA.sub(lambda match: match[0] if WORDS.search(match[0]) else "", source).split())
     extracted = json.loads((MESSAGES / f"{document}.json").read_text(encoding="utf-8"))
     more = re.findall(r"<summary>(.*?)</summary>", text)
-    more += COMMENT.findall("".join(re.findall(r"^ *```(?:ba)?sh\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE)))
+    commands = "".join(re.findall(r"^ *```(?:ba)?sh\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE))
+    more += [comment for _, comment in COMMENT.findall(commands)]
     more += [alt.strip('"') for alt in re.findall(r"^:alt: (.+)$", text, re.MULTILINE)]
     for header in re.findall(r"^```\{code-cell\}[^\n]*\n---\n(.*?)^---$", text, re.DOTALL | re.MULTILINE):
         more.append(yaml.safe_load(header).get("mystnb", {}).get("image", {}).get("alt", ""))

@@ -28,7 +28,7 @@ from sphinxcontrib.bibtex.style.referencing.author_year import AuthorYearReferen
 NAMES = {"en": "English", "zh_CN": "中文"}
 LABEL = re.compile(r"(<(?:text|tspan|title|desc)\b[^>]*>)([^<]*[^<\s][^<]*)</")
 TEXT = re.compile(r'(?<=>)[^<>]*[A-Za-z]{2}[^<>]*(?=<)|(?<=alt=")[^"]+')  # in HTML
-COMMENT = re.compile(r"(?<!\S)# (.+)")  # in a shell's commands
+COMMENT = re.compile(r"(?<!\S)(# (?:\d\. )?)(.+)")  # in a shell's commands
 SAY = re.compile(r'(?<=\bsay\(")[^"]+')  # in a script of an interactive figure
 
 
@@ -148,7 +148,7 @@ def _translate_rest(app, doctree, docname):
         image["alt"] = catalogue.get(" ".join(image.get("alt", "").split()), image.get("alt", ""))
     for block in doctree.findall(nodes.literal_block):
         if block.get("language") in ("sh", "bash"):
-            block.rawsource = COMMENT.sub(lambda match: f"# {catalogue.get(match[1], match[1])}", block.astext())
+            block.rawsource = COMMENT.sub(lambda match: match[1] + catalogue.get(match[2], match[2]), block.astext())
             block[:] = [nodes.Text(block.rawsource)]
 
     def translated(match):

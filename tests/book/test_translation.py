@@ -26,6 +26,27 @@ def test_words_are_found_outside_the_paragraphs():
     assert re.findall(sentences, "".join(scripts)) == []
 
 
+def test_each_thing_has_one_name():
+    """No message has a word of the column *not* in the tables of terms.md."""
+    lines = (translation.LOCALE / "terms.md").read_text(encoding="utf-8").splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+    terms = []
+    for english, chinese, never, _ in (row for row in rows if len(row) == 4):
+        forms = "|".join(map(re.escape, re.sub(r" *\(.*?\)", "", english).split(" / ")))
+        terms.append((re.compile(rf"(?<![\w-])({forms})s?(?![\w-])", re.IGNORECASE), chinese, never))
+    found = []
+    for page, path in translation.catalogues(LANGUAGE).items():
+        for message in translation.messages(path):
+            english = re.sub(r"\{[\w:-]+\}`[^`<]*`|(`+|\$).*?\1|\]\(.*?\)", "&", message.id)
+            matched = [(chinese, never) for pattern, chinese, never in terms if pattern.search(english)]
+            text = message.string
+            for chinese, _ in matched:
+                text = text.replace(chinese, "&")
+            words = [word for _, never in matched for word in filter(None, never.split("、")) if word in text]
+            found += [(page, word, message.string) for word in words]
+    assert found == []
+
+
 @pytest.mark.parametrize("english, chinese, wrong", [
     ("See {doc}`practice`.", "见{doc}`practice`。", []),
     ("See {doc}`practice`.", "见{doc}`training`。", ["lost: doc practice", "new: doc training"]),
