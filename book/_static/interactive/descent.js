@@ -80,7 +80,8 @@
       area.layer.append(svg("path", { class: "star", d: star(minimum) }));
       area.layer.append(svg("circle", { class: "start", cx, cy, r: 8 }));
       tell(readout, [say("Step {now}. The minimum has a loss of {lowest}.", { now, lowest: lowest.toFixed(4) }),
-        ...runs.map(([method, run]) => `${METHODS[method]}: ${sentence(run, now, other.name)}`)]);
+        ...runs.map(([method, run]) =>
+          say("{method}: {found}", { method: METHODS[method], found: sentence(run, now, other.name) }))]);
     }
 
     // All d from `place` at which d^T (F + damping I) d / 2 is 0.02: what the damped step counts as equally far.
