@@ -13,9 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import jupytext
+import nbformat
 import yaml
 from babel.messages.catalog import Catalog
 from babel.messages.pofile import read_po, write_po
+from execution import executed
+from languages import COMMENT, LABEL, TEXT
 from markdown_it import MarkdownIt
 from pages import BUILD, LOCALE, REPO, languages
 
@@ -34,7 +37,6 @@ msgstr ""
 """
 HAN = r"\u3400-\u4dbf\u4e00-\u9fff"
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
-LABEL = re.compile(r"<(?:text|tspan|title|desc)\b[^>]*>([^<]*[^<\s][^<]*)</")
 FORMULA = re.compile(r"^\$\$$.*?^\$\$", re.DOTALL | re.MULTILINE)
 WORDS = re.compile(r"\\text\{[^}]*[ (]")  # text in a formula that is more than a name
 # A role with its target, or code, a formula, a link.
@@ -65,16 +67,27 @@ def on_page(document: str) -> list[str]:
 
     From the messages that Sphinx extracted (languages.py), take those in the page's source: docstrings, the output of
     directives, and formulas without words stay English. Add what Sphinx does not extract: alternative texts, summaries
-    of HTML's details, and the texts that a lab's self-checks print.
+    of HTML's details, comments in shell commands, words in the HTML that cells make, and the texts that a lab's
+    self-checks print.
     """
-    text = (REPO / f"{document}.md").read_text(encoding="utf-8")
+    path = REPO / f"{document}.md"
+    text = path.read_text(encoding="utf-8")
+    for name in re.findall(r"^```\{include\} (\S+)", text, re.MULTILINE):
+        text += (path.parent / name).read_text(encoding="utf-8")
     source = text + ((REPO / "_toc.yml").read_text(encoding="utf-8") if document == "book/index" else "")
     squashed = " ".join(FORMULA.sub(lambda match: match[0] if WORDS.search(match[0]) else "", source).split())
     extracted = json.loads((MESSAGES / f"{document}.json").read_text(encoding="utf-8"))
     more = re.findall(r"<summary>(.*?)</summary>", text)
+    commands = "".join(re.findall(r"^ *```(?:ba)?sh\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE))
+    more += [comment for _, comment in COMMENT.findall(commands)]
     more += [alt.strip('"') for alt in re.findall(r"^:alt: (.+)$", text, re.MULTILINE)]
     for header in re.findall(r"^```\{code-cell\}[^\n]*\n---\n(.*?)^---$", text, re.DOTALL | re.MULTILINE):
         more.append(yaml.safe_load(header).get("mystnb", {}).get("image", {}).get("alt", ""))
+    copy = executed(path)
+    for cell in nbformat.read(copy, as_version=4).cells if copy.exists() else ():
+        made = [output.data.get("text/html", "") for output in cell.get("outputs", ()) if "data" in output]
+        tables = re.sub(r"<(style|code)\b.*?</\1>", "<>", "".join(made), flags=re.DOTALL)
+        more += [html.unescape(said) for said in TEXT.findall(tables)] if "dataframe" not in tables else []
     to_translate = [message for message in extracted if message and " ".join(message.split()) in squashed]
     to_translate += [" ".join(message.split()) for message in more if message]
     if document.startswith("labs/"):
@@ -87,9 +100,9 @@ def on_page(document: str) -> list[str]:
 def on_drawings() -> list[str]:
     """The labels in all drawings that contain words: names, shapes and formulas need no translation."""
     drawings = [path.read_text(encoding="utf-8") for path in sorted((REPO / "book" / "_static").glob("*.svg"))]
-    labels = [html.unescape(label) for drawing in drawings for label in LABEL.findall(drawing)]
+    labels = [html.unescape(label) for drawing in drawings for _, label in LABEL.findall(drawing)]
     name = re.compile(r"(--|\$|labkit )\S.*|[\w./]*[_./]\w+")
-    return [label for label in labels if re.search(r"[A-Za-z]{3}", label) and not name.fullmatch(label)]
+    return [label for label in labels if re.search(r"[A-Za-z]{2}", label) and not name.fullmatch(label)]
 
 
 def said_by(*patterns: str) -> list[str]:
@@ -114,7 +127,7 @@ def templates() -> dict[str, list[str]]:
     labs = {path.parent.name: yaml.safe_load(path.read_text("utf-8")) for path in REPO.glob("labs/*/grading.yaml")}
     return {document: said for document, said in pages.items() if said} | {
         "book/_static/drawings": on_drawings(),
-        "book/_ext/extensions": said_by("book/_ext/*.py", "book/pdf.py"),
+        "book/_ext/extensions": said_by("book/_ext/*.py", "book/pdf.py", "book/_static/interactive/*.js"),
         "grader/feedback": [*said_by("grader/templates/*.html"), *verdicts.texts()],
         **{f"labs/{lab}/grading": list(titles(tree)) for lab, tree in labs.items()},
     }

@@ -81,7 +81,8 @@ def table(rows) -> str:
         for theirs, ours in row["defaults"]:
             notes.append(f"default `{ours}`, not `{theirs}`" if theirs else f"default `{ours}`")
         for trap, outcome in row["traps"].items():
-            notes.append(f"{trap}: **{outcome if isinstance(outcome, str) else f'{100 * outcome:.3g}% off'}**")
+            effect = f"**{outcome}**" if isinstance(outcome, str) else f"**{100 * outcome:.3g}%** off"
+            notes.append(f"{trap}: {effect}")
         ours = f"`{_short(row['mindspore'])}`" + (f", {row['aspect']}" if row["aspect"] else "")
         cells = f"`{_short(row['pytorch'])}`", "\n".join([ours, *notes]), _verdict(row)
         lines.append("<tr><td>{}</td><td>{}</td><td nowrap>{}</td></tr>".format(*map(_html, cells)))

@@ -134,7 +134,7 @@ def stepper(name, frames, alt, shown="3"):
             f'<input type="radio" name="{name}" id="{key}" {"checked" if label == shown else ""}>'
             f'<label for="{key}" style="margin: 0 0.7em 0 0.25em">{label}</label>'
         )
-        images.append(f'<img class="frame {key}" src="{source}" alt="{alt}, after step {label}">')
+        images.append(f'<img class="frame {key}" src="{source}" alt="{alt}">')
     style = f"<style>.{name} .frame {{display: none}} {' '.join(rules)}</style>"
     return HTML(
         f'{style}<div class="{name}"><span style="margin-right: 0.7em">Step</span>{"".join(buttons + images)}</div>'

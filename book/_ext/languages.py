@@ -9,20 +9,27 @@ import functools
 import json
 import logging
 import re
+from dataclasses import dataclass, field
 from html import escape, unescape
 from pathlib import Path
 
 from docutils import nodes
 from pages import translations
 from sphinx import addnodes
+from sphinx.jinja2glue import BuiltinTemplateLoader
 from sphinx.search.zh import SearchChinese
 from sphinx.transforms import SphinxTransform
 from sphinx.transforms.i18n import Locale
 from sphinx.util.nodes import extract_messages
+from sphinxcontrib.bibtex.plugin import register_plugin
+from sphinxcontrib.bibtex.style.referencing import BracketStyle, PersonStyle
+from sphinxcontrib.bibtex.style.referencing.author_year import AuthorYearReferenceStyle
 
 NAMES = {"en": "English", "zh_CN": "中文"}
 LABEL = re.compile(r"(<(?:text|tspan|title|desc)\b[^>]*>)([^<]*[^<\s][^<]*)</")
-SUMMARY = re.compile(r"<summary>(.*?)</summary>")
+TEXT = re.compile(r'(?<=>)[^<>]*[A-Za-z]{2}[^<>]*(?=<)|(?<=alt=")[^"]+')  # in HTML
+COMMENT = re.compile(r"(?<!\S)(# (?:\d\. )?)(.+)")  # in a shell's commands
+SAY = re.compile(r'(?<=\bsay\(")[^"]+')  # in a script of an interactive figure
 
 
 class Search(SearchChinese):
@@ -51,6 +58,31 @@ function splitQuery(query) {
   return words;
 }
 """
+
+
+class Templates(BuiltinTemplateLoader):
+    """Sphinx's templates; `rendered` in a language's _config.yml replaces what the theme says in English."""
+
+    def init(self, builder, *arguments):
+        super().init(builder, *arguments)
+        self.rendered = builder.config.rendered
+
+    def render(self, template, context):
+        return _replaced(self.rendered, super().render(template, context))
+
+
+def _replaced(patterns: dict[str, str], text: str) -> str:
+    for pattern, replacement in patterns.items():
+        text = re.sub(pattern, replacement, text)
+    return text
+
+
+@dataclass
+class ChineseCitations(AuthorYearReferenceStyle):
+    """Authors and years, as in English, with what Chinese puts between them."""
+
+    person: PersonStyle = field(default_factory=lambda: PersonStyle(sep="、", sep2=" 和 ", other=" 等"))
+    bracket_parenthetical: BracketStyle = field(default_factory=lambda: BracketStyle(sep="；"))
 
 
 def _add_link(app, pagename, templatename, context, doctree):
@@ -101,18 +133,30 @@ def _mark_titles(app, doctree):
     for xref in list(doctree.findall(addnodes.pending_xref)):
         title = xref["refdomain"] == "std" and xref["reftype"] in ("doc", "ref") and not xref["refexplicit"]
         if title and xref.parent.astext().strip() != xref.astext().strip():
+            at = xref.parent.index(xref)
+            if at and isinstance(before := xref.parent[at - 1], nodes.Text):  # no space next to a bracket
+                xref.parent.replace(before, nodes.Text(before.rstrip()))
             xref.replace_self([nodes.Text("《"), xref, nodes.Text("》")])
 
 
 def _translate_rest(app, doctree, docname):
-    """Translate what Sphinx does not: alternative texts, and summaries in raw HTML."""
+    """Translate what Sphinx does not: alternative texts, comments in shell commands, and words in HTML."""
     catalogue = translations(app.config.language, docname)
     if not catalogue:
         return
     for image in doctree.findall(nodes.image):
         image["alt"] = catalogue.get(" ".join(image.get("alt", "").split()), image.get("alt", ""))
+    for block in doctree.findall(nodes.literal_block):
+        if block.get("language") in ("sh", "bash"):
+            block.rawsource = COMMENT.sub(lambda match: match[1] + catalogue.get(match[2], match[2]), block.astext())
+            block[:] = [nodes.Text(block.rawsource)]
+
+    def translated(match):
+        english = match[0].strip()
+        return match[0].replace(english, escape(catalogue.get(unescape(english), ""), quote=False) or english)
+
     for raw in list(doctree.findall(nodes.raw)):
-        html = SUMMARY.sub(lambda match: f"<summary>{catalogue.get(match[1], match[1])}</summary>", raw.astext())
+        html = TEXT.sub(translated, raw.astext())
         if html != raw.astext():
             raw.replace_self(nodes.raw("", html, format="html"))
 
@@ -133,12 +177,20 @@ def drawn(drawing: str, language: str) -> str:
     return LABEL.sub(label, drawing)
 
 
-def _translate_drawings(app, exception):
+def _translate_files(app, exception):
     if app.config.language == "en" or exception or app.builder.format != "html":
         return
     for path in Path(app.outdir, "_images").glob("*.svg"):
         if (Path(app.srcdir, "book", "_static") / path.name).exists():  # not a cell's plot
             path.write_text(drawn(path.read_text(encoding="utf-8"), app.config.language), encoding="utf-8")
+    for path in Path(app.outdir, "_static").glob("**/*.js"):
+        text = script = path.read_text(encoding="utf-8")
+        if path.parent.name == "interactive":
+            script = SAY.sub(lambda match: said(app, match[0]), text)
+        elif path.name in ("togglebutton.js", "translations.js"):
+            script = _replaced(app.config.rendered, text)
+        if script != text:
+            path.write_text(script, encoding="utf-8")
 
 
 def _allow_processes(app):
@@ -151,7 +203,9 @@ def setup(app):
     logging.getLogger("jieba").setLevel(logging.WARNING)  # it logs that it reads its dictionary
     app.add_search_language(Search)
     app.add_transform(Formulas)
-    app.connect("build-finished", _translate_drawings)
+    app.add_config_value("rendered", {}, "html", dict)
+    register_plugin("sphinxcontrib.bibtex.style.referencing", "author_year_zh", ChineseCitations)
+    app.connect("build-finished", _translate_files)
     app.connect("doctree-read", _translate_captions, priority=400)  # before Sphinx collects them
     app.connect("doctree-read", _mark_titles)
     app.connect("doctree-read", _keep_messages, priority=900)  # after all other changes

@@ -94,10 +94,13 @@ def test_a_chinese_page_is_chinese_and_has_the_same_formulas(html, chinese, docu
     if ENGLISH.fullmatch(document):
         return
     article = BeautifulSoup(str(page.article), "html.parser")
-    # The frames of a film have the words of their cell.
-    texts = [picture.get("alt", "") for picture in article.select("img:not(.frame)")]
+    texts = [picture.get("alt", "") for picture in article.select("img")]
     for tag in article.select(CODE):
         tag.decompose()
     texts += [tag.get_text() for tag in article.select("p, h1, h2, h3, h4, li, td, th, figcaption, summary")]
     texts += [tag.get_text() for tag in page.select("nav.bd-links .caption-text, nav.bd-links a")]
     assert [text for text in texts if len(re.findall("[A-Za-z]{2,}", text)) > 3 and not HAN.search(text)] == []
+    frame = [tag for tag in page.find_all(True) if not tag.find_parent("article")]
+    names = [tag.get(name, "") for tag in frame for name in ("title", "placeholder", "aria-label")]
+    names += [tag.get_text() for tag in page.select("button, #pst-skip-link")]
+    assert [name for name in names if re.search("[A-Za-z]{2} [A-Za-z]{2}", name) and not HAN.search(name)] == []

@@ -1,5 +1,7 @@
 """The book in Chinese: catalogues that are complete and up to date, and the rules that a translation keeps."""
 
+import re
+
 import pytest
 import translation
 
@@ -13,6 +15,36 @@ def test_nothing_is_left_to_translate_and_nothing_wrong(html):
     assert set(catalogues) == set(templates)
     for page, path in catalogues.items():  # a paragraph that has changed since: `make translate` takes it in
         assert {message.id for message in translation.messages(path)} == set(templates[page]), page
+
+
+def test_words_are_found_outside_the_paragraphs():
+    """In labels of two letters, in included tables, in comments of shell commands, in the live figures' controls."""
+    texts = translation.said_by("book/_static/interactive/*.js")
+    assert {"no", "to 10⁻³"} <= set(translation.on_drawings()) and {"Shape", "Play"} <= set(texts)
+    scripts = [path.read_text("utf-8") for path in translation.REPO.glob("book/_static/interactive/*.js")]
+    sentences = r'(?<!say\()(?<!class: )"(?!use strict)[A-Z]?[a-z]+(?: [a-z]+)+"'
+    assert re.findall(sentences, "".join(scripts)) == []
+
+
+def test_each_thing_has_one_name():
+    """No message has a word of the column *not* in the tables of terms.md."""
+    lines = (translation.LOCALE / "terms.md").read_text(encoding="utf-8").splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+    terms = []
+    for english, chinese, never, _ in (row for row in rows if len(row) == 4):
+        forms = "|".join(map(re.escape, re.sub(r" *\(.*?\)", "", english).split(" / ")))
+        terms.append((re.compile(rf"(?<![\w-])({forms})s?(?![\w-])", re.IGNORECASE), chinese, never))
+    found = []
+    for page, path in translation.catalogues(LANGUAGE).items():
+        for message in translation.messages(path):
+            english = re.sub(r"\{[\w:-]+\}`[^`<]*`|(`+|\$).*?\1|\]\(.*?\)", "&", message.id)
+            matched = [(chinese, never) for pattern, chinese, never in terms if pattern.search(english)]
+            text = message.string
+            for chinese, _ in matched:
+                text = text.replace(chinese, "&")
+            words = [word for _, never in matched for word in filter(None, never.split("、")) if word in text]
+            found += [(page, word, message.string) for word in words]
+    assert found == []
 
 
 @pytest.mark.parametrize("english, chinese, wrong", [

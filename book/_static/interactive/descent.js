@@ -3,9 +3,10 @@
 
 (() => {
   const { evaluate, descend, best, lowest } = TwoWeights;
-  const { html, svg, slider, choice, axes, contours, polyline, tell, mount } = Widget;
-  const FORMS = { bowl: "bowl", line: "line form", threshold: "threshold form" };
-  const METHODS = { gradient: "gradient descent", momentum: "momentum", natural: "natural gradient" };
+  const { html, svg, say, slider, choice, axes, contours, polyline, tell, mount } = Widget;
+  const FORMS = { bowl: say("bowl"), line: say("line form"), threshold: say("threshold form") };
+  const METHODS = {
+    gradient: say("gradient descent"), momentum: say("momentum"), natural: say("natural gradient") };
   const LEVELS = [0.38, 0.42, 0.5, 0.6, 0.69, 0.85, 1.1, 1.5, 2.2];
   const DAMPINGS = [0, ...[-4, -3, -2, -1, 0, 1].flatMap((k) => [1, 2, 3, 5].map((n) => Number(`${n}e${k}`))), 100];
   const ENOUGH = 0.372;
@@ -22,23 +23,23 @@
   const positionOf = ({ low, unit }, value) => Math.round((value - low) / unit);
 
   mount("fig-natural-paths", (box, alt) => {
-    const form = choice("radio", "gd-form", "Loss", FORMS, ["threshold"]);
-    const methods = choice("checkbox", "gd-methods", "Show", METHODS, Object.keys(METHODS), true);
-    const damping = slider("gd-damping", "damping λ of the natural gradient", {
+    const form = choice("radio", "gd-form", say("Loss"), FORMS, ["threshold"]);
+    const methods = choice("checkbox", "gd-methods", say("Show"), METHODS, Object.keys(METHODS), true);
+    const damping = slider("gd-damping", say("damping λ of the natural gradient"), {
       max: DAMPINGS.length - 1, position: DAMPINGS.indexOf(0.02), at: (i) => DAMPINGS[i] });
-    const rate = slider("gd-rate", "rate of the other methods", {
+    const rate = slider("gd-rate", say("rate of the other methods"), {
       max: 59, position: 7, at: (i) => (i + 1) / 10, show: (value) => value.toFixed(1) });
     const decimals = { show: (value) => value.toFixed(2).replace("-", "−") };
-    const first = slider("gd-first", "start: w", {
+    const first = slider("gd-first", say("start: {name}", { name: "w" }), {
       max: positions(FIRST), position: positionOf(FIRST, 1), at: (i) => valueAt(FIRST, i), ...decimals });
-    const second = slider("gd-second", "start: t", {
+    const second = slider("gd-second", say("start: {name}", { name: "t" }), {
       max: positions(SECOND.threshold), position: positionOf(SECOND.threshold, 3),
       at: (i) => valueAt(SECOND[form.value], i), ...decimals });
-    const step = slider("gd-step", "step", { max: LAST, position: 12 });
-    const [back, play, on] = ["One step back", "Play", "One step on"].map((text) =>
+    const step = slider("gd-step", say("step"), { max: LAST, position: 12 });
+    const [back, play, on] = [say("One step back"), say("Play"), say("One step on")].map((text) =>
       html("button", { type: "button" }, text));
     const map = svg("svg", { role: "img", "aria-label": alt, class: "plot" });
-    const chart = svg("svg", { role: "img", "aria-label": "Loss against step, a curve a method", class: "plot" });
+    const chart = svg("svg", { role: "img", "aria-label": say("Loss against step, a curve a method"), class: "plot" });
     const readout = html("div", { class: "readout", "aria-live": "polite" });
     box.append(form.row, methods.row, damping.row,
       html("div", { class: "panels" }, html("div", { class: "panel" }, map), html("div", { class: "panel" }, chart)),
@@ -59,7 +60,8 @@
       area.layer.append(svg("path", { class: "contour", d: level }));
       const runs = methods.values.map((method) => [method, descend({ ...setting, method })]);
       const top = Math.max(0.75, ...runs.map(([, { losses }]) => 1.1 * losses[0]));
-      const losses = axes(chart, { height, x: [0, LAST], y: [0.35, top], xLabel: "step", yLabel: "loss (nats)" });
+      const losses = axes(chart, {
+        height, x: [0, LAST], y: [0.35, top], xLabel: say("step"), yLabel: say("loss (nats)") });
       const cursor = losses.px(now);
       losses.layer.append(svg("line", { class: "cursor", x1: cursor, x2: cursor, y1: 0, y2: losses.height }));
       for (const [method, run] of runs) {
@@ -77,8 +79,9 @@
       const [cx, cy] = onMap(start);
       area.layer.append(svg("path", { class: "star", d: star(minimum) }));
       area.layer.append(svg("circle", { class: "start", cx, cy, r: 8 }));
-      tell(readout, [`Step ${now}. The minimum has a loss of ${lowest.toFixed(4)}.`,
-        ...runs.map(([method, run]) => `${METHODS[method]}: ${sentence(run, now, other.name)}`)]);
+      tell(readout, [say("Step {now}. The minimum has a loss of {lowest}.", { now, lowest: lowest.toFixed(4) }),
+        ...runs.map(([method, run]) =>
+          say("{method}: {found}", { method: METHODS[method], found: sentence(run, now, other.name) }))]);
     }
 
     // All d from `place` at which d^T (F + damping I) d / 2 is 0.02: what the damped step counts as equally far.
@@ -96,11 +99,13 @@
     }
 
     function sentence({ path, losses }, now, name) {
-      if (!Number.isFinite(path[now][0])) return "lost, with a weight beyond 1000";
+      if (!Number.isFinite(path[now][0])) return say("lost, with a weight beyond 1000");
       const [w, v] = path[now].map((value) => value.toFixed(2).replace("-", "−"));
       const reached = losses.findIndex((value) => value < ENOUGH);
-      const since = reached < 0 ? `never below ${ENOUGH} in ${LAST} steps` : `first below ${ENOUGH} at step ${reached}`;
-      return `loss ${losses[now].toFixed(4)} at w = ${w}, ${name} = ${v}; ${since}`;
+      const since = reached < 0
+        ? say("never below {enough} in {last} steps", { enough: ENOUGH, last: LAST })
+        : say("first below {enough} at step {reached}", { enough: ENOUGH, reached });
+      return say("loss {loss} at w = {w}, {name} = {v}; {since}", { loss: losses[now].toFixed(4), w, name, v, since });
     }
 
     const star = ([x, y]) => polyline(Array.from({ length: 10 }, (_, i) => {
@@ -113,7 +118,7 @@
     function stop() {
       clearInterval(clock);
       clock = null;
-      play.textContent = "Play";
+      play.textContent = say("Play");
       readout.setAttribute("aria-live", "polite");
     }
     function go(to) {
@@ -126,14 +131,14 @@
     play.addEventListener("click", () => {
       if (clock) { stop(); return; }
       if (matchMedia("(prefers-reduced-motion: reduce)").matches) { go(LAST); return; }
-      play.textContent = "Pause";
+      play.textContent = say("Pause");
       readout.setAttribute("aria-live", "off"); // ten sentences a second help nobody
       if (step.value === LAST) step.move(0);
       clock = setInterval(() => go(step.value + 1), 100);
     });
     form.row.addEventListener("input", () => {
       const other = SECOND[form.value];
-      second.row.querySelector("label").textContent = `start: ${other.name}`;
+      second.row.querySelector("label").textContent = say("start: {name}", other);
       second.input.max = positions(other);
       begin(other.start);
     });

@@ -30,13 +30,13 @@
     return rates;
   };
 
-  const { html, svg, slider, choice, axes, polyline, tell, mount } = Widget;
+  const { html, svg, say, slider, choice, axes, polyline, tell, mount } = Widget;
   const whole = (n) => n.toLocaleString("en-US");
   const digits = (x) => (x === 0 ? "0" : x.toPrecision(4));
 
   mount("fig-schedules-shapes", (box, alt) => {
-    const shape = choice("radio", "lr-shape", "Shape", { cosine: "cosine", linear: "linear", quadratic: "quadratic" },
-      ["quadratic"], true);
+    const shape = choice("radio", "lr-shape", say("Shape"),
+      { cosine: say("cosine"), linear: say("linear"), quadratic: say("quadratic") }, ["quadratic"], true);
     const sliders = {
       epochs: slider("lr-epochs", "epochs", { max: 99, position: 89, at: (i) => i + 1 }),
       steps_per_epoch: slider("lr-steps-per-epoch", "steps_per_epoch", { max: 1999, position: 1561, at: (i) => i + 1 }),
@@ -45,7 +45,8 @@
       lr_max: slider("lr-max", "lr_max", { max: 400, position: 50, at: (i) => i / 500 }),
       lr_end: slider("lr-end", "lr_end", { max: 200, position: 0, at: (i) => i / 500 }),
     };
-    const chosen = slider("lr-step", "read the rate at step", { max: 90 * 1562, position: 45 * 1562, show: whole });
+    const chosen = slider("lr-step", say("read the rate at step"), {
+      max: 90 * 1562, position: 45 * 1562, show: whole });
     const picture = svg("svg", { role: "img", "aria-label": alt, class: "plot" });
     const readout = html("div", { class: "readout", "aria-live": "polite" });
     const grid = html("div", { class: "controls" }, ...Object.values(sliders).map((one) => one.row));
@@ -56,7 +57,8 @@
       const { epochs, steps_per_epoch, warmup_epochs, lr_init, lr_max, lr_end } = setting;
       const high = [0.12, 0.25, 0.5, 0.85].find((limit) => limit >= Math.max(lr_init, lr_max, lr_end));
       const far = [10, 30, 100].find((limit) => limit >= epochs);
-      const area = axes(picture, { height: 300, x: [0, far], y: [0, high], xLabel: "epoch", yLabel: "learning rate" });
+      const area = axes(picture, {
+        height: 300, x: [0, far], y: [0, high], xLabel: say("epoch"), yLabel: say("learning rate") });
       const { layer, px, py } = area;
       const shade = (from, to, name) =>
         layer.append(svg("rect", { x: px(from), y: 0, width: Math.max(px(to) - px(from), 0), height: area.height,
@@ -86,16 +88,19 @@
       const place = px(step / steps_per_epoch);
       layer.append(svg("line", { class: "cursor", x1: place, x2: place, y1: 0, y2: area.height }));
       if (step < total) layer.append(svg("circle", { class: `dot c-${shape.value}`, cx: place, cy: py(rate), r: 5 }));
+      const epoch = (step / steps_per_epoch).toFixed(2);
       tell(readout, [step < total
-        ? `Step ${whole(step)}, epoch ${(step / steps_per_epoch).toFixed(2)}: rate ${digits(rate)}.`
-        : `Step ${whole(step)}: the array ends at step ${whole(total - 1)}. An update that reads on fails.`,
+        ? say("Step {step}, epoch {epoch}: rate {rate}.", { step: whole(step), epoch, rate: digits(rate) })
+        : say("Step {step}: the array ends at step {last}. An update that reads on fails.",
+          { step: whole(step), last: whole(total - 1) }),
       summary(rates[shape.value], lr_max)]);
     }
 
     function summary(rates, lr_max) {
       const mean = rates.reduce((sum, rate) => sum + rate, 0) / rates.length;
       const low = rates.reduce((count, rate) => count + (rate < lr_max / 10), 0) / rates.length;
-      return `Mean rate ${mean.toFixed(4)}; ${(100 * low).toFixed(0)}% of the steps below lr_max / 10.`;
+      return say("Mean rate {mean}; {share}% of the steps below lr_max / 10.",
+        { mean: mean.toFixed(4), share: (100 * low).toFixed(0) });
     }
 
     box.addEventListener("input", draw);

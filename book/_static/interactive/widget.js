@@ -13,6 +13,9 @@ const Widget = (() => {
   const svg = (name, attributes = {}, ...children) =>
     fill(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
 
+  // A text with its {fields} filled in. In a translation, languages.py writes the text into the script.
+  const say = (text, fields = {}) => text.replace(/\{(\w+)\}/g, (_, name) => fields[name]);
+
   // A slider from 0 to `max` whose position i means at(i); it shows and speaks that value, not the position.
   function slider(id, label, { max, position, at = (i) => i, show = String }) {
     const input = html("input", { type: "range", id, min: 0, max, step: 1 });
@@ -141,5 +144,5 @@ const Widget = (() => {
     draw();
   }
 
-  return { html, svg, slider, choice, axes, contours, polyline, tell, mount };
+  return { html, svg, say, slider, choice, axes, contours, polyline, tell, mount };
 })();
