@@ -88,7 +88,7 @@ def batch_norm_watched(images, labels, block=2, channel=0):
     """Train a stack of 8 layers, and watch one channel of a batch norm.
 
     Returns the layer, its input for 64 images, (64, 16, 8, 8), and the channel's mean in each batch and running mean
-    after each step. The batch's follows from two running means: m = 0.9 m_before + 0.1 mu.
+    after each step. The batch's follows from two running means: new = 0.9 old + 0.1 batch.
     """
 
     def running_mean(net):
