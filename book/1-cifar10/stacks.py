@@ -60,8 +60,13 @@ def relative_gradients(block, count, images, labels, seed):
     return [size(g.asnumpy()) / size(w.asnumpy()) for g, w in pairs]
 
 
-def losses(block, count, images, labels, steps=60, batch=64, learning_rate=0.03):
+def losses(block, count, images, labels, **options):
     """The training loss of each step of a new stack."""
+    return train(block, count, images, labels, **options)[1]
+
+
+def train(block, count, images, labels, steps=60, batch=64, learning_rate=0.03, look=None):
+    """A new stack trained: the network, the loss of each step, and what look(network) returned after each."""
     with device.in_mode(ms.GRAPH_MODE):
         ms.set_seed(1)
         net = Stack(block, count)
@@ -72,4 +77,27 @@ def losses(block, count, images, labels, steps=60, batch=64, learning_rate=0.03)
         random = np.random.default_rng(0)
         chosen = [random.permutation(len(images))[:batch] for _ in range(steps)]
         batches = [(ms.Tensor(images[rows]), ms.Tensor(labels[rows])) for rows in chosen]
-        return [float(step(x, y).asnumpy()) for x, y in batches]
+        values, seen = [], []
+        for x, y in batches:
+            values.append(float(step(x, y).asnumpy()))
+            seen += [look(net)] if look else []
+        return net, values, seen
+
+
+def batch_norm_watched(images, labels, block=2, channel=0):
+    """Train a stack of 8 layers, and watch one channel of a batch norm.
+
+    Returns the layer, its input for 64 images, (64, 16, 8, 8), and the channel's mean in each batch and running mean
+    after each step. The batch's follows from two running means: new = 0.9 old + 0.1 batch.
+    """
+
+    def running_mean(net):
+        return float(net.blocks[block].bn1.moving_mean.asnumpy()[channel])
+
+    net, _, running = train(BasicBlock, 3, images, labels, look=running_mean)
+    running = np.array([0.0, *running])
+    of_batch = (running[1:] - 0.9 * running[:-1]) / 0.1
+    x = net.stem(ms.Tensor(images[:64]))
+    for before in list(net.blocks)[:block]:
+        x = before(x)
+    return net.blocks[block].bn1, net.blocks[block].conv1(x), of_batch, running[1:]
