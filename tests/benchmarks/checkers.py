@@ -1,7 +1,7 @@
 """Which of the clinic's defects does each way to check a port see? All rules read the tensors of the same steps.
 
-"seen", and where first; "missed": the defect changes what the checker reads, and is accepted; "cannot see": it comes
-after the last stage in READS. A healthy pair that is "seen" is a false alarm. Rules, and where they come from:
+"seen", and where first; "missed": the defect changes what the checker reads, and is accepted; "cannot see": it is in a
+stage that does not reach the checker (READS). A healthy pair that is "seen" is a false alarm. Rules and their sources:
 - equal logits: torch.allclose(original, output, atol=1e-3), from Hugging Face's guide to adding a model
   (huggingface/transformers, docs/source/en/add_new_model.md at 383a947f)
 - forward dump: the same for each module's output. Hugging Face's model_addition_debugger_context writes them, its
@@ -15,7 +15,8 @@ after the last stage in READS. A healthy pair that is "seen" is a false alarm. R
   core/compare/indicator_analysis/algorithm.py, multiprocessing_compute.py). Its documentation has 0.6 where this code
   has 0.1. Tensors that only PyTorch has are dropped, and MindSpore's requires_grad is not read. A step records no
   inputs, so a module's input is here the output of the module called before it.
-- twenty steps: the losses of `labkit parity`'s short training, within its tolerance
+- twenty steps: the losses of `labkit parity`'s short training, within its tolerance. Both sides train on PyTorch's
+  batches, and from residual blocks that begin as identities
 - ladder: `labkit parity`'s stages without that training, and `compare_pipeline`
 Hugging Face and Paddle make these comparisons in evaluation mode, in which some defects do not show at all.
 """
@@ -33,9 +34,10 @@ from labkit.parity.step import UPDATES, mindspore_step, mindspore_update, torch_
 from labkit.parity.weights import torch_state, without_counters
 
 STAGES = ("batch", "weights", "logits", "loss", "gradients", "weights after the update", "buffers after the step")
-READS = {  # the last of these that each checker reads
-    "equal logits": "logits", "forward dump": "logits", "Paddle": "weights after the update",
-    "TroubleShooter": "buffers after the step", "msprobe": "gradients", "twenty steps": "weights after the update",
+READS = {  # the first and the last of these that each checker reads
+    "equal logits": ("batch", "logits"), "forward dump": ("batch", "logits"),
+    "Paddle": ("batch", "weights after the update"), "TroubleShooter": ("batch", "buffers after the step"),
+    "msprobe": ("batch", "gradients"), "twenty steps": ("weights", "weights after the update"),
 }  # fmt: skip
 HEALTHY = {"healthy ResNet-18": "resnet18", "healthy ResNet-50": "resnet50"}
 EPSILON = np.finfo(float).eps
@@ -188,6 +190,7 @@ def measure(report) -> dict:
 
 
 def verdict(place, stage, checker) -> list:
-    """["seen", place], ["missed", None], or ["cannot see", None] if a checker reads nothing from that stage on."""
-    reads = STAGES[: STAGES.index(READS[checker]) + 1] if checker in READS else [stage]
-    return ["seen" if place else "missed" if stage in reads else "cannot see", place]
+    """["seen", place], ["missed", None], or ["cannot see", None] if what is planted in a stage is beyond a checker."""
+    first_read, last_read = map(STAGES.index, READS.get(checker, (STAGES[0], STAGES[-1])))
+    reads = checker not in READS or stage in STAGES[first_read : last_read + 1]
+    return ["seen" if place else "missed" if reads else "cannot see", place]
