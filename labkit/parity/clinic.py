@@ -15,7 +15,7 @@ from labkit.losses import CrossEntropySmooth
 from labkit.optimizers import momentum
 from labkit.parity.pipeline import compare_pipeline
 from labkit.parity.report import Report
-from labkit.parity.resnets import LEARNING_RATE, MOMENTUM, SMOOTHING, WEIGHT_DECAY, Setting, compare_resnets
+from labkit.parity.resnets import MOMENTUM, SMOOTHING, WEIGHT_DECAY, Setting, compare_resnets
 from labkit.system.errors import LabkitError
 
 
@@ -128,10 +128,11 @@ _ALL = (
            lambda _, ours: setattr(ours.net, "relu", PassingReLU())),
     Defect("decay_everywhere", "weight decay on batch norm too", "a group that holds everything", _UPDATE, None,
            lambda _, ours: setattr(ours, "optimizer", nn.Momentum(
-               [{"params": ours.net.trainable_params(), "weight_decay": WEIGHT_DECAY}], LEARNING_RATE, MOMENTUM))),
+               [{"params": ours.net.trainable_params(), "weight_decay": WEIGHT_DECAY}],
+               float(ours.optimizer.get_lr()), MOMENTUM))),
     Defect("usual_momentum", "momentum 0.9 instead of 0.875", "the usual value", _UPDATE, None,
            lambda _, ours: setattr(ours, "optimizer", momentum(
-               ours.net, np.full(10, LEARNING_RATE, np.float32), 0.9, WEIGHT_DECAY))),
+               ours.net, np.full(1000, float(ours.optimizer.get_lr()), np.float32), 0.9, WEIGHT_DECAY))),
     Defect("statistics_momentum", "batch norm's momentum by PyTorch's convention", "the field", _BUFFERS, None,
            statistics_momentum),
     Defect("flip_by_device", "flip by device_id / (device_id + 1)", "the original code", "flipped", None,

@@ -2,8 +2,9 @@
 
 Each peer runs in a process of its own, all at once, and takes its turn while the others wait: what else the machine
 does meets them alike. A ratio is taken within a round; the median of the rounds' ratios is the result.
-The group `parity` measures no speed: how far the networks are from PyTorch's at 224 pixels. The group `copying`
-compares labkit.obs with other programs on an object server of its own.
+The group `parity` measures no speed: how far the networks are from PyTorch's at 224 pixels. Nor does `checkers`: what
+other ways to check a port see of the clinic's defects. The group `copying` compares labkit.obs with other programs on
+an object server of its own.
 Results go to tests/benchmarks/results/NAME.json, which the book's appendix shows.
 """
 
@@ -21,7 +22,7 @@ from labkit.training import provenance
 from tests.benchmarks import cases, rotated
 
 RESULTS = Path(__file__).with_name("results")
-GROUPS = (*cases.GROUPS, "parity", "copying")
+GROUPS = (*cases.GROUPS, "parity", "checkers", "copying")
 
 
 class Peer:
@@ -95,10 +96,10 @@ def main(names, rounds):
     """Measure the groups NAMES, all without any, and write their results."""
     made_by = provenance.collect({})  # before results are written over
     for name in names or GROUPS:
-        if name == "parity":
-            from tests.benchmarks import parity
+        if name in ("parity", "checkers"):
+            import importlib
 
-            data, result = cases.PHOTOGRAPHS, parity.measure(click.echo)
+            data, result = cases.PHOTOGRAPHS, importlib.import_module(f"tests.benchmarks.{name}").measure(click.echo)
         elif name == "copying":
             from tests.benchmarks import copying
 
