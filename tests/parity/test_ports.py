@@ -26,6 +26,7 @@ step, ports = _ports(np.random.default_rng(seed))
 port, random = ports[{number}], np.random.default_rng(seed)
 smoothing, weight_decay = random.uniform(0.1, 0.3), random.uniform(0.01, 0.03)
 rate, momentum = random.uniform(0.05, 0.2), random.uniform(0.7, 0.95)
+PARTS = ("gamma", "beta", "moving_mean", "moving_variance")
 state = {{name: torch.from_numpy(np.array(value)) for name, value in step["weights"].items()}}
 
 
@@ -39,7 +40,7 @@ def reference():
         torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(6, 10),
     )
     keys = [key for key in net.state_dict() if not key.endswith("num_batches_tracked")]
-    names = ["conv.weight", "norm.gamma", "norm.beta", "norm.moving_mean", "norm.moving_variance", "fc.weight", "fc.bias"]
+    names = ["conv.weight", *(f"norm.{{part}}" for part in PARTS), "fc.weight", "fc.bias"]
     net.load_state_dict(dict(zip(keys, map(state.get, names))), strict=False)
     return net
 
@@ -66,16 +67,14 @@ def candidate_optimizer(net):
 """
 
 
-def lab_cells():
-    """Lab 2's code: what is given to the task, up to the probe with its ports; and its solution."""
+def lab_code():
+    """Lab 2's code of the task: what is given to it, its solution, and the probe that makes its ports."""
     lab = load("imagenet")
     cells = [cell for cell in lab.notebook["cells"] if cell["cell_type"] == "code"]
-    texts = [source(cell) for cell in cells]
-    given = [text for text in texts if "def create_port(" in text]
-    probe = next(source(cell) for cell in cells if probe_of(cell) == "review" and "def _ports(" in source(cell))
-    return "\n\n".join([texts[0].replace("%matplotlib inline", ""), "from types import SimpleNamespace", *given]), probe, (
-        lab.solutions["review"]
-    )
+    imports = source(cells[0]).replace("%matplotlib inline", "from types import SimpleNamespace")
+    given = next(source(cell) for cell in cells if "def create_port(" in source(cell))
+    probe = next(source(cell) for cell in cells if probe_of(cell) == "review")
+    return f"{imports}\n{given}\n", lab.solutions["review"], probe
 
 
 def verdict(file):
@@ -104,15 +103,14 @@ def test_recorded_reports_say_the_same(name):
 @pytest.mark.usefixtures("pytorch")
 @pytest.mark.parametrize("number, stage", list(enumerate(TASK)))
 def test_a_port_of_the_task_gets_its_verdict(number, stage, tmp_path):
-    given, probe, _ = lab_cells()
-    (tmp_path / "pair.py").write_text(PAIR.format(seed=number, number=number, task=f"{given}\n\n{probe}"))
+    given, _, probe = lab_code()
+    (tmp_path / "pair.py").write_text(PAIR.format(seed=number, number=number, task=given + probe))
     assert verdict(tmp_path / "pair.py") == expected(stage)
 
 
 def test_the_solution_gives_the_same_verdicts():
-    given, probe, solution = lab_cells()
-    names = {"__name__": "lab", "emit": lambda *given: None, "seed": 1}
-    exec("\n\n".join([given, solution, probe]), names)  # the lab's own code
+    names = {"emit": lambda *given: None, "seed": 1}
+    exec("\n".join(lab_code()), names)
     for seed in range(20):
         step, ports = names["_ports"](np.random.default_rng(seed))
         assert [names["review"](port, step) for port in ports] == TASK, seed
