@@ -14,7 +14,7 @@ class Port(nn.Cell):
         self.head = nn.Dense(16, 10)
 
     def construct(self, x):
-        x = ops.relu(ops.max_pool2d(self.norms[0](self.near(x)), 2))  # a quarter of the values to clip
+        x = ops.relu(ops.max_pool2d(self.norms[0](self.near(x)), 2))  # fewer values to clip
         x = ops.relu(self.norms[1](self.far(x)))
         return self.head(x.mean(3).mean(2))
 

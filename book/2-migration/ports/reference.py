@@ -21,4 +21,5 @@ def reference_loss():
 def reference_optimizer(net):
     decayed = [p for p in net.parameters() if p.ndim > 1]
     others = [p for p in net.parameters() if p.ndim == 1]
-    return torch.optim.SGD([{"params": decayed, "weight_decay": 1e-3}, {"params": others}], 0.1, 0.9)
+    groups = [{"params": decayed, "weight_decay": 1e-3}, {"params": others}]
+    return torch.optim.SGD(groups, 0.1, 0.9)
