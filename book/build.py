@@ -23,7 +23,7 @@ from filelock import FileLock
 SHARED = [
     "_config.yml", "_toc.yml", "book/references.bib", "book/_static", "book/_templates", "book/_ext", "book/pages.py",
 ]  # fmt: skip
-PAGES = ["book/**/*.md", "book/*/*.py", "labs/*/lab.md", "labs", "labkit", "grader", "tests/benchmarks/results"]
+PAGES = ["book/**/*.md", "book/**/*.py", "labs/*/lab.md", "labs", "labkit", "grader", "tests/benchmarks/results"]
 
 
 def inputs(language: str | None) -> dict[str, str]:

@@ -42,6 +42,7 @@ EVERY_CHAPTER = [
 RESULTS = "tests/benchmarks/results"
 USES = {  # by prefix of a chapter's name
     "book/1-cifar10/": ["labs/cifar10", RESULTS],
+    "book/2-migration/merge": ["book/2-migration/ports"],
     "book/2-migration/": ["labkit/parity", "labkit/launch", "labs/imagenet", RESULTS],
     "book/3-thor/": ["labkit/thor", "labs/thor", RESULTS],
     "book/4-cloud/": ["labkit", "labs/cifar10", RESULTS],

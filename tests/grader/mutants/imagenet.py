@@ -57,6 +57,15 @@ SLIPS = [
     slip("rate forgotten", "update", "(w0[key] - w1[key]) / rate", "(w0[key] - w1[key])", "wrong", 0),
     slip("divided by the weights", "update", "((velocity_1[key] - g1[key]) * w0[key]).sum() / (w0[key] ** 2).sum()",
          "((velocity_1[key] - g1[key]) / w0[key]).mean()", "wrong", 0),
+    slip("reviewed in evaluation mode", "review", ".set_train()", ".set_train(False)", "wrong", 0),
+    slip("weights not loaded", "review", "parameters[name].set_data(Tensor(value))", "pass", "wrong", 0),
+    slip("one update", "review", "(1, 2)", "(1,)", "wrong", 0),
+    slip("gradients in the network's order", "review", "port.optimizer.parameters", "port.net.trainable_params()",
+         "error", 0),
+    slip("buffers left out", "review", ', "buffers after the step": 1e-4}', "}", "partly right", 4),
+    slip("loss left out", "review", '"loss": 1e-5, ', "", "partly right", 2),
+    slip("the last stage", "review", "in shares.items()", "in reversed(shares.items())", "partly right", 4),
+    slip("bounds without the largest value", "review", "share * np.abs(wanted).max()", "share / 100", "wrong", 0),
 ]  # fmt: skip
 
 OTHERS = [
@@ -97,6 +106,23 @@ def first_layers(reference, candidate):
     pairs = {name: (*reference[name], *candidate[name]) for name in reference}
     return [name for name, (x, y, u, v) in pairs.items() if not differ(x, u) and differ(y, v)]
 """, "partly right", 3),
+    Mutant("all merged", "review", "review = lambda port, step: None", "wrong", 0),
+    Mutant("logits alone", "review", """\
+def review(port, step):
+    for name, value in step["weights"].items():
+        port.net.parameters_dict()[name].set_data(Tensor(value))
+    logits = port.net.set_train()(Tensor(step["images"])).asnumpy()
+    return None if np.allclose(logits, step["logits"], 1e-4) else "logits"
+""", "wrong", 0),
+    Mutant("suspicious code refused", "review", """\
+def review(port, step):
+    net = port.net
+    suspicious = {
+        "logits": getattr(net.pool, "pad_mode", "") == "same", "buffers after the step": net.norm.momentum > 0.5,
+        "loss": not isinstance(port.loss, CrossEntropySmooth),
+    }
+    return next((stage for stage, is_wrong in suspicious.items() if is_wrong), None)
+""", "partly right", 1),
     Mutant("shapes alone", "batch", """\
 def prepare(pixels):
     return np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)).astype(np.float32)
@@ -132,6 +158,18 @@ def settings_of(weights, gradients, rate):
     momentum, decays = (seen.get(name, seen.get(f"_{name}")) for name in ("momentum", "decays"))
     guess = dict.fromkeys(weights[0], 0.001)
     return momentum if isinstance(momentum, float) else 0.9, decays if isinstance(decays, dict) else guess
+""", "wrong", 0),
+    Mutant("truth looked up: verdicts", "review", """\
+import sys
+
+def review(port, step):
+    seen, frame = {}, sys._getframe()
+    while frame:
+        seen = dict(frame.f_locals) | seen
+        frame = frame.f_back
+    number = seen.get("number", seen.get("_number"))
+    stages = ("logits", "loss", "weights after the update", "buffers after the step")
+    return seen.get("stage", seen.get("expected", None if number is None else stages[number % 4]))
 """, "wrong", 0),
     Mutant("skip marker", "update", "# NBVAL_SKIP\nsettings_of = lambda *given: (0.9, {})", "wrong", 0),
     Mutant("announced error", "decay", "# NBVAL_RAISES_EXCEPTION\nraise NotImplementedError", "error", 0),
