@@ -24,7 +24,7 @@ DATE = (1980, 1, 1, 0, 0, 0)  # of each file in the zip, so that the same lab gi
 README = """\
 # {title}
 
-1. Open `{notebook}` in this folder, which also contains labkit, the lab's recipe and the scripts for its data.
+1. Open `{notebook}` in this folder, which also contains labkit, the book's text, the lab's recipe and the scripts for its data.
 2. If packages are missing, run this once in a terminal in this folder (a ModelArts image has its own MindSpore): `grep -v '^mindspore==' requirements.txt > needs.txt && python -m pip install -r needs.txt -c constraints.txt && python -m pip install --no-deps -e .` This stands for `make env`, which the notebook names: there is no Makefile here, and the top of the project is this folder.
 3. Before you hand in, rename the notebook to your name or number; if you hand in a folder or zip, rename that instead. Include the folder of your Run if a task asks for one.
 """  # noqa: E501

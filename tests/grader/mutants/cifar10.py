@@ -26,7 +26,7 @@ SLIPS = [
     slip("drops in steps", "staircase", "moment * steps_per_epoch", "moment", "wrong", 0),
     slip("drop rounded down", "staircase", "moment * steps_per_epoch", "int(moment * steps_per_epoch)",
          "partly right", 3),
-    slip("drop rounded", "staircase", "moment * steps_per_epoch", "round(moment * steps_per_epoch)", "partly right", 3),
+    slip("projection without a stride", "block", "channels, 1, stride)", "channels, 1, 1)", "partly right", 4),
     slip("two drops at most", "staircase", "drops.items()", "list(drops.items())[:2]", "partly right", 3),
     slip("the last drop alone", "staircase", "] *= factor", "] = factor", "partly right", 2),
     slip("warm-up rounded down", "staircase", "warmup_epochs * steps", "int(warmup_epochs) * steps", "partly right", 3),
@@ -232,6 +232,9 @@ def images_per_second(records, batch_size, device_num):
 """, "right", 4),
 ]  # fmt: skip
 
+# Here a check says ok: it knows the notebook's variables. The lab's last check, which does not, refuses it.
+LEFT = [Mutant("a test call left", "steps", SOLUTIONS["steps"] + "\nprint(count_steps(chosen, 1437))", "error", 0)]
+
 CHEATS = [
     Mutant("skip marker", "confused", "# NBVAL_SKIP\nmost_confused = lambda confusion: (0, 1, 0.5)", "wrong", 0),
     Mutant("announced error", "steps", "# NBVAL_RAISES_EXCEPTION\nraise NotImplementedError", "error", 0),
@@ -297,4 +300,4 @@ def count_steps(recipe, images, ranks=1):
     Mutant("kernel ended", "steps", "import os\nos._exit(0)", "crashed", 0),
 ]  # fmt: skip
 
-MUTANTS = [*SLIPS, *OTHERS, *RIGHT, *CHEATS]
+MUTANTS = [*SLIPS, *OTHERS, *RIGHT, *LEFT, *CHEATS]
