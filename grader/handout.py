@@ -4,6 +4,7 @@ import io
 import posixpath
 import re
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from grader import lab as labs
@@ -12,45 +13,28 @@ from grader.lab import Lab, LabError
 from labkit.system.environment import REPO
 from labkit.system.files import tracked
 
-CODE = ("labkit", "data_scripts")  # folders whose Python files are included
+# What is included of other folders: the code, and the book that the notebook links to.
+INCLUDED = {"labkit": ["**/*.py"], "data_scripts": ["**/*.py"], "book": ["**/*.md", "_static/*.svg"]}
 TOP = ("LICENSE", "constraints.txt", "pyproject.toml", "requirements.txt")
 # The lab's files that learners get: recipe, start files, recorded Runs. All others are for the instructor: master and
 # manifest, an editor's backups of them, submissions, grades.
 OF_THE_LAB = ("recipe.yaml", "job.yaml", "*.py", "runs/**/*", "parity/**/*", "scripts/**/*")
-ENDINGS = {".py", ".sh", ".json", ".jsonl", ".yaml"}
+ENDINGS = {".py", ".sh", ".json", ".jsonl", ".yaml", ".md", ".svg"}
 DATE = (1980, 1, 1, 0, 0, 0)  # of each file in the zip, so that the same lab gives the same bytes
 README = """\
 # {title}
 
-1. Open `{notebook}` in this folder, which also contains labkit, the lab's recipe and the scripts for its data.
+1. Open `{notebook}` in this folder, which also contains labkit, the book's text, the lab's recipe and the scripts for its data.
 2. If packages are missing, run this once in a terminal in this folder (a ModelArts image has its own MindSpore): `grep -v '^mindspore==' requirements.txt > needs.txt && python -m pip install -r needs.txt -c constraints.txt && python -m pip install --no-deps -e .` This stands for `make env`, which the notebook names: there is no Makefile here, and the top of the project is this folder.
 3. Before you hand in, rename the notebook to your name or number; if you hand in a folder or zip, rename that instead. Include the folder of your Run if a task asks for one.
 """  # noqa: E501
 
 
-def learners_text(text: str) -> str:
-    """A lab in MyST without probe cells and solutions, otherwise unchanged.
-
-    Raises ValueError if the markers of a solution do not match.
-    """
-    import jupytext
-    from markdown_it import MarkdownIt
-
-    lines = text.split("\n")
-    for token in reversed(MarkdownIt("commonmark").parse(text)):  # backwards, so that earlier line numbers stay valid
-        if token.type == "fence" and token.level == 0 and token.info.startswith("{code-cell}"):
-            start, end = token.map
-            fence = "\n".join(lines[start:end])
-            (cell,) = jupytext.reads(fence, fmt="md:myst").cells
-            lines[start:end] = [] if labs.probe_of(cell) else labs.without_solution(fence).split("\n")
-    return "\n".join(lines)
-
-
 def notebook(master: dict, place: str, book_url: str = "", language: str | None = None) -> dict:
     """The learner's notebook of a master (nbformat 4, as JSON) at `place`, such as labs/cifar10.
 
-    It works without the book: links and references to chapters lead to the book at `book_url`, or else become the text
-    of the link or the chapter's title. References that work only in the book become plain text.
+    Links and references to chapters lead to the book at `book_url`, or else from a folder such as work/ to the book's
+    files in ../book. References that work only in the book become plain text.
     language: of its text and its self-checks; cells keep their ids, so that the same master grades any language.
     Raises LabError if there is no translation.
     """
@@ -76,7 +60,7 @@ def files(lab: Lab, book_url: str = "", language: str | None = None) -> dict[str
     nbformat.validate(learners)
     as_notebook = f"{nbformat.writes(learners)}\n".encode()
     in_zip = {
-        f"{name}.ipynb": as_notebook,
+        f"{name}.ipynb": as_notebook.replace(b"](../book/", b"](book/"),  # here it is at the top
         "README.md": README.format(title=lab.manifest.title, notebook=f"{name}.ipynb").encode(),
         **_project(lab),
     }
@@ -87,7 +71,7 @@ def files(lab: Lab, book_url: str = "", language: str | None = None) -> dict[str
     }
 
 
-def handed_out(folder: Path, patterns: tuple[str, ...] = OF_THE_LAB) -> list[Path]:
+def handed_out(folder: Path, patterns: Iterable[str] = OF_THE_LAB) -> list[Path]:
     """The files in a folder that learners get: those that git tracks, or all if it tracks none of them."""
     in_git = set(tracked(folder, LabError) or ())
     paths = []
@@ -103,8 +87,8 @@ def handed_out(folder: Path, patterns: tuple[str, ...] = OF_THE_LAB) -> list[Pat
 def _project(lab):
     """The files that the notebook needs, by name: labkit, the lab's recipe and records, scripts for the data."""
     paths = {file: REPO / file for file in TOP}
-    for folder in CODE:
-        paths |= {path.relative_to(REPO).as_posix(): path for path in handed_out(REPO / folder, ("**/*.py",))}
+    for folder, patterns in INCLUDED.items():
+        paths |= {path.relative_to(REPO).as_posix(): path for path in handed_out(REPO / folder, patterns)}
     paths |= {f"labs/{lab.name}/{path.relative_to(lab.folder).as_posix()}": path for path in handed_out(lab.folder)}
     return {name: path.read_bytes() for name, path in paths.items()}
 
@@ -133,9 +117,9 @@ def _plain_markdown(text, place, book_url, language=None):
     def to_page(shown, file, title, anchor):
         catalogue = translation.translations(language, file.removesuffix(".md")) if language else {}
         title = catalogue.get(title, title)
-        if book_url:
-            return f"[{shown or title}]({pages}/{file.removesuffix('.md')}.html{anchor})"
-        return shown or TITLE[language].format(title)
+        if not book_url and not file.startswith("book/"):  # another lab's master, which has the solutions
+            return shown or TITLE[language].format(title)
+        return f"[{shown or title}]({f'{pages}/{file[:-3]}.html{anchor}' if book_url else f'../{file}'})"
 
     def role(match):
         name, text, target = match.groups()
@@ -150,13 +134,13 @@ def _plain_markdown(text, place, book_url, language=None):
             return match[0]
         file, _, anchor = target.partition("#")
         file = posixpath.normpath(f"{place}/{file}")
-        if image and book_url and (REPO / file).is_file():
-            return f"![{shown}]({book_url}/_images/{posixpath.basename(file)})"  # Sphinx's folder for images
+        if image and (REPO / file).is_file():  # Sphinx's folder for images, or ours
+            return f"![{shown}]({f'{book_url}/_images/{posixpath.basename(file)}' if book_url else f'../{file}'})"
         if image or not file.endswith(".md"):
             return shown
         return to_page(shown, file, _title(REPO / file), f"#{anchor}" if anchor else "")
 
-    for pattern, replacement in ((LABEL, ""), (ROLE, role), (LINK, link)):
+    for pattern, replacement in ((LABEL, ""), (LINK, link), (ROLE, role)):
         text = pattern.sub(replacement, text)
     return text.strip("\n")
 

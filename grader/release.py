@@ -79,7 +79,8 @@ def require_runs(lab: Lab, files: dict[str, bytes], answers: dict[str, str] | No
     from nbclient.exceptions import CellControlSignal, CellExecutionError
 
     name = f"lab-{lab.name}"
-    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "LABKIT_DATA")}
+    ours = ("PYTHONPATH", "LABKIT_DATA", "JPY_SESSION_NAME")
+    environment = {key: value for key, value in os.environ.items() if key not in ours}
     with tempfile.TemporaryDirectory(prefix="labkit-release-", ignore_cleanup_errors=True) as folder:
         with zipfile.ZipFile(io.BytesIO(files[f"{name}-modelarts.zip"])) as packed:
             packed.extractall(folder)

@@ -48,7 +48,7 @@ WORDS = {
     "not done": (
         "none",
         "The answer cell is unchanged.",
-        "write your answer there; a partial answer is a good start.",
+        "write your answer there, not into a new cell; a partial answer is a good start.",
     ),
 }
 RUN_WORDS = {
@@ -61,7 +61,7 @@ RUN_WORDS = {
     "missing": (
         "none",
         "No Run was graded.",
-        "put the whole folder of the Run next to your notebook: recipe, history, summary and checkpoint.",
+        "put one Run next to your notebook, its whole folder, and no other: recipe, history, summary and checkpoint.",
     ),
 }
 RUN_TITLES = {

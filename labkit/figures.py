@@ -143,23 +143,3 @@ def image_grid(images, titles=(), columns=8, size=1.0) -> Figure:
         if len(titles):
             axes.flat[number].set_title(titles[number], fontsize=9, loc="center")
     return figure
-
-
-def confusion_matrix(counts, classes) -> Figure:
-    """Counts (K, K), true class by row, predicted class by column; errors are shaded, the diagonal stays white."""
-    errors = np.array(counts, float)
-    np.fill_diagonal(errors, np.nan)
-    figure, axis = new_figure(5.6, 5.2)
-    darkest = max(np.nanmax(errors), 1)
-    axis.imshow(errors, cmap="Oranges", vmin=0, vmax=darkest)
-    for row, column in np.ndindex(*errors.shape):
-        if counts[row][column]:
-            weight = "bold" if row == column else "normal"
-            colour = "white" if errors[row, column] > 0.6 * darkest else "black"  # the diagonal is nan: black
-            text = f"{counts[row][column]:,}"
-            axis.text(column, row, text, ha="center", va="center", fontsize=8, weight=weight, color=colour)
-    axis.set_xticks(range(len(classes)), classes, rotation=45, ha="right")
-    axis.set_yticks(range(len(classes)), classes)
-    axis.set(xlabel="predicted", ylabel="true")
-    axis.grid(False)
-    return figure

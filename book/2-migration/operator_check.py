@@ -21,6 +21,7 @@ class Row:
     arguments: pairs "PyTorch's:MindSpore's" of arguments whose defaults are compared; one of the two may be missing.
     aspect: the part of the behaviour that is compared, if not all of it.
     tolerance: of the largest error relative to the largest value; draws are compared by their standard deviation.
+    call: the right call in MindSpore, as text.
     """
 
     pytorch: str
@@ -31,6 +32,7 @@ class Row:
     arguments: str = ""
     aspect: str = ""
     tolerance: float = 1e-6
+    call: str = ""
 
     def examine(self) -> dict:
         """Compare on this machine, in PyNative and in graph mode; raises AttributeError if a name does not exist."""

@@ -43,12 +43,13 @@ def ours(create, inputs, weights):
     return cell(*map(Tensor, inputs)).asnumpy()
 
 
-def layer(pytorch, mindspore, create_theirs, create_ours, *inputs, weights=None, traps=None, arguments=""):
-    """A row for two layers, and for layers that one might write instead."""
+def layer(pytorch, mindspore, create_theirs, call, *inputs, weights=None, traps=None, arguments=""):
+    """A row for two layers, and for layers that one might write instead. call: MindSpore's, a layer or of x."""
     given = {"inputs": inputs, "weights": weights or {}}
+    create_ours = partial(eval, f"lambda x: {call}" if "(x" in call else call, globals())
     traps = {trap: partial(ours, create, **given) for trap, create in (traps or {}).items()}
     run = partial(theirs, create_theirs, **given), partial(ours, create_ours, **given)
-    return Row(pytorch, mindspore, *run, traps, arguments)
+    return Row(pytorch, mindspore, *run, traps, arguments, call=call)
 
 
 def their_norm():
@@ -138,7 +139,7 @@ OPERATORS = (
     layer(
         "torch.nn.Conv2d", "mindspore.nn.Conv2d",
         lambda: torch().nn.Conv2d(3, 4, 3, 2, padding=1, bias=False),
-        lambda: nn.Conv2d(3, 4, 3, 2, pad_mode="pad", padding=1),
+        'nn.Conv2d(3, 4, 3, 2, pad_mode="pad", padding=1, has_bias=False)',
         IMAGES, weights={"weight": KERNEL},
         traps={"`padding=1` carried over": lambda: nn.Conv2d(3, 4, 3, 2, padding=1),
                "`padding` left out": lambda: nn.Conv2d(3, 4, 3, 2)},
@@ -148,14 +149,14 @@ OPERATORS = (
         "torch.nn.BatchNorm2d", "mindspore.nn.BatchNorm2d", their_norm, our_norm,
         {"`momentum=0.1` carried over": partial(our_norm, momentum=0.1),
          "`set_train()` forgotten": partial(our_norm, training=False)},
-        "eps:eps momentum:momentum",
+        "eps:eps momentum:momentum", call="nn.BatchNorm2d(3, eps=1e-5, momentum=0.9)",  # the share of the old value
     ),
-    layer("torch.nn.ReLU", "mindspore.nn.ReLU", lambda: torch().nn.ReLU(), nn.ReLU, IMAGES),
-    layer("operator.add", "mindspore.ops.add", lambda: operator.add, lambda: ops.add, IMAGES, IMAGES[::-1].copy()),
+    layer("torch.nn.ReLU", "mindspore.nn.ReLU", lambda: torch().nn.ReLU(), "nn.ReLU()", IMAGES),
+    layer("operator.add", "mindspore.ops.add", lambda: operator.add, "ops.add", IMAGES, IMAGES[::-1].copy()),
     layer(
         "torch.nn.MaxPool2d", "mindspore.nn.MaxPool2d",
         lambda: torch().nn.MaxPool2d(3, 2, padding=1),
-        lambda: nn.MaxPool2d(3, 2, pad_mode="pad", padding=1),
+        'nn.MaxPool2d(3, 2, pad_mode="pad", padding=1)',
         IMAGES,
         traps={"`padding=1` carried over": lambda: nn.MaxPool2d(3, 2, padding=1),
                "`pad_mode='same'`": lambda: nn.MaxPool2d(3, 2, pad_mode="same"),
@@ -164,29 +165,29 @@ OPERATORS = (
     ),
     layer(
         "torch.nn.AdaptiveAvgPool2d", "mindspore.nn.AdaptiveAvgPool2d",
-        lambda: torch().nn.AdaptiveAvgPool2d(3), lambda: nn.AdaptiveAvgPool2d(3), IMAGES,
+        lambda: torch().nn.AdaptiveAvgPool2d(3), "nn.AdaptiveAvgPool2d(3)", IMAGES,
     ),
     layer(
         "torch.flatten", "mindspore.ops.flatten",
-        lambda: partial(torch().flatten, start_dim=1), lambda: partial(ops.flatten, start_dim=1), IMAGES,
+        lambda: partial(torch().flatten, start_dim=1), "ops.flatten(x, start_dim=1)", IMAGES,
         traps={"`flatten(x, 1)` carried over": lambda: lambda x: ops.flatten(x, 1)},
         arguments=":start_dim",
     ),
     layer(
         "torch.nn.Linear", "mindspore.nn.Dense",
-        lambda: torch().nn.Linear(10, 5, bias=False), lambda: nn.Dense(10, 5, has_bias=False),
+        lambda: torch().nn.Linear(10, 5, bias=False), "nn.Dense(10, 5, has_bias=False)",
         FEATURES, weights={"weight": DENSE}, arguments="bias:has_bias",
     ),
     layer(
         "torch.nn.CrossEntropyLoss", "mindspore.nn.CrossEntropyLoss",
-        lambda: torch().nn.CrossEntropyLoss(label_smoothing=0.1), lambda: nn.CrossEntropyLoss(label_smoothing=0.1),
+        lambda: torch().nn.CrossEntropyLoss(label_smoothing=0.1), "nn.CrossEntropyLoss(label_smoothing=0.1)",
         FEATURES, LABELS,
         traps={"the guide's smoothing, over K - 1": lambda: CrossEntropySmooth(10, 0.1)},
         arguments="reduction:reduction label_smoothing:label_smoothing",
     ),
     layer(
         "torch.logsumexp", "mindspore.ops.logsumexp",
-        lambda: partial(torch().logsumexp, dim=1), lambda: partial(ops.logsumexp, dim=1), 100 * FEATURES,
+        lambda: partial(torch().logsumexp, dim=1), "ops.logsumexp(x, dim=1)", 100 * FEATURES,
         traps={"`log(sum(exp(x)))`": lambda: lambda x: ops.log(ops.exp(x).sum(1))},
     ),
 )  # fmt: skip
@@ -196,11 +197,12 @@ FUNCTIONS = (
         "torch.nn.Module", "mindspore.nn.Cell",
         lambda: _training(torch().nn.Module()), lambda: _training(nn.Cell().set_train()),
         {"`set_train()` left out": lambda: _training(nn.Cell())}, "", "in training mode",
+        call="nn.Cell().set_train()",
     ),
     layer(
         "torch.nn.Sequential", "mindspore.nn.SequentialCell",
         lambda: torch().nn.Sequential(torch().nn.ReLU(), torch().nn.Flatten()),
-        lambda: nn.SequentialCell(nn.ReLU(), nn.Flatten()), IMAGES,
+        "nn.SequentialCell(nn.ReLU(), nn.Flatten())", IMAGES,
     ),
     Row("torch.Tensor.backward", "mindspore.grad", their_gradient, our_gradient),
     Row(
@@ -209,25 +211,27 @@ FUNCTIONS = (
         lambda: our_draw(HeNormal(mode="fan_out", nonlinearity="relu")),
         {"`'HeNormal'`, the guide's": lambda: our_draw("HeNormal")},
         "mode:mode nonlinearity:nonlinearity a:negative_slope", "deviation", 0.01,
+        call='HeNormal(mode="fan_out", nonlinearity="relu")',
     ),
     Row(
         "torch.nn.init.trunc_normal_", "mindspore.common.initializer.TruncatedNormal",
         partial(their_draw, "trunc_normal_", std=0.01), lambda: our_draw(TruncatedNormal(0.01)),
         {"cut at two deviations, as in 1.7": lambda: our_draw(TruncatedNormal(0.01, a=-0.02, b=0.02))},
-        "std:sigma a:a b:b", "deviation", 0.01,
+        "std:sigma a:a b:b", "deviation", 0.01, call="TruncatedNormal(0.01, a=-2, b=2)",
     ),
     Row(
         "torch.nn.init.constant_", "mindspore.common.initializer.Constant",
         lambda: torch().nn.init.constant_(torch().empty(3), 0.5).numpy(),
         lambda: initializer(Constant(0.5), (3,)).init_data().asnumpy(),
         {"`'Constant'`, the guide's": lambda: initializer("Constant", (3,)).init_data().asnumpy()},
+        call="Constant(0.5)",
     ),
     Row(
         "torch.nn.Linear", "mindspore.nn.Dense",
         lambda: torch().nn.Linear(512, 256).weight.std().detach().numpy(),
         lambda: nn.Dense(512, 256).weight.asnumpy().std(),
         {"`TruncatedNormal()`, the guide's": lambda: our_draw(TruncatedNormal(), (256, 512))},
-        "", "first weights, deviation", 0.01,
+        "", "first weights, deviation", 0.01, call="nn.Dense(512, 256)",
     ),
     Row(
         "torch.optim.SGD", "mindspore.nn.Momentum",
@@ -236,6 +240,7 @@ FUNCTIONS = (
         {"no groups, a name with `gamma`": lambda: our_steps(
             lambda p: nn.Momentum(p, 0.1, 0.875, weight_decay=0.1))},
         "weight_decay:weight_decay nesterov:use_nesterov", "with weight decay",
+        call='nn.Momentum([{"params": p, "weight_decay": 0.1}], 0.1, 0.875)',
     ),
     Row(
         "torch.optim.SGD", "mindspore.nn.SGD",
@@ -244,6 +249,7 @@ FUNCTIONS = (
         {"`nn.Momentum(use_nesterov=True)`": lambda: our_steps(
             lambda p: nn.Momentum(p, 0.1, 0.875, use_nesterov=True))},
         "lr:learning_rate momentum:momentum dampening:dampening nesterov:nesterov", "Nesterov's",
+        call="nn.SGD(p, 0.1, 0.875, nesterov=True)",
     ),
     Row(
         "torch.optim.SGD", "mindspore.nn.SGD",
@@ -253,6 +259,7 @@ FUNCTIONS = (
     Row(
         "torch.optim.lr_scheduler.CosineAnnealingLR", "mindspore.nn.cosine_decay_lr",
         their_rates, partial(our_rates, 10), {"`decay_epoch=1`, the guide's": partial(our_rates, 1)},
+        call="nn.cosine_decay_lr(0.0, 0.256, 10, 1, decay_epoch=10)",
     ),
     Row(
         "torch.nn.utils.clip_grad_norm_", "mindspore.ops.clip_by_global_norm",

@@ -74,10 +74,12 @@ def recorded() -> dict:
 
 
 def table(rows) -> str:
-    """Rows of `examine` as an HTML table: names, different defaults, results of traps, the largest error."""
-    lines = []
+    """Rows of `examine` as an HTML table: names, the right call, different defaults, traps, the largest error."""
+    lines, calls = [], {(row.pytorch, row.mindspore, row.aspect): row.call for row in (*OPERATORS, *FUNCTIONS)}
     for row in rows:
         notes = []
+        if row["traps"]:
+            notes.append(f"right: `{calls[row['pytorch'], row['mindspore'], row['aspect']]}`")
         for theirs, ours in row["defaults"]:
             notes.append(f"default `{ours}`, not `{theirs}`" if theirs else f"default `{ours}`")
         for trap, outcome in row["traps"].items():

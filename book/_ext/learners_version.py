@@ -3,9 +3,27 @@
 import re
 from pathlib import Path
 
-from grader.handout import learners_text
+from grader import lab as labs
 
 LAB = re.compile(r"labs/([a-z0-9_-]+)/lab")
+
+
+def learners_text(text: str) -> str:
+    """A lab in MyST without probe cells and solutions, otherwise unchanged.
+
+    Raises ValueError if the markers of a solution do not match.
+    """
+    import jupytext
+    from markdown_it import MarkdownIt
+
+    lines = text.split("\n")
+    for token in reversed(MarkdownIt("commonmark").parse(text)):  # backwards, so that earlier line numbers stay valid
+        if token.type == "fence" and token.level == 0 and token.info.startswith("{code-cell}"):
+            start, end = token.map
+            fence = "\n".join(lines[start:end])
+            (cell,) = jupytext.reads(fence, fmt="md:myst").cells
+            lines[start:end] = [] if labs.probe_of(cell) else labs.without_solution(fence).split("\n")
+    return "\n".join(lines)
 
 
 def text_of(file: Path) -> str:

@@ -17,7 +17,12 @@ from nbclient import NotebookClient
 from grader import handout, lab, leaks, release
 from grader.lab import LabError
 from labkit.cli import main
+from labkit.system.environment import REPO
 from tests.grader.conftest import TINY
+
+sys.path.insert(0, str(REPO / "book/_ext"))
+
+import learners_version
 
 SOLVED = "lab-tiny.ipynb, with the solutions, cell cell-006"
 FILES = ["lab-tiny-modelarts.zip", "lab-tiny.ipynb", "lab-tiny.md"]
@@ -91,7 +96,7 @@ def test_the_zip_is_all_that_its_notebook_needs(released, tmp_path):
 
 
 def test_only_what_git_tracks_is_handed_out(tiny, tmp_path, monkeypatch):
-    tracked = ["labkit/__init__.py", "labkit/obs/copying.py", "data_scripts/cifar10.py", "labs/tiny/recipe.yaml"]
+    tracked = ["book/a.md", "labkit/__init__.py", "labkit/obs/copying.py", "data_scripts/x.py", "labs/tiny/recipe.yaml"]
     others = ["labkit/obs/__pycache__/x.py", "labkit/notes.txt", "grader/lab.py", "tests/test_x.py", "labs/tiny/lab.md"]
     private = ["labkit/private.py", "data_scripts/mine.py", "labs/tiny/runs/mine/summary.json"]
     for name in (*handout.TOP, *tracked, *others, *private):
@@ -109,7 +114,7 @@ def test_the_zip_has_no_master_no_grader_and_no_tests(released):
     with zipfile.ZipFile(released / "lab-tiny-modelarts.zip") as packed:
         names = packed.namelist()
     assert not [name for name in names if name.endswith(("lab.md", "grading.yaml", ".pyc"))]
-    assert {name.split("/")[1] for name in names} == {*handout.TOP, "README.md", "lab-tiny.ipynb", *handout.CODE}
+    assert {name.split("/")[1] for name in names} == {*handout.TOP, "README.md", "lab-tiny.ipynb", *handout.INCLUDED}
 
 
 # -- What no release takes -----------------------------------------------------------------------------
@@ -214,7 +219,7 @@ def test_a_learners_copy_is_never_written_over(tmp_path, capsys):
 
 def test_the_books_text_is_the_learners_notebook(tiny):
     text = (TINY / "lab.md").read_text()
-    shown = handout.learners_text(text)
+    shown = learners_version.learners_text(text)
     cells = [(cell.source, dict(cell.metadata)) for cell in jupytext.reads(shown, fmt="md:myst").cells]
     assert cells == [(cell["source"], cell["metadata"]) for cell in lab.learners(tiny.notebook)["cells"]]
     assert [line for line in shown.splitlines() if line not in text.splitlines()] == []
@@ -223,18 +228,18 @@ def test_the_books_text_is_the_learners_notebook(tiny):
 @pytest.mark.parametrize(
     ("text", "url", "shown"),
     [
-        ("([data](../../book/1-cifar10/data.md#normalise), *Shards*)", "", "(data, *Shards*)"),
-        ("[page](../../book/none.md), [recipe](recipe.yaml)", "", "page, recipe"),
+        ("([data](../../book/1-cifar10/data.md#normalise), *S*)", "", "([data](../book/1-cifar10/data.md), *S*)"),
+        ("[page](../../book/none.md), [recipe](recipe.yaml)", "", "[page](../book/none.md), recipe"),
         ("[data](../../book/a.md#x-y), [b](lab.md)", "https://h", "[data](https://h/book/a.html#x-y), [b](https://h/labs/tiny/lab.html)"),
         ("![rows](../../book/_static/nchw-rows.svg)", "https://h/c", "![rows](https://h/c/_images/nchw-rows.svg)"),
-        ("![rows](../../book/_static/nchw-rows.svg)", "", "rows"),
+        ("![rows](../../book/_static/nchw-rows.svg)", "", "![rows](../book/_static/nchw-rows.svg)"),
         ("[He](https://arxiv.org/abs/1) [above](#above)", "https://h", "[He](https://arxiv.org/abs/1) [above](#above)"),
         ("(lab-tiny)=\n# Title", "", "# Title"),
         ("`runs/{name}` and `x[0](a/b)`", "", "`runs/{name}` and `x[0](a/b)`"),
         ("{doc}`data </book/none>`, {ref}`none`", "", "data, `none`"),
         ("a {term}`Run` of {term}`jobs <training job>`", "", "a Run of jobs"),
         ("{ref}`lab-cifar10`, {ref}`it <lab-cifar10>`", "", "*Lab: train a ResNet*, it"),
-        ("{doc}`/book/1-cifar10/data`, {doc}`it <../cifar10/lab>`", "", "*The data set*, it"),
+        ("{doc}`/book/1-cifar10/data` {doc}`it <../cifar10/lab>`", "", "[The data set](../book/1-cifar10/data.md) it"),
         ("{doc}`/book/1-cifar10/data`", "https://h/c", "[The data set](https://h/c/book/1-cifar10/data.html)"),
         ("{ref}`a lab <lab-thor>`", "https://h", "[a lab](https://h/labs/thor/lab.html#lab-thor)"),
     ],

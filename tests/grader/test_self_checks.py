@@ -46,7 +46,6 @@ def lessons(name):
     layer = SimpleNamespace(factor_a=factors[0], factor_g=factors[1])
     return {
         "lab": recipes.find("thor"),
-        "records": [{"factor_step": 1, "trace": {"conv1": 1.0}, "inverted": ["conv1"]}],
         "preconditioner": SimpleNamespace(layers={"fc": layer}),
         "gradient": np.ones((4, 6), np.float32),
     }

@@ -13,6 +13,7 @@ SLIPS = [
     slip("fraction of a batch", "steps", "share // recipe.data", "share / recipe.data", "wrong", 0),
     slip("short batch counted", "steps", "share // recipe", "1 + share // recipe", "wrong", 0),
     slip("share rounded down", "steps", "-(-images // ranks)", "images // ranks", "partly right", 2),
+    slip("share rounded", "steps", "-(-images // ranks)", "round(images / ranks)", "partly right", 2),
     slip("one image more", "steps", "-(-images // ranks)", "images // ranks + 1", "partly right", 1),
     slip("one process", "steps", "-(-images // ranks)", "images", "partly right", 2),
     slip("warm-up of one epoch", "steps", "round(recipe.schedule.warmup_epochs * per_epoch)", "per_epoch", "wrong", 0),
@@ -25,7 +26,7 @@ SLIPS = [
     slip("drops in steps", "staircase", "moment * steps_per_epoch", "moment", "wrong", 0),
     slip("drop rounded down", "staircase", "moment * steps_per_epoch", "int(moment * steps_per_epoch)",
          "partly right", 3),
-    slip("drop rounded", "staircase", "moment * steps_per_epoch", "round(moment * steps_per_epoch)", "partly right", 3),
+    slip("projection without a stride", "block", "channels, 1, stride)", "channels, 1, 1)", "partly right", 4),
     slip("two drops at most", "staircase", "drops.items()", "list(drops.items())[:2]", "partly right", 3),
     slip("the last drop alone", "staircase", "] *= factor", "] = factor", "partly right", 2),
     slip("warm-up rounded down", "staircase", "warmup_epochs * steps", "int(warmup_epochs) * steps", "partly right", 3),
@@ -35,11 +36,17 @@ SLIPS = [
          "    self.in_a_row", "partly right", 3),
     slip("not in a row", "stop_below", "if low else 0", "if low else self.in_a_row", "partly right", 1),
     slip("a step late", "stop_below", ">= self.patience", "> self.patience", "wrong", 0),
+    slip("the mean of the last", "stop_below", "self.in_a_row + 1 if low else 0\n        if self.in_a_row",
+         "0\n        loss = float(run_context.original_args().net_outputs.asnumpy())\n"
+         "        self.seen = [loss, *getattr(self, 'seen', [])]\n"
+         "        if np.mean(self.seen[: self.patience]) < self.threshold and len(self.seen)", "wrong", 0),
     slip("equal is below", "stop_below", "< self.threshold", "<= self.threshold", "partly right", 3),
     slip("count reset each epoch", "stop_below", "def on_train_begin", "def on_train_epoch_begin", "partly right", 3),
     slip("patience for threshold", "stop_below", "self.patience = threshold, patience",
          "self.patience = patience, patience", "wrong", 0),
     slip("patience forgotten", "stop_below", ">= self.patience", ">= 1", "wrong", 0),
+    slip("a method's name", "stop_below", "self.threshold, self.patience =",
+         "self.end = 0\n        self.threshold, self.patience =", "error", 0),
     slip("an exception", "stop_below", "run_context.request_stop()", "raise StopIteration", "error", 0),
     slip("ReLU after the sum", "block", "+ shortcut", "+ shortcut\n        out = self.relu(out)", "wrong", 0),
     slip("input projected", "block", "self.projection(ready)", "self.projection(x)", "partly right", 2),
@@ -63,10 +70,10 @@ SLIPS = [
     slip("reshaped", "normalise", "own.transpose(0, 3, 1, 2)", "own.reshape(x.shape)", "partly right", 2),
     slip("width before height", "normalise", "(0, 3, 1, 2)", "(0, 3, 2, 1)", "partly right", 2),
     slip("deviation of 0 to 255", "normalise", "np.asarray(deviation)", "np.asarray(deviation) / 255", "wrong", 0),
-    slip("compilation counted", "throughput", 'if not record.get("compiled")', "", "wrong", 0),
+    slip("compilation counted", "throughput", 'if not record.get("compiled")', "", "partly right", 1),
     slip("median for mean", "throughput", "seconds = sum(record[\"seconds\"] for record in counted)",
          "seconds = len(counted) * float(np.median([record[\"seconds\"] for record in counted]))", "wrong", 0),
-    slip("devices forgotten", "throughput", "device_num * batch_size", "batch_size", "partly right", 2),
+    slip("devices forgotten", "throughput", "device_num * batch_size", "batch_size", "partly right", 3),
     slip("nothing left", "throughput", "] or records", "] or [{'seconds': 1.0}]", "partly right", 3),
     slip("one direction", "confused", "confusion + confusion.T", "confusion", "wrong", 0),
     slip("counts, not shares", "confused", " / np.maximum(total + total[:, None], 1)", "", "wrong", 0),
@@ -225,6 +232,9 @@ def images_per_second(records, batch_size, device_num):
 """, "right", 4),
 ]  # fmt: skip
 
+# Here a check says ok: it knows the notebook's variables. The lab's last check, which does not, refuses it.
+LEFT = [Mutant("a test call left", "steps", SOLUTIONS["steps"] + "\nprint(count_steps(chosen, 1437))", "error", 0)]
+
 CHEATS = [
     Mutant("skip marker", "confused", "# NBVAL_SKIP\nmost_confused = lambda confusion: (0, 1, 0.5)", "wrong", 0),
     Mutant("announced error", "steps", "# NBVAL_RAISES_EXCEPTION\nraise NotImplementedError", "error", 0),
@@ -290,4 +300,4 @@ def count_steps(recipe, images, ranks=1):
     Mutant("kernel ended", "steps", "import os\nos._exit(0)", "crashed", 0),
 ]  # fmt: skip
 
-MUTANTS = [*SLIPS, *OTHERS, *RIGHT, *CHEATS]
+MUTANTS = [*SLIPS, *OTHERS, *RIGHT, *LEFT, *CHEATS]
