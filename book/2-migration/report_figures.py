@@ -2,6 +2,17 @@
 
 from labkit import figures
 
+MARKS = {  # of a grid: shape, size, colour
+    "first": ("s", 9, figures.VERMILION),
+    "later": ("o", 7, figures.BLUE),
+    "equal": (".", 3, figures.REFERENCE),
+    "seen": ("o", 7, figures.BLUE),
+    "missed": ("x", 7, figures.VERMILION),
+    "cannot see": (".", 3, figures.REFERENCE),
+    "false alarm": ("^", 8, figures.ORANGE),
+    "quiet": ("", 0, figures.REFERENCE),
+}
+
 
 def layers(report):
     """Error of every layer, forwards and backwards, on a logarithmic scale; layers that differ are marked."""
@@ -40,4 +51,18 @@ def losses(report):
     below.axhline(report.stages[-1].tolerance, color=colours["target"], linestyle="--")
     below.set(title="Difference, relative", xlabel="step")
     below.xaxis.get_major_locator().set_params(integer=True)
+    return figure
+
+
+def grid(rows, columns, height):
+    """A grid with a mark of MARKS for each of the columns; rows: {label: marks}; height in inches."""
+    figure, axes = figures.new_figure(5.6, height)
+    for row, marks in enumerate(rows.values()):
+        for column, mark in enumerate(marks):
+            shape, size, colour = MARKS[mark]
+            axes.plot(column, row, shape, markersize=size, color=colour)
+    axes.set_yticks(range(len(rows)), rows, fontsize=9)
+    axes.set_xticks(range(len(columns)), columns, rotation=60, ha="right", rotation_mode="anchor")
+    axes.set(ylim=(len(rows) - 0.4, -0.6))
+    axes.grid(False)
     return figure

@@ -1,9 +1,13 @@
-"""The rules in tests/benchmarks/checkers.py do what their sources say."""
+"""The rules in tests/benchmarks/checkers.py do what their sources say, and its record is of this clinic."""
+
+import json
 
 import numpy as np
 import pytest
 
+from labkit.parity.clinic import DEFECTS
 from tests.benchmarks import checkers
+from tests.benchmarks.__main__ import RESULTS
 
 
 def test_thresholds():
@@ -44,3 +48,10 @@ def test_result_of_msprobe():
     assert checkers.result([right, turned], [right]) == "accuracy"
     assert checkers.result([right], [(right[0], right[0] * np.nan)]) == "error"
     assert checkers.result([right], [(right[0], right[0][:-1])]) == "error"
+
+
+def test_the_record_is_of_this_clinic():
+    rows = json.loads((RESULTS / "checkers.json").read_text(encoding="utf-8"))["rows"]
+    assert [*rows] == [*checkers.HEALTHY, *DEFECTS]
+    assert {verdict for row in rows.values() for verdict, _ in row.values()} == {"seen", "missed", "cannot see"}
+    assert all(rows[name]["ladder"][0] == "seen" for name in DEFECTS)
