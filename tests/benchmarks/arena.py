@@ -2,6 +2,7 @@
 
     python data_scripts/cifar10.py split
     python -m tests.benchmarks.arena OUT
+    python -m tests.benchmarks.arena OUT --carry
 
 Rules, after AlgoPerf (Dahl et al. 2023, arXiv 2306.07179), as far as two cores allow. ResNet-8 trains on 45,000 images
 of CIFAR-10; the other 5,000 training images choose settings and measure the way to the target; the test images are
@@ -13,7 +14,8 @@ looked at once, at the end.
    ends above the target by a margin races: the standard deviation over the seeds that set the target.
 4. The race: SEEDS seeds of every side, one training at a time, the sides by turns. A seed that misses the target counts
    as infinitely slow.
-5. The same settings, untuned, on the workloads in CARRIED, where the best baseline's median end is the target.
+5. With --carry the settings that raced, untuned, on the workloads in CARRIED, where the best baseline's median end is
+   the target.
 A side is added by an entry in SIDES and a profile in labs/thor/recipe.yaml. Trainings that are done are in OUT, and
 those before the race in results/arena.json as well: a second call does the rest. Only the race is timed: what comes
 before it may run side by side, which changes nothing but rounding.
@@ -37,6 +39,7 @@ from labkit.system.files import atomic_write
 from labkit.training import compare, evaluation, provenance, recipes, runs
 
 RESULT = Path(__file__).with_name("results") / "arena.json"
+CARRIED_RESULT = RESULT.with_name("arena-carried.json")
 RECORDED = environment.REPO / "labs" / "thor" / "runs"
 DATA = "arena/cifar-10-batches-bin"  # by `python data_scripts/cifar10.py split`
 TRIALS, LENGTHS, EPOCHS, SEEDS = 12, 4, 2, range(2, 7)
@@ -205,19 +208,29 @@ def best_baseline(finals) -> tuple[str, list[float]]:
     return max(ends.items(), key=lambda side: statistics.median(side[1]))
 
 
-def standings(finals, target) -> dict:
-    """The target and a row for each side of a race; prints the table."""
+def standings(finals, target, made_by) -> dict:
+    """The target and a row for each side of a race; prints the table. Raises ClickException for other commits."""
+    done = [trial.path for group in finals.values() for trial in group if trial.accuracy]
+    if commits := {runs.open_run(path).provenance["commit"] for path in done} - {made_by["commit"]}:
+        raise click.ClickException(f"the race was run at other commits, {commits}: race again in another OUT")
     rows = compare.summary({name: [trial.curve() for trial in group] for name, group in finals.items()}, target)
     click.echo(compare.table(rows, target))
     return {"target": target, "rows": rows}
 
 
-def carry(chosen, name) -> dict:
-    """The race of the chosen settings on another workload, to the median end of its best baseline."""
-    click.echo(f"\n{name}")
-    changes, times, evaluated = CARRIED[name]
-    finals = race([with_length(trial, times, **changes) for trial in chosen], CARRIED_SEEDS, evaluated)
-    return standings(finals, statistics.median(best_baseline(finals)[1]))
+def carry(out, made_by) -> dict:
+    """Race the settings that are recorded as chosen on the workloads in CARRIED."""
+    result = {"provenance": made_by}
+    chosen = json.loads(RESULT.read_text())["chosen"]
+    for name, (changes, times, evaluated) in CARRIED.items():
+        click.echo(f"\n{name}")
+        trials = [Trial(side, chosen[side.name], out) for side in SIDES]
+        finals = race([with_length(trial, times, **changes) for trial in trials], CARRIED_SEEDS, evaluated)
+        result[name] = standings(finals, statistics.median(best_baseline(finals)[1]), made_by)
+        result[name]["trainings"] = [
+            json.loads((out / f"{trial.name}.json").read_text()) for group in finals.values() for trial in group
+        ]
+    return result
 
 
 def tested(trial) -> float:
@@ -241,10 +254,25 @@ def commit_and_data(data) -> dict:
 @click.command()
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--record", is_flag=True, help="Keep the result and the Runs of the race in this checkout.")
-def main(out, record):
-    """Train what is missing under OUT, print who gets there when, and write OUT/arena.json."""
+@click.option("--carry", "carried", is_flag=True, help="Race on the other workloads, with the settings recorded here.")
+def main(out, record, carried):
+    """Train what is missing under OUT, print who gets there when, and write the result to OUT."""
     made_by = commit_and_data(cifar10_files.check(environment.data_root() / DATA).dataset)
     out.mkdir(parents=True, exist_ok=True)
+    if carried:
+        file, result, done = CARRIED_RESULT, carry(out, made_by), []
+    else:
+        file, (result, done) = RESULT, arena(out, made_by)
+    atomic_write(out / file.name, json.dumps(result, indent=1) + "\n")
+    if record:
+        shutil.copyfile(out / file.name, file)
+        for trial in done:
+            kept = RECORDED / f"arena-{trial.side.name}-seed{trial.settings['seed']}"
+            shutil.copytree(trial.path, kept, ignore=shutil.ignore_patterns("checkpoints"), dirs_exist_ok=True)
+
+
+def arena(out, made_by) -> tuple[dict, list[Trial]]:
+    """Tune all sides and race them; returns the result, and the trials of the race that did not diverge."""
     recorded = json.loads(RESULT.read_text()) if RESULT.exists() else {"trainings": {}}
     for name, known in recorded["trainings"].items():
         if "evaluation_steps" not in known["settings"] and recorded["provenance"]["dataset"] == made_by["dataset"]:
@@ -256,24 +284,14 @@ def main(out, record):
     chosen = [shortest(trial, target + margin) for trial in best]
     chosen.sort(key=lambda trial: trial.side.name != leader)  # which set the target, first
     finals = race(chosen, SEEDS, EVALUATED)
-    done = [trial for group in finals.values() for trial in group if trial.accuracy]
-    commits = {runs.open_run(trial.path).provenance["commit"] for trial in done}
-    if commits != {made_by["commit"]}:
-        raise click.ClickException(f"the race was run at other commits, {commits}: race again in another OUT")
-    result = standings(finals, target) | {
+    result = standings(finals, target, made_by) | {
         "chosen": {trial.side.name: trial.settings for trial in chosen},
         "margin": margin,
         "test_accuracy": {name: [tested(trial) for trial in group] for name, group in finals.items()},
-        "carried": {name: carry(chosen, name) for name in CARRIED},
         "trainings": {file.stem: json.loads(file.read_text()) for file in sorted(out.glob("*-*.json"))},
-        "provenance": made_by,
     }
-    atomic_write(out / RESULT.name, json.dumps(result, indent=1) + "\n")
-    if record:
-        shutil.copyfile(out / RESULT.name, RESULT)
-        for trial in done:
-            kept = RECORDED / f"arena-{trial.side.name}-seed{trial.settings['seed']}"
-            shutil.copytree(trial.path, kept, ignore=shutil.ignore_patterns("checkpoints"), dirs_exist_ok=True)
+    done = [trial for group in finals.values() for trial in group if trial.accuracy]
+    return result | {"provenance": made_by}, done
 
 
 if __name__ == "__main__":
