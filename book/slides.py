@@ -11,7 +11,7 @@ from urllib.parse import urljoin, urlsplit
 from bs4 import BeautifulSoup, Tag
 from pages import REPO, html, languages, parts, translations
 
-# Addresses below the book's top folder, from a deck.
+# The top folder of the pages, as a deck addresses it.
 TOP = "../.."
 KEYS = """addEventListener("keydown", ({ key, target }) => {
   const way = (key === "ArrowRight") - (key === "ArrowLeft");
