@@ -20,7 +20,7 @@ endif
 export LABKIT_DATA := $(DATA)
 ARGS   ?=
 LAB    ?= cifar10
-BOOK_LANGUAGE ?= # of `make book`, `pdf` and `lab`: zh_CN
+BOOK_LANGUAGE ?= # of `make book`, `pdf`, `slides` and `lab`: zh_CN
 LAB_FILE = work/lab-$(LAB)$(if $(BOOK_LANGUAGE),-$(BOOK_LANGUAGE)).ipynb
 
 # .venv first for everything that runs: msrun, for one, starts `python` from PATH.
@@ -41,7 +41,7 @@ SAMPLE_STAMP := $(DATA)/sample/.stamp
 SMOKE_CHAPTERS := book/1-cifar10/schedules book/2-migration/subnets book/4-cloud/object-storage
 SMOKE_TESTS    := tests/parity/test_own_pair.py tests/grader/test_execution.py tests/project/test_drawings.py
 
-.PHONY: help env torch sample book translate pdf smoke test test-all references lint lab bench clean distclean
+.PHONY: help env torch sample book translate pdf slides smoke test test-all references lint lab bench clean distclean
 
 help: ## list what can be made
 	@echo "usage: make TARGET"
@@ -63,6 +63,9 @@ translate: book ## take what the pages say into the Chinese catalogues, and list
 
 pdf: book ## build the book, print it as one PDF, _build/pdf/resnet50-on-mindspore.pdf (needs Chromium with chromedriver)
 	@$(BIN)/python book/pdf.py $(BOOK_LANGUAGE)
+
+slides: book ## build the book and slides from it, one deck a part, _build/html/book/slides (BOOK_LANGUAGE=zh_CN: in Chinese)
+	@$(BIN)/python book/slides.py $(BOOK_LANGUAGE)
 
 smoke: $(SAMPLE_STAMP) ## the least that works on any machine, two minutes: doctor, three chapters, tests that skip for a reason
 	@$(BIN)/labkit doctor
