@@ -53,9 +53,14 @@ def stopped_at_steps():
         _at_steps.clear()
 
 
+def stop_requested() -> bool:
+    """Whether a stop waits for `raise_if_stopped`."""
+    return _stop.is_set()
+
+
 def raise_if_stopped() -> None:
     """Raise KeyboardInterrupt if a stop was requested."""
-    if _stop.is_set():
+    if stop_requested():
         raise KeyboardInterrupt
 
 

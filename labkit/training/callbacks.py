@@ -167,14 +167,14 @@ def evaluation_epoch(step: int, steps_per_epoch: int, total_steps: int, every_st
 
 
 class CheckpointCallback(Callback):
-    """Checkpoints a Run after every epoch and every `every_steps` steps: before an evaluation, which may be stopped."""
+    """Checkpoints a Run after every epoch and every `every_steps` steps, before an evaluation, and at a stop."""
 
     def __init__(self, run, every_steps=None):
         super().__init__()
         self.run, self.every_steps = run, every_steps
 
     def on_train_step_end(self, run_context):
-        if is_due(run_context, self.every_steps):
+        if is_due(run_context, self.every_steps) or (interrupts.stop_requested() and not ends_epoch(run_context)):
             self.on_train_epoch_end(run_context)
 
     def on_train_epoch_end(self, run_context):

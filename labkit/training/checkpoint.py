@@ -63,6 +63,8 @@ def restore(run: Run, train_network) -> int:
         raise RunError(f"{run.checkpoint}: damaged, or not of this recipe: it has no step")
     if device.ranks()[0] == 0:
         run.history_file.touch()
+        if step == 0 and b'"accuracy"' in run.history_file.read_bytes():  # the checkpoint came before the evaluation
+            raise RunError(f"{run.checkpoint}: missing; put it back, or train a new Run")
         os.truncate(run.history_file, _end(run.history_file, step))
     return step
 

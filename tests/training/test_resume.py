@@ -6,6 +6,7 @@ Every kill is put into the process itself, at a line of the history or a call: n
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -214,17 +215,17 @@ def test_killed_three_times_interrupted_and_resumed(start, reference, tmp_path):
     killed(start(run, "--resume", before=before_renaming("latest.ckpt", STEP_10)))
     assert lines(run)[-1]["step"] == STEPS and weights(run)["step"] == 8 and part.exists()
 
-    # In the second epoch, a step after a checkpoint, by Ctrl-C: it says how to resume.
+    # In the second epoch, a step after a checkpoint, by Ctrl-C: it keeps this step, and says how to resume.
     output = ended(start(run, "--resume", before=after_step(17, CTRL_C)), 130)
     assert "Traceback" not in output
-    assert weights(run)["step"] == 16 and lines(run)[-1]["step"] == 17
+    assert weights(run)["step"] == lines(run)[-1]["step"] == 17
     command = shlex.split(output.partition("resume with: ")[2].splitlines()[0])
     assert command == ["labkit", "train", "cifar10", "--resume", "--out", str(run)]
 
     finish(start(run, "--resume"))
     require_equal(run, reference)
     # Each start that got as far as a checkpoint compiled in its first step.
-    assert [record["step"] for record in lines(run) if record.get("compiled")] == [1, 5, 9, 17]
+    assert [record["step"] for record in lines(run) if record.get("compiled")] == [1, 5, 9, 18]
     assert [path.name for path in checkpoint.parent.iterdir()] == ["latest.ckpt"]
 
 
@@ -282,6 +283,15 @@ def test_a_fraction_of_an_epoch(start, tmp_path):
     assert steps[-1]["lr"] == pytest.approx(0.1 * (1 - 4 / 5) ** 2)  # the last of five after a warm-up of ten
     assert [record["epoch"] for record in runs.Run(run).evaluations()] == [1, 2]
     assert json.loads((run / "summary.json").read_text())["steps"] == 15
+
+
+def test_a_lost_checkpoint_does_not_cost_the_history(reference, tmp_path):
+    run = shutil.copytree(reference, tmp_path / "run")
+    (run / "summary.json").unlink()
+    (run / "checkpoints" / "latest.ckpt").unlink()
+    with pytest.raises(RunError, match="latest.ckpt: missing"):
+        loop.train(runs.open_run(run), progress=False)
+    assert lines(run) == lines(reference)
 
 
 def test_a_complete_run_is_never_trained_again(reference):
