@@ -16,7 +16,7 @@ import click
 from tqdm import tqdm
 
 from labkit.data.files import DataError, Info
-from labkit.system.errors import first_line, of_file_system
+from labkit.system.errors import LabkitError, first_line, of_file_system
 from labkit.system.files import locked
 
 # RuntimeError is zipfile's, for an archive with a password.
@@ -38,7 +38,7 @@ class Commands(click.Group):
     def invoke(self, ctx):
         try:
             return super().invoke(ctx)
-        except DataError as error:
+        except LabkitError as error:
             raise Failure(str(error)) from None
         except OSError as error:
             if error.errno == errno.EPIPE:  # output piped into `head`; click exits quietly

@@ -1,15 +1,15 @@
 """The command line: maps each command to its module, which is imported only when the command is used."""
 
 import errno
-import importlib
 import importlib.util
 import os
-import sys
+import pkgutil
 from contextlib import contextmanager
 
 import click
 
 import labkit
+from labkit.system import streams
 from labkit.system.environment import REPO
 from labkit.system.errors import LabkitError, of_file_system
 
@@ -57,45 +57,6 @@ def _explained():
         raise click.ClickException(of_file_system(error)) from None
 
 
-class _Stream:
-    """A stream whose terminal may be gone: what is written then is lost, which is no error of the training."""
-
-    def __init__(self, stream):
-        self._stream = stream
-
-    def __getattr__(self, name):
-        return getattr(self._stream, name)
-
-    def write(self, text):
-        return self._if_there(self._stream.write, text)
-
-    def flush(self):
-        self._if_there(self._stream.flush)
-
-    def _if_there(self, function, *arguments):
-        try:
-            return function(*arguments)
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-
-
-def _prepare():
-    """Make the streams and settings of this process usable, whatever started it."""
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(number)
-        except OSError:  # closed: the next file to be opened would get this number
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
-            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False))
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if hasattr(stream, "reconfigure"):  # names and logs may contain characters that this terminal cannot show
-            stream.reconfigure(errors="backslashreplace")
-        setattr(sys, name, _Stream(stream))
-    os.environ["MPLBACKEND"] = "agg"  # figures go to files; a backend for a screen may not be installed
-
-
 class Commands(click.Group):
     """The commands in COMMANDS, each imported when it is used."""
 
@@ -108,8 +69,7 @@ class Commands(click.Group):
         with _explained():
             if not is_installed(name):
                 raise LabkitError(f"labkit {name} is for instructors: use a clone of the course, which has the grader")
-            module, _, command = COMMANDS[name].partition(":")
-            return getattr(importlib.import_module(module), command)
+            return pkgutil.resolve_name(COMMANDS[name])
 
     def invoke(self, context):
         with _explained():
@@ -125,7 +85,7 @@ def main():
     Start with:  labkit doctor
                  labkit train cifar10 --profile sample
     """
-    _prepare()
+    streams.prepare()
     if os.environ.get("NO_COLOR"):
         click.get_current_context().color = False
     if not (REPO / "labs").is_dir():

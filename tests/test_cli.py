@@ -164,21 +164,26 @@ def test_a_closed_stream_is_nobodys_number(trained, place, repo_root, closed):
     assert done.returncode == 0 and Image.open(place / f"closed-{closed}.png").size > (300, 300)
 
 
-def test_a_terminal_that_is_gone_ends_no_training(place, repo_root):
+@pytest.mark.parametrize("start_file", [False, True])
+def test_a_terminal_that_is_gone_ends_no_training(place, repo_root, start_file):
     terminal, stream = os.openpty()
+    run, command = place / f"detached-{start_file}", [*LABKIT, "train", "cifar10", *small(place), "--out"]
+    if start_file:
+        command = [sys.executable, repo_root / "labs/cifar10/train.py", "--data_url", "data", "--profile", "sample"]
+        command += ["--num_epochs", "2", "--train_url"]
 
     def detach():
         os.setsid()
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     child = subprocess.Popen(
-        [*LABKIT, "train", "cifar10", "--out", "detached", *small(place)], cwd=place, preexec_fn=detach,
-        stdin=stream, stdout=stream, stderr=stream, env={**os.environ, "PYTHONPATH": str(repo_root)},
+        [*command, run], cwd=place, preexec_fn=detach, stdin=stream, stdout=stream, stderr=stream,
+        env={**os.environ, "PYTHONPATH": str(repo_root)},
     )  # fmt: skip
     os.close(stream)
-    wait_until((place / "detached/history.jsonl").exists, seconds=60)
+    wait_until(run.joinpath("history.jsonl").exists, seconds=120)
     os.close(terminal)
-    assert child.wait(60) == 0 and open_run(place / "detached").complete
+    assert child.wait(120) == 0 and open_run(run).complete
 
 
 def test_a_full_disk_is_one_line_that_says_how_to_resume(place, repo_root):

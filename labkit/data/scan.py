@@ -23,6 +23,7 @@ from labkit.system.errors import first_line
 from labkit.system.files import atomic_write
 
 LARGE = 10_000  # files; smaller folders are read again in seconds
+PNG_END = b"\0\0\0\0IEND\xaeB`\x82"  # a chunk: length, name and checksum
 THREADS = 16  # more than there are cores: reading waits for the disk
 _findings = {}  # of this process, by folder and part
 
@@ -43,7 +44,7 @@ def _defect(content, decode):
                 return "16 bits a channel, which the decoders read differently"
             # A JPEG's compressed pixels, after its last SOS (0xFFDA), have no end marker (0xFFD9) inside; a thumbnail
             # before them has one.
-            marker, begin = (b"IEND", 0) if image.format == "PNG" else (b"\xff\xd9", content.rfind(b"\xff\xda"))
+            marker, begin = (PNG_END, 0) if image.format == "PNG" else (b"\xff\xd9", content.rfind(b"\xff\xda"))
             ends = content.find(marker, max(begin, 0)) >= 0
             if image.format == "PNG" and not ends:
                 return "truncated: no end marker"  # Pillow reads it, MindData does not

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from labkit.launch.msrun import Hosts, launch
-from labkit.system import device, interrupts
+from labkit.system import device, interrupts, streams
 from labkit.system.errors import LabkitError, one_line_errors
 
 
@@ -116,8 +116,7 @@ def settings(arguments) -> tuple[str, ...]:
     """The recipe settings, KEY=VALUE, that the arguments ask for."""
     folder = arguments.data_url
     values = {"data.folder": folder and (folder if is_url(folder) else Path(folder).resolve())}
-    values["epochs"] = getattr(arguments, "num_epochs", None)
-    values["data.route"] = getattr(arguments, "route", None)
+    values |= {"epochs": getattr(arguments, "num_epochs", None), "data.route": getattr(arguments, "route", None)}
     return tuple(f"{key}={value}" for key, value in values.items() if value is not None)
 
 
@@ -127,9 +126,9 @@ def start(main, *arguments) -> None:
     SIGTERM, which stops a job, and Ctrl-C raise KeyboardInterrupt once, except in msrun's scheduler: it waits inside
     MindSpore, where Python would not notice.
     """
-    scheduler = os.environ.get("MS_ROLE") == "MS_SCHED"
+    streams.prepare()
     try:
-        with one_line_errors(), nullcontext() if scheduler else interrupts.stopped_once():
+        with one_line_errors(), interrupts.stopped_once() if os.environ.get("MS_ROLE") != "MS_SCHED" else nullcontext():
             main(*arguments)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
@@ -139,6 +138,5 @@ def start(main, *arguments) -> None:
 def start_others(job: JobContext, data, out) -> None:
     """Start msrun for this machine's cards; the processes get the folders of data and Run. Raises LabkitError."""
     folders = ["--data_url", str(data), "--train_url", str(out)]  # if an argument is repeated, the last value counts
-    logs = os.environ.get("MA_LOG_DIR")
-    log_dir = Path(logs, "workers") if logs else None
+    log_dir = Path(os.environ["MA_LOG_DIR"], "workers") if os.environ.get("MA_LOG_DIR") else None
     launch([*sys.argv, *folders], job.cards, log_dir, device=job.device, hosts=job.hosts)

@@ -116,8 +116,7 @@ class Client:
     def stop(self, job: str) -> Job:
         """Stop a job; a job that is stopping or has been stopped is left alone."""
         try:
-            action = {"action_type": "terminate"}
-            self._ask("POST", f"training-jobs/{_id(job)}/actions", action, lambda answer: answer)
+            self._ask("POST", f"training-jobs/{_id(job)}/actions", {"action_type": "terminate"}, lambda answer: answer)
         except CloudError as error:  # the job may be stopping nevertheless, if only the answer was lost
             now = self.show(job) if error.status != 404 else None
             if now is None or now.phase not in ("Terminating", "Terminated"):
@@ -174,8 +173,8 @@ class Client:
         content = b"" if body is None else json.dumps(body).encode()
         try:
             answer = requests.request(  # a redirect is refused: the signature is for one URL
-                method, url, data=content, auth=self._sign, verify=self.ca or True, timeout=self.timeout,
-                allow_redirects=False,
+                method, url, data=content, auth=self._sign, verify=self.ca or True, allow_redirects=False,
+                timeout=min(self.timeout, self.deadline),
             )  # fmt: skip
         except requests.RequestException as error:
             cause = _cause(error)

@@ -14,7 +14,7 @@ BOOT_FILE = "train.py"
 # Packages that a start file imports besides MindSpore and its dependencies; ModelArts installs them before the start.
 NEEDS = ("pydantic", "PyYAML", "psutil", "tqdm", "click", "filelock", "esdk-obs-python")
 NEEDS_FILE = "pip-requirements.txt"
-OWN = {"__pycache__", "runs"}  # folders in which programs write, which no job needs
+OWN = {"__pycache__", ".venv", ".idea", ".vscode", ".DS_Store", ".ipynb_checkpoints", ".pytest_cache", ".ruff_cache"}
 
 
 def pack(submission, folder: Path) -> list[str]:
@@ -41,8 +41,8 @@ def pack(submission, folder: Path) -> list[str]:
     recipe = {"lab": submission.recipe.lab, "profiles": {submission.recipe.profile: tree}}
     (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe, sort_keys=False), encoding="utf-8")
     pinned = (environment.REPO / "requirements.txt").read_text(encoding="utf-8").splitlines()
-    needed = [line for line in pinned if line.partition("==")[0] in NEEDS]
-    (folder / NEEDS_FILE).write_text("\n".join(needed), encoding="utf-8")
+    needed = "\n".join(line for line in pinned if line.partition("==")[0] in NEEDS)
+    (folder / NEEDS_FILE).write_text(needed, encoding="utf-8")
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
@@ -53,7 +53,7 @@ def left_behind(lab: Path) -> list[str]:
         others = git(folder, "ls-files", "--others", "-z").stdout.split(b"\0")
         missing = [name for name in tracked(folder, CloudError) or () if not (folder / name).is_file()]
         names += [str(folder / name) for name in [*map(os.fsdecode, filter(None, others)), *missing]
-                  if not any(part in OWN or part.startswith(".") for part in Path(name).parts)]  # fmt: skip
+                  if not name.startswith("runs/") and OWN.isdisjoint(Path(name).parts)]  # fmt: skip
     return names
 
 

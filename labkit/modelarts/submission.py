@@ -125,12 +125,11 @@ def copies(submission: Submission, code: Path) -> list[tuple[str, Path, str]]:
 def require_offered(spec: JobSpec, client: Client) -> None:
     """CloudError if ModelArts does not offer the job's machine or image; the message lists what it offers."""
     flavors = [flavor["flavor_id"] for flavor in client.flavors()]
-    if spec.flavor not in flavors:
-        raise CloudError(f"flavor: {spec.flavor}: not offered here; there are {', '.join(sorted(flavors)) or 'none'}")
     engines = [f"{engine['engine_name']}:{engine['engine_version']}" for engine in client.engines()]
     engine = f"{spec.engine.name}:{spec.engine.version}"
-    if engine not in engines:
-        raise CloudError(f"engine: {engine}: not offered here; there are {', '.join(sorted(engines)) or 'none'}")
+    for key, wanted, offered in (("flavor", spec.flavor, flavors), ("engine", engine, engines)):
+        if wanted not in offered:
+            raise CloudError(f"{key}: {wanted}: not offered here; there are {', '.join(sorted(offered)) or 'none'}")
 
 
 def fetch(bucket: str, name: str, out: Path, progress=None, store=None) -> runs.Run | None:
@@ -156,8 +155,9 @@ def fetch(bucket: str, name: str, out: Path, progress=None, store=None) -> runs.
             run = runs.Run(part)
             try:
                 runs.relocate(run, recipes.load(submitted, run.recipe.profile).data.folder)
-            except recipes.RecipeError:
+            except recipes.RecipeError as error:
                 shutil.rmtree(part)  # there is nothing to resume
-                raise
+                message = str(error).replace(str(part), f"{job}/run").replace(top, f"{job}/code")
+                raise recipes.RecipeError(message) from None
         part.replace(out)
     return runs.open_run(out)

@@ -1,7 +1,6 @@
 """Convert between PyTorch's state dicts and MindSpore's parameters: no name is left over, only tensors unpickled."""
 
 import io
-import os
 import pickle
 import tempfile
 from pathlib import Path
@@ -82,7 +81,7 @@ def convert(source, target, net, names=None) -> None:
         to_mindspore(read_state(source), net, names)
         with tempfile.TemporaryDirectory(dir=target.parent) as hidden:
             ms.save_checkpoint(net, f"{hidden}/new.ckpt")
-            os.replace(f"{hidden}/new.ckpt", target)
+            atomic_write(target, Path(hidden, "new.ckpt").read_bytes())  # MindSpore lets only the owner read its own
     elif source.suffix == ".ckpt" and target.suffix in (".pth", ".pt"):
         load_weights(source, net)
         write_state(target, from_mindspore(net, names))

@@ -26,8 +26,11 @@ def require_linux(command: str, reason: str) -> None:
 
 
 def data_root() -> Path:
-    """Folder that holds the data sets: `$LABKIT_DATA`, or `data/` next to the package."""
-    return Path(os.path.expanduser(os.environ.get("LABKIT_DATA") or REPO / "data"))
+    """Folder that holds the data sets: `$LABKIT_DATA`, or `data/` next to the package. Raises LabkitError."""
+    folder = os.path.expanduser(os.environ.get("LABKIT_DATA") or REPO / "data")
+    if folder.startswith("~"):  # its user has no home folder here
+        raise LabkitError(f"LABKIT_DATA: {folder}: there is no such home folder; write the path without ~")
+    return Path(folder)
 
 
 def cache() -> Path:
@@ -54,9 +57,7 @@ def mindspore_version() -> str | None:
 
 def cpu_flags() -> set[str]:
     """Instruction sets of this CPU, as Linux reports them for x86; empty elsewhere."""
-    if platform.machine() != "x86_64":  # an emulator may show those of the real CPU
-        return set()
-    return set(_cpuinfo("flags").split())
+    return set(_cpuinfo("flags").split() if platform.machine() == "x86_64" else ())  # an emulator may show the CPU's
 
 
 def _cpuinfo(name):
@@ -74,10 +75,8 @@ def onednn_trap() -> bool:
     MindSpore 2.9 and 2.10 do so on a CPU with AVX-512 and are then about two hundred times slower than 2.8 (see the
     chapter Performance tuning).
     """
-    version = mindspore_version()
-    if version is None or tuple(map(int, version.split(".")[:2])) < (2, 9):
-        return False
-    return any(flag.startswith("avx512") for flag in cpu_flags())
+    version = tuple(map(int, (mindspore_version() or "0").split(".")[:2]))
+    return version >= (2, 9) and any(flag.startswith("avx512") for flag in cpu_flags())
 
 
 def prepare_mindspore() -> None:

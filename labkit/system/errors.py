@@ -16,8 +16,8 @@ def first_line(error: Exception) -> str:
 
 
 def of_file_system(error: OSError) -> str:
-    """The file that an OSError is about, and what is wrong with it."""
-    return f"{error.filename or 'file system'}: {error.strerror or error}"
+    """The file that an OSError is about, the target of a copy, and what is wrong with it."""
+    return f"{error.filename2 or error.filename or 'file system'}: {error.strerror or error}"
 
 
 @contextmanager

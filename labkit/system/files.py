@@ -63,7 +63,7 @@ def user_folder(top) -> Path:
 
 def git(folder: Path, *arguments: str, timeout: float | None = None) -> subprocess.CompletedProcess:
     """A git command about the repository that a folder is in, not one that a hook's variables name; output as bytes."""
-    kept = ("GIT_CONFIG", "GIT_CEILING", "GIT_EXEC", "GIT_SSH")  # GIT_DIR and its like stay out
+    kept = ("GIT_CONFIG", "GIT_EXEC", "GIT_SSH")  # GIT_DIR and its like stay out
     env = {key: value for key, value in os.environ.items() if key.startswith(kept) or not key.startswith("GIT_")}
     return subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, env=env, timeout=timeout)
 

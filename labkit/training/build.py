@@ -36,8 +36,8 @@ def naming_damage(recipe: Recipe, info: Info | None):
     try:
         yield
     except RuntimeError as error:
-        if info and "dataset" in str(error).partition("\n")[0]:  # MindData's errors begin so
-            format_of(recipe).require_decodable(info)
+        if "dataset" in str(error).partition("\n")[0]:  # MindData's errors begin so
+            format_of(recipe).require_decodable(info or format_of(recipe).check())  # only rank 0 has one
         raise
 
 

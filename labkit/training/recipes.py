@@ -69,10 +69,13 @@ def _parse_setting(setting):
         raise RecipeError(f"--set {setting}: {key} cannot be set; name another lab or --profile")
     if not equals or not all(key.split(".")):
         raise RecipeError(f"--set {setting}: write it as key=value, such as schedule.lr_max=0.2")
+    objects = []
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=lambda pairs: objects.append(pairs) or dict(pairs))
     except ValueError:
         value = float(text) if yaml_files.FLOATS.fullmatch(text) else text  # .5e-1, or a bare word such as resnet50
+    if any(len(dict(pairs)) < len(pairs) for pairs in objects):
+        raise RecipeError(f"--set {setting}: a key occurs twice")
     for name in reversed(key.split(".")):
         value = {name: value}
     return value

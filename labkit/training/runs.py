@@ -11,6 +11,7 @@
 import itertools
 import json
 import os
+import shlex
 import statistics
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ class Run:
     @property
     def evaluation(self) -> dict:
         """What `labkit eval` found, as `evaluation.score` returns it; raises RunError."""
-        return self._json("evaluation.json", f"`labkit eval {self.path}` makes it")
+        return self._json("evaluation.json", f"`labkit eval {shlex.quote(str(self.path))}` makes it")
 
     def _json(self, name, missing):
         try:
@@ -180,9 +181,8 @@ def begin(run: Run, info, processes: int = 1, workers: int | None = None) -> Non
 
 def require_same_processes(run: Run, processes: int, workers: int | None = None) -> None:
     """Raise RunError if a Run is resumed with other numbers of processes or data workers: its steps would differ."""
-    if run.processes != processes:
-        began = f"{run.path}: number of processes: began with {run.processes}"
-        raise RunError(f"{began}, cannot be resumed with {processes}")
+    if (began := run.processes) != processes:
+        raise RunError(f"{run.path}: number of processes: began with {began}, cannot be resumed with {processes}")
     if workers and workers != run.provenance["workers"]:
         began = f"{run.path}: began with {run.provenance['workers']} data workers, which decide its random crops"
         raise RunError(f"{began}; on this machine's cores there are {workers}")

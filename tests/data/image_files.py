@@ -29,6 +29,7 @@ BAD = {  # a bad file's content -> what is said of it
     "jpeg cut behind its thumbnail": (CUT, "truncated"),
     "jpeg header alone": (JPEG[:100], "Truncated"),
     "png without its end": (PNG[:-12], "truncated: no end marker"),
+    "png without its end, but with the name": (PNG[:-12] + b"\0\0\0\4tEXtIEND", "truncated: no end marker"),
     "half a png": (PNG[: len(PNG) // 2], "truncated"),
     "16 bits": (encoded(Image.fromarray(np.arange(1200, dtype=np.uint16).reshape(30, 40)), "PNG"), "16 bits"),
 }

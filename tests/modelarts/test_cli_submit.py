@@ -78,12 +78,16 @@ def test_dry_run(account, stub):
 def test_dry_run_shows_no_variables(nobody, small_lab):
     """One of job.yaml may be a key, as a parameter may. The commit and the profile are labkit's own."""
     lab = small_lab()
-    (lab / "helper.py").touch()
+    (lab / "tools/runs").mkdir(parents=True)
+    (lab / "runs/.ipynb_checkpoints").mkdir(parents=True)
+    for name in ("helper.py", ".env", "tools/runs/one.py", "runs/one.py", "runs/.ipynb_checkpoints/one.py"):
+        (lab / name).touch()
     with open(lab / "job.yaml", "a") as file:
         file.write("environment: {WANDB_API_KEY: hush}\nparameters: {key: hush}\nbucket: obs://my-bucket\n")
     done = labkit("submit", lab, "--profile", "sample", "--dry-run")
     assert done.exit_code == 0 and "hush" not in done.output
-    assert f"not in the job (not tracked by git, or not checked out): {lab}/helper.py\n" in done.stderr
+    others = ", ".join(f"{lab}/{name}" for name in (".env", "helper.py", "tools/runs/one.py"))
+    assert f"not in the job (not tracked by git, or not checked out): {others}\n" in done.stderr
     algorithm = json.loads(done.stdout)["algorithm"]
     assert algorithm["environments"]["WANDB_API_KEY"] == "***"
     assert len(algorithm["environments"]["LABKIT_COMMIT"]) >= 40

@@ -197,7 +197,7 @@ def test_fetch(in_bucket, tmp_path):
     with pytest.raises(CloudError, match="'mine/': not the name of a job"):
         submission.fetch(url, "mine/", tmp_path / "other")
     (bucket / "jobs/mine/run/recipe.yaml").write_text("lab: [")
-    with pytest.raises(LabkitError, match="recipe.yaml"):
+    with pytest.raises(LabkitError, match=f"^{url}/jobs/mine/run/recipe.yaml"):
         submission.fetch(url, "mine", tmp_path / "damaged")
     assert not [path for path in tmp_path.iterdir() if "damaged" in path.name]
 

@@ -147,6 +147,7 @@ def test_convert_both_ways(tmp_path):
     for key, value in state.items():
         np.testing.assert_array_equal(back[key], value)
     assert sorted(os.listdir(tmp_path)) == ["a.pth", "b.ckpt", "c.pth"]
+    assert len({file.stat().st_mode for file in tmp_path.iterdir()}) == 1
 
 
 @pytest.mark.parametrize(

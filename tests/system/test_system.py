@@ -11,7 +11,7 @@ import pytest
 
 from labkit import doctor
 from labkit.system import environment, interrupts
-from labkit.system.errors import LabkitError
+from labkit.system.errors import LabkitError, of_file_system
 from labkit.system.files import atomic_write, locked, tracked
 
 WIDE, NARROW = {"avx2", "avx512f"}, {"avx2"}
@@ -74,6 +74,12 @@ def test_doctor_on_the_trap(machine, version, flags, cap, status, says):
     machine(version, flags, cap)
     found = doctor._onednn()
     assert (found[0], says in found[1]) == (status, True)
+
+
+def test_an_error_of_a_copy_names_the_target():
+    """As shutil raises it when a disk is full."""
+    full = OSError(28, "No space left on device", "source", None, "target")
+    assert of_file_system(full) == "target: No space left on device"
 
 
 def test_two_writers_of_one_file_do_not_mix(tmp_path):

@@ -94,10 +94,10 @@ def test_an_image_that_cannot_be_decoded_is_named(recipe):
     content = bytearray(file.read_bytes())
     content[len(content) // 2 : len(content) // 2 + 40] = bytes(40)
     file.write_bytes(content)
-    info = build.prepare_data(recipe)
-    with pytest.raises(DataError, match=f"{file}: .*; fix or remove it"), build.naming_damage(recipe, info):
-        for _ in build.test_dataset(recipe, info):
-            pass
+    for info in (build.prepare_data(recipe), None):  # None: in a process other than the first
+        with pytest.raises(DataError, match=f"{file}: .*; fix or remove it"), build.naming_damage(recipe, info):
+            for _ in build.test_dataset(recipe, info):
+                pass
 
 
 def test_a_training_that_diverges_keeps_what_it_had(tmp_path, repo_root, write_noise):

@@ -101,6 +101,9 @@ def test_data_folder_is_in_the_data_root_or_absolute(recipe_file, monkeypatch, t
     assert recipes.load(recipe_file(), "sample").data_folder() == tmp_path / "root" / "somewhere"
     absolute = recipes.load(recipe_file(), "sample", (f"data.folder={tmp_path}",))
     assert absolute.data_folder() == tmp_path
+    monkeypatch.setenv("LABKIT_DATA", "~nobody-here/data")
+    with pytest.raises(LabkitError, match="LABKIT_DATA: ~nobody-here/data: there is no such home folder"):
+        absolute.data_folder()
 
 
 # -- Bad keys and values: one of each kind ---------------------------------------------------------
@@ -168,6 +171,7 @@ def test_bad_setting_is_named_and_not_the_file(recipe_file, setting, key, says):
 
 @pytest.mark.parametrize("setting, says", [
     ("epochs", "key=value"), ("=3", "key=value"), ("schedule..lr_max=3", "key=value"), ("lab=x", "cannot be set"),
+    ('data={"batch_size": 8, "batch_size": 16}', "a key occurs twice"),
 ])  # fmt: skip
 def test_setting_that_cannot_be(recipe_file, setting, says):
     message = refusal(recipe_file(), settings=(setting,))
