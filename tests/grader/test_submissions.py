@@ -279,13 +279,14 @@ def test_a_cell_that_was_split_is_one_answer_and_what_is_below_it_is_a_copy(read
     assert read(made)["steps"].split(PART) == ["a, b = 1437, 32", "steps = a // b"]
 
 
-def test_a_cell_that_vs_code_split_keeps_its_id_above(read, tiny):
-    made = filled_in(tiny, steps="a, b = 1437, 32")
+@pytest.mark.parametrize("above", ["a, b = 1437, 32", "steps = None  # your answer\na, b = 1437, 32"])
+def test_a_cell_that_vs_code_split_keeps_its_id_above(read, tiny, above):
+    made = filled_in(tiny, steps=above)
     place = next(n for n, cell in enumerate(made["cells"]) if cell["id"] == "answer-steps")
     parts = [made["cells"][place] | {"id": name, "source": text}
              for name, text in [("below", "steps = a // b"), ("copy", "steps = 0")]]  # fmt: skip
     made["cells"][place + 1 : place + 1] = parts
-    assert read(made)["steps"].split(PART) == ["a, b = 1437, 32", "steps = a // b"]
+    assert read(made)["steps"].split(PART) == [above, "steps = a // b"]
 
 
 def test_markdown_is_read_as_well(read, tiny):
