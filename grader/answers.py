@@ -44,11 +44,10 @@ def read(lab: Lab, notebooks: list[Path]) -> tuple[dict[str, str], list[str]]:
 def normalised(text: str) -> str:
     """A source with uniform spacing and without comments; if it is not valid Python, only its words."""
     try:
-        tokens = [token for token in tokenize.generate_tokens(io.StringIO(text).readline)
-                  if token.type not in _IGNORED]  # fmt: skip
+        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
     except (tokenize.TokenError, SyntaxError, UnicodeEncodeError):
         return " ".join(text.split())
-    return " ".join(_LAYOUT.get(token.type, token.string) for token in tokens).strip()
+    return " ".join(_LAYOUT.get(token.type, token.string) for token in tokens if token.type not in _IGNORED).strip()
 
 
 def _answers_of(lab, file):
@@ -88,16 +87,16 @@ def _task(lab, cell):
 def _answer(lab, task, cells):
     """The parts of an answer, joined by PART: down to the cell with the answer's id, and on until its names are bound.
 
-    What is below these is a copy.
+    What is below these is a copy. A name that is only bound as in the stub counts if no part below binds it otherwise.
     """
-    sources = [source(cell).replace("\f", "") for cell in cells]
-    untouched = ("", normalised(lab.stubs[task]))
+    stub, sources = lab.stubs[task], [source(cell).replace("\f", "") for cell in cells]
+    untouched = ("", normalised(stub))
     touched = [number for number, text in enumerate(sources) if normalised(text) not in untouched]
     ends = [number for number in touched if cells[number].get("id") == f"answer-{task}"]
     end = (ends or touched or [0])[-1]
-    parts = [sources[number] for number in touched if number <= end]
-    for number in (number for number in touched if number > end):
-        if bound(lab.stubs[task]) <= set().union(*map(bound, parts)):
-            break
-        parts.append(sources[number])
+    parts, below = ([sources[number] for number in touched if (number > end) == is_below] for is_below in (False, True))
+    missing = bound(stub) - bound(*parts, stub=stub) - (bound(*parts) - bound(*below, stub=stub))
+    while missing and below:
+        parts.append(below.pop(0))
+        missing -= bound(parts[-1], stub=stub)
     return PART.join(parts or sources[:1])

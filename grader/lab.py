@@ -6,6 +6,7 @@ Keys in the metadata of the master's code cells:
 Cells tagged `ungraded` (self-checks, figures, long trainings) are for the learner; grading skips them.
 """
 
+import ast
 import copy
 import dis
 import hashlib
@@ -29,6 +30,7 @@ VALUES = "__import__('grader.values', fromlist=['values'])"
 PART = "\n\f\n"  # between the parts of an answer whose cell was split or copied
 BEGIN, END = "# BEGIN SOLUTION", "# END SOLUTION"
 MARKER = re.compile(r"#+\s*(begin|end)\s+solution\s*$", re.IGNORECASE)  # also matches misspelled markers
+FILES = ("lab.md", "grading.yaml")
 Name = Annotated[str, Field(pattern=f"^{NAME}$")]
 
 
@@ -118,8 +120,7 @@ class Lab:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of master and manifest."""
-        files = [self.folder / name for name in ("lab.md", "grading.yaml")]
-        return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
+        return hashlib.sha256(b"\0".join((self.folder / name).read_bytes() for name in FILES)).hexdigest()
 
     @cached_property
     def solutions(self) -> dict[str, str]:
@@ -140,7 +141,7 @@ class Lab:
         metadata, cells keep only `answer` and `probe`, so that no tag reaches nbval.
         """
         cells = []
-        names_in_answers = set().union(*map(bound, self.solutions.values()))
+        names_in_answers = bound(*self.solutions.values())
         for cell in copy.deepcopy(self.notebook["cells"]):
             answer, probe, text = answer_of(cell), probe_of(cell), source(cell)
             is_ungraded = not (answer or probe) and "ungraded" in cell["metadata"].get("tags", [])
@@ -158,12 +159,14 @@ class Lab:
         return self.notebook | {"cells": cells}
 
 
-def bound(text: str) -> set[str]:
-    """Names that a cell binds at its top level; empty if it contains more than Python and magic lines."""
-    if len(text) > 10_000:  # compiling may take quadratic time, and this may be a learner's
-        return set()
+def bound(*texts: str, stub: str = "") -> set[str]:
+    """Names that cells of Python and magic lines bind at their top level, other than by statements of the stub."""
+    if len(texts) != 1 or len(texts[0]) > 10_000:  # compiling may take quadratic time, and this may be a learner's
+        return set().union(*(bound(text, stub=stub) for text in texts if len(text) <= 10_000))
     try:
-        code = compile(re.sub(r"(?m)^[%!].*", "", text), "cell", "exec")  # in 3.12, symtable adds comprehension names
+        tree, given = (ast.parse(re.sub(r"(?m)^[%!].*", "", text)) for text in (*texts, stub))
+        tree.body = [step for step in tree.body if ast.dump(step) not in map(ast.dump, given.body)]
+        code = compile(tree, "cell", "exec")  # in 3.12, symtable adds comprehension names
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # ValueError: a NUL or a lone surrogate
         return set()
     return {step.argval for step in dis.get_instructions(code) if step.opname in ("STORE_NAME", "STORE_GLOBAL")}
@@ -221,7 +224,7 @@ def without_solution(text: str) -> str:
 def load(lab: str | Path) -> Lab:
     """Read the lab with this name, or in this folder, and check that master and manifest fit; raises LabError."""
     folder = Path(lab).resolve() if Path(lab, "lab.md").is_file() else REPO / "labs" / lab
-    for file in ("lab.md", "grading.yaml"):
+    for file in FILES:
         if not (folder / file).is_file():
             raise LabError(f"{folder / file}: missing; labs: {', '.join(names())}, or a folder with both files")
     file = folder / "grading.yaml"

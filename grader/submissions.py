@@ -22,6 +22,7 @@ from labkit.system.errors import LabkitError
 
 NOTEBOOKS = (".ipynb", ".md")
 USABLE = (*NOTEBOOKS, ".zip", ".ckpt")
+ARCHIVES = (".rar", ".7z", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")  # not unpacked, but named
 PLATFORM = (  # names in downloads: all with the same first part are one learner's
     re.compile(r"(.+?_\d+)_assignsubmission_(?:file|onlinetext)(?:_|$)"),  # Moodle: NAME_ID_...
     re.compile(r"([^_\W]+)(?:_LATE)?(_\d{4,})_\d{5,}_.+"),  # Canvas: NAME_ID_SUBMISSION_FILE
@@ -55,13 +56,13 @@ def find(place: Path, scratch: Path, notify=lambda line: None) -> dict[str, list
             raise LabkitError(f"{place.parent / str(error)}") from None
     elif not place.is_dir():
         raise LabkitError(f"{place}: there is no such folder or zip")
-    inner = _visible(folder)
-    if len(inner) == 1 and inner[0].is_dir() and not inner[0].is_symlink():
-        if is_zip and inner[0].name == place.stem:
-            inner = _visible(inner[0])
-        elif _holds_several(inner[0]):
-            several = "several notebooks or zips; give that folder if it is a class, a zip of it if it is a learner's"
-            raise LabkitError(f"{place}: its only folder, {inner[0].name}, has {several}")
+    inner = held = _visible(folder)
+    while len(held) == 1 and held[0].is_dir() and not held[0].is_symlink():
+        only, held = held[0], _visible(held[0])
+        inner = held if is_zip and only.name == place.stem else inner
+    if inner != held and _are_several(held):
+        several = "several notebooks or zips; give that folder if it is a class, a zip of it if it is a learner's"
+        raise LabkitError(f"{place}: its only folder, {only.relative_to(folder)}, has {several}")
     by_learner = {}
     for entry in inner:
         by_learner.setdefault(_learner(entry), []).append(entry)
@@ -108,33 +109,30 @@ def opened(entries: list[Path], scratch: Path) -> Iterator[tuple[list[Path], lis
 
 
 def _collect(place, notebooks, runs, archives, left_out):
-    """Sort the files at a place into the lists. A notebook counts wherever it is; of Markdown, not what is in a Run."""
+    """Sort the files at a place into the lists. A notebook counts wherever it is."""
     paths = [place]
-    while paths:
-        path = paths.pop()
-        mode = path.lstat().st_mode
-        inner = _visible(path) if stat.S_ISDIR(mode) else []
-        suffix, in_run = path.suffix.lower(), any(run in path.parents for run in runs)
+    for path in paths:  # grows by what folders hold
+        mode, suffix = path.lstat().st_mode, path.suffix.lower()
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # a link may lead anywhere, a pipe never ends
             left_out.append(f"{path.name}: a link or a device; hand in the file itself")
         elif stat.S_ISDIR(mode):
-            paths += inner[::-1]
+            paths += (inner := _visible(path))
             names = {entry.name for entry in inner}
             if "recipe.yaml" in names and names & RUN_FILES:
                 runs.append(path)
-        elif suffix in NOTEBOOKS and not (in_run and suffix == ".md"):
+        elif suffix in NOTEBOOKS:
             notebooks.append(path)
         elif suffix == ".zip":
             archives.append(path)
-        elif path == place:
+        elif path == place or path.name.lower().endswith(ARCHIVES):
             left_out.append(f"{path.name}: {NOTHING}")
 
 
-def _holds_several(folder):
-    """Whether a folder has several files or folders with notebooks, or without any of them several zips."""
-    kinds = [{path.suffix.lower() for path in (entry, *entry.rglob("[!.]*"))} for entry in _visible(folder)]
-    counts = (sum(suffix in kind for kind in kinds) for suffix in (*NOTEBOOKS, ".zip"))
-    return next(filter(None, counts), 0) > 1
+def _are_several(entries):
+    """Whether files or folders with notebooks, or else with zips, have several names, so that they are a class."""
+    found = [(_learner(entry), {path.suffix.lower() for path in (entry, *entry.rglob("[!.]*"))}) for entry in entries]
+    names = {name for name, suffixes in found if suffixes.intersection(NOTEBOOKS)}
+    return len(names or {name for name, suffixes in found if ".zip" in suffixes}) > 1
 
 
 def _unpack(archive, folder, notify, budget, of_class=False):
@@ -153,9 +151,9 @@ def _unpack(archive, folder, notify, budget, of_class=False):
                 if not parts or any(map(_hidden, parts)):
                     continue
                 usable = Path(parts[-1]).suffix.lower() in USABLE or parts[-1] in ("recipe.yaml", *RUN_FILES)
-                if not (usable or of_class):
+                if not (usable or of_class or name.lower().endswith(ARCHIVES)):
                     continue
-                budget[0], budget[1] = budget[0] - usable, budget[1] - entry.file_size * usable
+                budget[0], budget[1] = budget[0] - 1, budget[1] - entry.file_size * usable
                 target = folder.joinpath(*map(_shortened, parts))
                 if os.path.isfile(target):
                     notify(f"{archive.name}: {parts[-1]}: there twice; the first counts")
@@ -166,8 +164,7 @@ def _unpack(archive, folder, notify, budget, of_class=False):
                     (target if name.endswith("/") else target.parent).mkdir(parents=True, exist_ok=True)
                     if name.endswith("/"):
                         continue
-                    if of_class:
-                        target.touch()
+                    target.touch()
                     if stat.S_ISLNK(entry.external_attr >> 16):
                         raise ValueError("a link; hand in the file itself")
                     if usable:
@@ -189,13 +186,13 @@ def _name(entry):
     """An entry's name. Without the flag for UTF-8, its bytes may be that, GBK (Chinese Windows), or code page 437."""
     name = entry.orig_filename.partition("\0")[0]
     if not entry.flag_bits & 0x800:
-        data = name.encode("cp437")
-        # Read as code page 437, a name in Western letters has only those; one in Chinese has lines of boxes as well.
-        western = all(letter.isascii() or letter.isalpha() for letter in name)
         try:
-            name = data.decode()
+            name = name.encode("cp437").decode()
         except UnicodeDecodeError:
-            name = name if western else data.decode("gb18030", "replace")
+            chinese = name.encode("cp437").decode("gb18030", "surrogateescape")  # different bytes stay different
+            # Read as code page 437, Western names have letters only, Chinese ones lines of boxes, or half a sign, "\\".
+            if not re.sub("[\0-\x7f]", "", name).isalpha() or chinese.count("\\") < name.count("\\"):
+                name = chinese
     return name.replace("\\", "/") if entry.create_system == 0 else name  # written by Windows
 
 

@@ -65,21 +65,26 @@ def test_files_folders_and_zips_are_found(place, tmp_path):
     (place / "cyd" / ".ipynb_checkpoints" / "lab-checkpoint.ipynb").write_text("{}")
     (place / "cyd" / "lab.ipynb").write_text("{}")
     (place / "cyd" / "run" / "recipe.yaml").write_text("x")
-    (place / "cyd" / "run" / "notes.md").write_text("no notebook: it is in the Run")
+    (place / "cyd" / "run" / "notes.md").write_text("x")
     (place / "cyd" / "run" / "more.ipynb").write_text("{}")
     zipped(place / "dan.zip", {"work/LAB.IPYNB": "{}", "work/mine/recipe.yaml": "x", "work/mine/summary.json": "{}"})
     (place / "eve").mkdir()
     (place / "eve" / "lab.ipynb").write_text("{}")
     zipped(place / "eve" / "run.zip", {"run/recipe.yaml": "x", "run/history.jsonl": ""})
+    (place / "eve" / "run.7z").write_text("x")
     (place / "fay.rar").write_text("x")
     (place / "gus.ipynb").write_text("{}")
     (place / "gus.zip").write_text("x")
+    zipped(place / "hal.zip", {"LAB.md": "x", "recipe.yaml": "x", "history.jsonl": "", "more/run.tar.gz": "x"})
+    neither = "neither a notebook (.ipynb or .md) nor a folder or zip with one"
     seen = opened(submissions.find(place, tmp_path / "all"), tmp_path)
     assert seen == {
-        "Bob Q": (["Bob Q.md"], []), "ann": (["ann.ipynb"], []), "cyd": (["lab.ipynb", "more.ipynb"], ["run"]),
-        "dan": (["LAB.IPYNB"], ["mine"]), "eve": (["lab.ipynb"], ["run"]),
-        "fay": "fay.rar: neither a notebook (.ipynb or .md) nor a folder or zip with one",
+        "Bob Q": (["Bob Q.md"], []), "ann": (["ann.ipynb"], []),
+        "cyd": (["lab.ipynb", "more.ipynb", "notes.md"], ["run"]),
+        "dan": (["LAB.IPYNB"], ["mine"]), "eve": (["lab.ipynb"], ["run"], f"run.7z: {neither}"),
+        "fay": f"fay.rar: {neither}",
         "gus": (["gus.ipynb"], [], "gus.zip: damaged, or not a zip (File is not a zip file)"),
+        "hal": (["LAB.md"], ["0"], f"run.tar.gz: {neither}"),
     }  # fmt: skip
 
 
@@ -137,9 +142,11 @@ def raw_zip(file, *names):
 
 
 def test_a_zip_of_chinese_windows_and_others(tmp_path):
-    names = ["张三".encode("gbk"), b"\xd5\x5c", "Zoë".encode("cp437"), "नीता".encode()]
+    chinese = ["张三", "誠", "錦", "張錦"]  # three end in the byte of a backslash, two with only letters before it
+    broken = [b"\x80\xb0", b"\xff\xb0"]  # no text, and still two learners
+    names = [*(name.encode("gbk") for name in chinese), "Zoë".encode("cp437"), "नीता".encode(), *broken]
     found = submissions.find(raw_zip(tmp_path / "class.zip", *(name + b".ipynb" for name in names)), tmp_path / "all")
-    assert set(found) == {"张三", b"\xd5\x5c".decode("gbk"), "Zoë", "नीता"}
+    assert set(found) == {*chinese, "Zoë", "नीता", *map(os.fsdecode, broken)}
 
 
 def test_a_folder_that_holds_the_class_is_opened_or_refused(tmp_path):
@@ -147,13 +154,15 @@ def test_a_folder_that_holds_the_class_is_opened_or_refused(tmp_path):
     assert list(submissions.find(zipped(tmp_path / "handed-in.zip", entries), tmp_path / "1")) == ["ann", "bob"]
     with pytest.raises(LabkitError, match="class.zip: its only folder, handed-in, has several notebooks"):
         submissions.find(zipped(tmp_path / "class.zip", entries), tmp_path / "2")
-    several = {"Lab 3/ann.zip": "x", "Lab 3/bob.zip": "x"}
-    with pytest.raises(LabkitError, match="has several notebooks or zips"):
-        submissions.find(zipped(tmp_path / "zips.zip", several), tmp_path / "4")
-    released = {"ann/lab.ipynb": "{}", "ann/lab.md": "x", "ann/.ipynb_checkpoints/lab-checkpoint.ipynb": "{}"}
-    assert list(submissions.find(zipped(tmp_path / "one.zip", released), tmp_path / "5")) == ["ann"]
-    alone = zipped(tmp_path / "other.zip", {"ann/lab.ipynb": "{}", "ann/run/recipe.yaml": "x"})
-    assert list(submissions.find(alone, tmp_path / "3")) == ["ann"]
+    for several in (["ann.zip", "bob.zip"], ["ann.ipynb", "bob.md"], ["Lab 3/ann.ipynb", "Lab 3/bob.ipynb"]):
+        file = zipped(tmp_path / f"{several[0][:-4]}.zip".replace("/", " "), {f"2026/{name}": "x" for name in several})
+        with pytest.raises(LabkitError, match="its only folder, 2026.*, has several notebooks or zips"):
+            submissions.find(file, tmp_path / file.stem)
+    released = ["lab.ipynb", "lab.md", ".ipynb_checkpoints/lab-checkpoint.ipynb"]
+    with_run = (["lab.ipynb", "run/recipe.yaml"], ["lab.ipynb", "run.zip"])
+    for number, alone in enumerate((released, *with_run, ["work/lab.ipynb"])):
+        file = zipped(tmp_path / f"{number}.zip", {f"ann/{name}": "{}" for name in alone})
+        assert list(submissions.find(file, tmp_path / f"one {number}")) == ["ann"]
 
 
 def test_a_run_that_was_trained_is_preferred(place, tmp_path):
@@ -279,13 +288,14 @@ def test_a_cell_that_was_split_is_one_answer_and_what_is_below_it_is_a_copy(read
     assert read(made)["steps"].split(PART) == ["a, b = 1437, 32", "steps = a // b"]
 
 
-def test_a_cell_that_vs_code_split_keeps_its_id_above(read, tiny):
-    made = filled_in(tiny, steps="a, b = 1437, 32")
+@pytest.mark.parametrize("above", ["a, b = 1437, 32", "steps = None  # your answer\na, b = 1437, 32"])
+def test_a_cell_that_vs_code_split_keeps_its_id_above(read, tiny, above):
+    made = filled_in(tiny, steps=above)
     place = next(n for n, cell in enumerate(made["cells"]) if cell["id"] == "answer-steps")
     parts = [made["cells"][place] | {"id": name, "source": text}
              for name, text in [("below", "steps = a // b"), ("copy", "steps = 0")]]  # fmt: skip
     made["cells"][place + 1 : place + 1] = parts
-    assert read(made)["steps"].split(PART) == ["a, b = 1437, 32", "steps = a // b"]
+    assert read(made)["steps"].split(PART) == [above, "steps = a // b"]
 
 
 def test_markdown_is_read_as_well(read, tiny):
