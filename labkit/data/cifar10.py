@@ -13,8 +13,7 @@ def normalize_transforms(image_size):
     """uint8 (H, W, 3) -> float32 (3, image_size, image_size), each channel with mean about 0 and deviation near 1."""
     resize = [] if image_size == 32 else [vision.Resize((image_size, image_size))]
     # Normalize takes pixels of 0..255, so mean and deviation are scaled instead of every pixel.
-    scale = vision.Normalize([255 * m for m in MEAN], [255 * s for s in STD])
-    return [*resize, scale, vision.HWC2CHW()]
+    return [*resize, vision.Normalize([255 * m for m in MEAN], [255 * s for s in STD]), vision.HWC2CHW()]
 
 
 def train_transforms(image_size=32, crop_padding=4, flip=0.5):

@@ -96,8 +96,7 @@ def write_sample(folder: str | Path, force: bool = False) -> Info:
 def _images(batches: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """What `read` returns, from the records of some batches."""
     records = np.concatenate(batches)
-    planes = records[:, 1:].reshape(-1, 3, 32, 32)
-    return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), records[:, 0].copy()
+    return np.ascontiguousarray(records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), records[:, 0].copy()
 
 
 def _records(path: Path) -> np.ndarray:

@@ -70,8 +70,7 @@ def _copied_back(spec, results, top):
 
 def environment(spec, job_dir, log, cards) -> dict[str, str]:
     """The environment of a job's start file if the job has one machine."""
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
-    return variables | {
+    return {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)} | {
         "MA_JOB_DIR": str(job_dir), "MA_LOG_DIR": str(log), "MA_NUM_HOSTS": "1", "MA_NUM_GPUS": str(cards),
         "VC_WORKER_NUM": "1", "VC_TASK_INDEX": "0", "VC_WORKER_HOSTS": "127.0.0.1", "PYTHONUNBUFFERED": "1",
         **spec.environment,

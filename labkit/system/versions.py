@@ -13,8 +13,7 @@ MINDSPORES = ("2.8", "2.9", "2.10")  # the series that are supported
 
 def series_of(version) -> str:
     """The first two numbers of a version, given as text or as a tuple: "2.8" of "2.8.0"."""
-    parts = version.split(".") if isinstance(version, str) else version
-    return ".".join(map(str, parts[:2]))
+    return ".".join(map(str, (version.split(".") if isinstance(version, str) else version)[:2]))
 
 
 if __name__ == "__main__":

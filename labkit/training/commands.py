@@ -74,7 +74,7 @@ def _open_or_create(lab, profile, settings, out, resume, processes=1):
         if (place / "provenance.json").exists():
             runs.require_same_processes(run, processes)  # before any is started
     else:
-        recipe = recipes.load(file, profile or "sample", settings)
+        recipe = recipes.load(file, "sample" if profile is None else profile, settings)
         if out:
             runs.require_free(out)
         from labkit.training import build

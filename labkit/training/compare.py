@@ -132,5 +132,4 @@ def table(rows: list[dict], target: float) -> str:
 def _against(value, baseline):
     if value[0] == math.inf:
         return "not reached"
-    ratio = f" ({baseline[0] / value[0]:.2f}x)" if baseline[0] < math.inf else ""
-    return f"{value[0]:,.0f}{ratio}"
+    return f"{value[0]:,.0f}" + (f" ({baseline[0] / value[0]:.2f}x)" if baseline[0] < math.inf else "")

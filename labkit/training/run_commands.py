@@ -6,6 +6,8 @@ import click
 
 from labkit.system.errors import LabkitError
 
+FORMATS = ("mindir", "onnx", "air")
+
 
 @click.command("eval")
 @click.argument("run", type=click.Path(path_type=Path))
@@ -35,10 +37,8 @@ def evaluate(run):
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option(
-    "--format", "file_format", type=click.Choice(["mindir", "onnx", "air"]), default="mindir", help="Default: mindir."
-)
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File. Default: NETWORK.FORMAT in RUN.")
+@click.option("--format", "file_format", type=click.Choice(FORMATS), help="Default: by the FILE's ending, or mindir.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="FILE. Default: NETWORK.FORMAT in RUN.")
 @click.option("--batch-size", type=click.IntRange(min=1), default=1, help="Images at a time. Default: 1.")
 @click.option("--image-size", type=click.IntRange(min=1), help="Height and width in pixels. Default: the recipe's.")
 def export(run, file_format, out, batch_size, image_size):
@@ -53,6 +53,7 @@ def export(run, file_format, out, batch_size, image_size):
     recipe = opened.recipe
     from labkit.training import export
 
+    file_format = file_format or next((name for name in FORMATS if out and out.suffix == f".{name}"), FORMATS[0])
     out = out or opened.path / f"{recipe.network.name}.{file_format}"
     export.export(recipe, opened.checkpoint, out, file_format, batch_size=batch_size, image_size=image_size)
     click.echo(out)
