@@ -97,6 +97,8 @@ def _answer(lab, task, cells):
     parts, below = ([sources[number] for number in touched if (number > end) == is_below] for is_below in (False, True))
     missing = bound(stub) - bound(*parts, stub=stub) - (bound(*parts) - bound(*below, stub=stub))
     while missing and below:
-        parts.append(below.pop(0))
-        missing -= bound(parts[-1], stub=stub)
+        part = below.pop(0)
+        if not bound(part, stub=stub) & bound(*parts, stub=stub):  # else it is a copy
+            parts.append(part)
+            missing -= bound(part, stub=stub)
     return PART.join(parts or sources[:1])

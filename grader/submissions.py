@@ -59,7 +59,7 @@ def find(place: Path, scratch: Path, notify=lambda line: None) -> dict[str, list
     inner = held = _visible(folder)
     while len(held) == 1 and held[0].is_dir() and not held[0].is_symlink():
         only, held = held[0], _visible(held[0])
-        inner = held if is_zip and only.name == place.stem else inner
+        inner = held if is_zip and inner == [only] and only.name == place.stem else inner
     if inner != held and _are_several(held):
         several = "several notebooks or zips; give that folder if it is a class, a zip of it if it is a learner's"
         raise LabkitError(f"{place}: its only folder, {only.relative_to(folder)}, has {several}")
@@ -129,10 +129,10 @@ def _collect(place, notebooks, runs, archives, left_out):
 
 
 def _are_several(entries):
-    """Whether files or folders with notebooks, or else with zips, have several names, so that they are a class."""
+    """Whether files or folders with .ipynb, or else .md, or else zips, have several names, so that they are a class."""
     found = [(_learner(entry), {path.suffix.lower() for path in (entry, *entry.rglob("[!.]*"))}) for entry in entries]
-    names = {name for name, suffixes in found if suffixes.intersection(NOTEBOOKS)}
-    return len(names or {name for name, suffixes in found if ".zip" in suffixes}) > 1
+    names = ({name for name, suffixes in found if suffix in suffixes} for suffix in (*NOTEBOOKS, ".zip"))
+    return len(next(filter(None, names), ())) > 1
 
 
 def _unpack(archive, folder, notify, budget, of_class=False):
@@ -191,7 +191,7 @@ def _name(entry):
         except UnicodeDecodeError:
             chinese = name.encode("cp437").decode("gb18030", "surrogateescape")  # different bytes stay different
             # Read as code page 437, Western names have letters only, Chinese ones lines of boxes, or half a sign, "\\".
-            if not re.sub("[\0-\x7f]", "", name).isalpha() or chinese.count("\\") < name.count("\\"):
+            if not re.sub("[\0-\x7f]", "", name).isalpha() or re.search(r"(?<![A-Za-z])[^\0-\x7f]\\", name):
                 name = chinese
     return name.replace("\\", "/") if entry.create_system == 0 else name  # written by Windows
 

@@ -244,7 +244,7 @@ def test_export_makes_a_file(invoke, trained, place, onnxruntime):
     done = invoke("export", run)
     assert done.stdout.strip() == str(run / "resnet8.mindir"), done.stderr
     assert (run / "resnet8.mindir").stat().st_size > 3e5
-    done = invoke("export", run, "--out", "mine.onnx", "--batch-size", 2, "--image-size", 40)
+    done = invoke("export", run, "--out", "mine.ONNX", "--batch-size", 2, "--image-size", 40)
     assert done.stdout.strip() == "mine.onnx", done.stderr
     (given,) = onnxruntime.InferenceSession(str(place / "mine.onnx"), providers=["CPUExecutionProvider"]).get_inputs()
     assert given.shape == [2, 3, 40, 40]

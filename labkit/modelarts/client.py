@@ -58,7 +58,7 @@ class Busy(CloudError):
 
 @dataclass(frozen=True, repr=False)  # which would show the keys
 class Client:
-    """ModelArts in one region and project. deadline: seconds after which a request that may be repeated is given up.
+    """ModelArts in one region and project. deadline: seconds after which a request is not repeated any more.
 
     ca: file of certificates to trust instead of the usual ones. settle: seconds to wait for a job to appear if the
     request to create it was not answered. notice: called with a line of text if an answer takes longer than usual.

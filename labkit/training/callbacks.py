@@ -167,7 +167,7 @@ def evaluation_epoch(step: int, steps_per_epoch: int, total_steps: int, every_st
 
 
 class CheckpointCallback(Callback):
-    """Checkpoints a Run after every epoch and every `every_steps` steps, before an evaluation, and at a stop."""
+    """Checkpoints a Run after every epoch, every `every_steps` steps and at a stop; always before an evaluation."""
 
     def __init__(self, run, every_steps=None):
         super().__init__()

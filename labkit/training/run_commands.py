@@ -53,7 +53,7 @@ def export(run, file_format, out, batch_size, image_size):
     recipe = opened.recipe
     from labkit.training import export
 
-    file_format = file_format or next((name for name in FORMATS if out and out.suffix == f".{name}"), FORMATS[0])
+    file_format = file_format or next((name for name in FORMATS if str(out).lower().endswith(f".{name}")), FORMATS[0])
     out = out or opened.path / f"{recipe.network.name}.{file_format}"
     export.export(recipe, opened.checkpoint, out, file_format, batch_size=batch_size, image_size=image_size)
     click.echo(out)

@@ -221,7 +221,9 @@ def standings(finals, target, made_by) -> dict:
 def carry(out, made_by) -> dict:
     """Race the settings that are recorded as chosen on the workloads in CARRIED."""
     result = {"provenance": made_by}
-    chosen = json.loads(RESULT.read_text())["chosen"]
+    chosen = json.loads(RESULT.read_text()).get("chosen")
+    if not chosen:
+        raise click.ClickException(f"{RESULT.name} has no race: record one first")
     for name, (changes, times, evaluated) in CARRIED.items():
         click.echo(f"\n{name}")
         trials = [Trial(side, chosen[side.name], out) for side in SIDES]
@@ -258,6 +260,7 @@ def commit_and_data(data) -> dict:
 def main(out, record, carried):
     """Train what is missing under OUT, print who gets there when, and write the result to OUT."""
     made_by = commit_and_data(cifar10_files.check(environment.data_root() / DATA).dataset)
+    out = out / "carried" if carried else out
     out.mkdir(parents=True, exist_ok=True)
     if carried:
         file, result, done = CARRIED_RESULT, carry(out, made_by), []

@@ -154,11 +154,11 @@ def test_a_folder_that_holds_the_class_is_opened_or_refused(tmp_path):
     assert list(submissions.find(zipped(tmp_path / "handed-in.zip", entries), tmp_path / "1")) == ["ann", "bob"]
     with pytest.raises(LabkitError, match="class.zip: its only folder, handed-in, has several notebooks"):
         submissions.find(zipped(tmp_path / "class.zip", entries), tmp_path / "2")
-    for several in (["ann.zip", "bob.zip"], ["ann.ipynb", "bob.md"], ["Lab 3/ann.ipynb", "Lab 3/bob.ipynb"]):
+    for several in (["ann.zip", "bob.zip"], ["ann.md", "bob.md"], ["Lab 3/ann.ipynb", "Lab 3/bob.ipynb"]):
         file = zipped(tmp_path / f"{several[0][:-4]}.zip".replace("/", " "), {f"2026/{name}": "x" for name in several})
         with pytest.raises(LabkitError, match="its only folder, 2026.*, has several notebooks or zips"):
             submissions.find(file, tmp_path / file.stem)
-    released = ["lab.ipynb", "lab.md", ".ipynb_checkpoints/lab-checkpoint.ipynb"]
+    released = ["lab.ipynb", "lab.md", "README.md", ".ipynb_checkpoints/lab-checkpoint.ipynb"]
     with_run = (["lab.ipynb", "run/recipe.yaml"], ["lab.ipynb", "run.zip"])
     for number, alone in enumerate((released, *with_run, ["work/lab.ipynb"])):
         file = zipped(tmp_path / f"{number}.zip", {f"ann/{name}": "{}" for name in alone})

@@ -227,7 +227,6 @@ def test_provenance_is_that_of_the_first_start(run, monkeypatch):
 ])  # fmt: skip
 def test_commit_of_a_job(tmp_path, monkeypatch, told, expected):
     """A job has the code without its git; `labkit submit` says what it was."""
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     monkeypatch.setattr(environment, "REPO", tmp_path)
     monkeypatch.setenv(provenance.COMMIT, told)
     assert provenance.commit() == expected
@@ -236,7 +235,6 @@ def test_commit_of_a_job(tmp_path, monkeypatch, told, expected):
 def test_dirty_is_true_for_changed_files_only(tmp_path, monkeypatch):
     """A real checkout: clean, then with an untracked file, a change; and a folder that is none."""
     git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@example.org"]
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     monkeypatch.setattr(environment, "REPO", tmp_path)
     assert provenance.commit() == (None, None)
     (tmp_path / "a").write_text("1")
