@@ -38,37 +38,37 @@ def slides(document: str, article: Tag) -> list[str]:
     for tag in article.select("a[href]"):
         if not urlsplit(tag["href"]).scheme:
             tag["href"] = TOP + urljoin(f"/{document}.html", tag["href"])
-    found = []
+    sections = []
     for tag in article.select("h1, h2, h3, figure, .question"):
         if tag.name.startswith("h"):
             address = f"{TOP}/{document}.html#{tag.parent['id']}"
             heading = f'<h2><a href="{address}">{tag.decode_contents()}</a></h2>'
             if tag.name == "h1":
-                found.append(f'<section class="opening">{heading}{tag.find_next_sibling("p")}</section>')
+                sections.append(f'<section class="opening">{heading}{tag.find_next_sibling("p")}</section>')
             continue
         for caption in tag.select("figcaption"):
             shorten(caption)
         for choice in tag.select("details"):
             choice["name"] = tag["id"]  # opening one closes the others
-        found.append(f"<section>{heading}{tag}</section>")
-    return found
+        sections.append(f"<section>{heading}{tag}</section>")
+    return sections
 
 
 def deck(caption: str, documents: list[str], language: str | None = None) -> str:
     """An HTML page with the slides of a part of the book."""
-    caption, titles, scripts, found = translations(language, "book/index").get(caption, caption), [], {}, []
+    caption, titles, scripts, sections = translations(language, "book/index").get(caption, caption), [], {}, []
     for document in documents:
         page = BeautifulSoup((html(language) / f"{document}.html").read_text(encoding="utf-8"), "html.parser")
         scripts |= dict.fromkeys(str(tag) for tag in page.head.find_all("script") if "mathjax" in str(tag).lower())
         first, *others = slides(document, page.article)
         titles.append(f'<li><a href="#{document}">{page.article.h1.decode_contents()}</a></li>')
-        found += [first.replace("<section", f'<section id="{document}"', 1), *others]
+        sections += [first.replace("<section", f'<section id="{document}"', 1), *others]
     style = (REPO / "book" / "slides.css").read_text(encoding="utf-8")
     return f"""<!DOCTYPE html><html lang="{(language or "en").replace("_", "-")}" data-theme="light">
 <head><meta charset="utf-8"><title>{caption}</title>
 <link rel="stylesheet" href="{TOP}/_static/pygments.css"><style>{style}</style>{"".join(scripts)}
 <script>{KEYS}</script></head><body>
-<section class="opening"><h1>{caption}</h1><ul>{"".join(titles)}</ul></section>{"".join(found)}</body></html>"""
+<section class="opening"><h1>{caption}</h1><ul>{"".join(titles)}</ul></section>{"".join(sections)}</body></html>"""
 
 
 def lectures() -> dict[str, tuple[str, list[str]]]:

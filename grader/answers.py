@@ -94,7 +94,8 @@ def _answer(lab, task, cells):
     touched = [number for number, text in enumerate(sources) if normalised(text) not in untouched]
     ends = [number for number in touched if cells[number].get("id") == f"answer-{task}"]
     end = (ends or touched or [0])[-1]
-    parts, below = ([sources[number] for number in touched if (number > end) == is_below] for is_below in (False, True))
+    parts = [sources[number] for number in touched if number <= end]
+    below = [sources[number] for number in touched if number > end]
     missing = bound(stub) - bound(*parts, stub=stub) - (bound(*parts) - bound(*below, stub=stub))
     while missing and below:
         part = below.pop(0)

@@ -56,11 +56,11 @@ def find(place: Path, scratch: Path, notify=lambda line: None) -> dict[str, list
             raise LabkitError(f"{place.parent / str(error)}") from None
     elif not place.is_dir():
         raise LabkitError(f"{place}: there is no such folder or zip")
-    inner = held = _visible(folder)
-    while len(held) == 1 and held[0].is_dir() and not held[0].is_symlink():
-        only, held = held[0], _visible(held[0])
-        inner = held if is_zip and inner == [only] and only.name == place.stem else inner
-    if inner != held and _are_several(held):
+    inner = level = _visible(folder)
+    while len(level) == 1 and level[0].is_dir() and not level[0].is_symlink():
+        only, level = level[0], _visible(level[0])
+        inner = level if is_zip and inner == [only] and only.name == place.stem else inner
+    if inner != level and _are_several(level):
         several = "several notebooks or zips; give that folder if it is a class, a zip of it if it is a learner's"
         raise LabkitError(f"{place}: its only folder, {only.relative_to(folder)}, has {several}")
     by_learner = {}
@@ -130,8 +130,8 @@ def _collect(place, notebooks, runs, archives, left_out):
 
 def _are_several(entries):
     """Whether files or folders with .ipynb, or else .md, or else zips, have several names, so that they are a class."""
-    found = [(_learner(entry), {path.suffix.lower() for path in (entry, *entry.rglob("[!.]*"))}) for entry in entries]
-    names = ({name for name, suffixes in found if suffix in suffixes} for suffix in (*NOTEBOOKS, ".zip"))
+    kinds = [(_learner(entry), {path.suffix.lower() for path in (entry, *entry.rglob("[!.]*"))}) for entry in entries]
+    names = ({name for name, suffixes in kinds if suffix in suffixes} for suffix in (*NOTEBOOKS, ".zip"))
     return len(next(filter(None, names), ())) > 1
 
 

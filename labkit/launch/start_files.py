@@ -138,5 +138,5 @@ def start(main, *arguments) -> None:
 def start_others(job: JobContext, data, out) -> None:
     """Start msrun for this machine's cards; the processes get the folders of data and Run. Raises LabkitError."""
     folders = ["--data_url", str(data), "--train_url", str(out)]  # if an argument is repeated, the last value counts
-    log_dir = Path(os.environ["MA_LOG_DIR"], "workers") if os.environ.get("MA_LOG_DIR") else None
+    log_dir = Path(logs, "workers") if (logs := os.environ.get("MA_LOG_DIR")) else None
     launch([*sys.argv, *folders], job.cards, log_dir, device=job.device, hosts=job.hosts)
