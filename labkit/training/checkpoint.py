@@ -53,7 +53,7 @@ def require(file) -> None:
 
 def is_weight(name: str) -> bool:
     """True for a network's parameter or statistic, by its name in a checkpoint; False for an optimizer's state."""
-    return "." in name and not name.startswith(("moments.", "thor."))
+    return "." in name and not name.startswith(("moments.", "adam_m.", "adam_v.", "thor."))
 
 
 def restore(run: Run, train_network) -> int:

@@ -9,16 +9,16 @@ from mindspore import nn
 
 from labkit.losses import CrossEntropySmooth
 from labkit.networks import create_resnet
-from labkit.optimizers import momentum
+from labkit.optimizers import OPTIMIZERS
 from labkit.training import checkpoint, recipes, runs
 from labkit.training.runs import RunError
 
 
-def make_train_network(name):
+def make_train_network(name, optimizer="momentum"):
     """Network with loss and optimizer; nothing is compiled."""
     net = create_resnet(name)
     cell = nn.WithLossCell(net, CrossEntropySmooth(10))
-    return nn.TrainOneStepCell(cell, momentum(net, np.full(8, 0.1, np.float32)))
+    return nn.TrainOneStepCell(cell, OPTIMIZERS[optimizer](net, np.full(8, 0.1, np.float32)))
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +54,12 @@ def test_checkpoint_brings_everything_back(checkpointed, train_network):
         np.testing.assert_array_equal(loaded[name], value, err_msg=name)
 
 
-def test_checkpoint_of_a_training_fills_a_network(checkpointed, train_network):
-    net = create_resnet("resnet20")
-    checkpoint.load_weights(checkpointed.checkpoint, net)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_checkpoint_of_a_training_fills_a_network(run, optimizer):
+    train_network, net = make_train_network("resnet20", optimizer), create_resnet("resnet20")
+    run.history_file.touch()
+    checkpoint.save_checkpoint(run, train_network, 0)
+    checkpoint.load_weights(run.checkpoint, net)
     trained = values(train_network)
     for name, value in values(net).items():
         np.testing.assert_array_equal(trained[name], value, err_msg=name)
