@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,7 @@ from labkit.modelarts import packing, submission
 from labkit.obs import copying
 from labkit.system.environment import REPO
 
-sys.path[:0] = [str(Path(__file__).parent), str(REPO / "book" / "4-cloud")]
+sys.path.insert(0, str(REPO / "book" / "4-cloud"))
 
 import modelarts_server  # noqa: E402
 from object_server import Server  # noqa: E402
