@@ -141,5 +141,5 @@ def image_grid(images, titles=(), columns=8, size=1.0) -> Figure:
     for number, image in enumerate(images):
         axes.flat[number].imshow(image)
         if len(titles):
-            axes.flat[number].set_title(titles[number], fontsize=9, loc="center")
+            axes.flat[number].set_title(titles[number], fontsize="medium", loc="center")
     return figure

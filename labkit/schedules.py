@@ -9,10 +9,8 @@ import numpy as np
 
 def _warmup_then(decay, epochs, steps_per_epoch, rates, warmup_epochs):
     """Linear warm-up, then lr_end + (lr_max - lr_end) * decay(t) with t from 0 (included) to 1 (excluded)."""
-    lr_init, lr_max, lr_end = rates
-    total, warmup = _total_steps(epochs, steps_per_epoch), round(warmup_epochs * steps_per_epoch)
-    if not 0 <= warmup < total:
-        raise ValueError(f"warm-up of {warmup_epochs} epochs must end before training does, after {epochs}")
+    (lr_init, lr_max, lr_end), warmup = rates, round(warmup_epochs * steps_per_epoch)
+    total = _total_steps(epochs, steps_per_epoch, warmup_epochs)
     step = np.arange(total, dtype=np.float64)
     rising = lr_init + (lr_max - lr_init) * step / max(warmup, 1)
     t = (step - warmup) / (total - warmup)
@@ -25,9 +23,11 @@ def total_steps(epochs, steps_per_epoch) -> int:
     return int(round(epochs * steps_per_epoch, 6))  # rounded first: 0.29 * 100 is a little less than 29
 
 
-def _total_steps(epochs, steps_per_epoch):
+def _total_steps(epochs, steps_per_epoch, warmup_epochs=0):
     if (total := total_steps(epochs, steps_per_epoch)) < 1:
         raise ValueError(f"a schedule needs at least one step, not {epochs} epochs of {steps_per_epoch} steps")
+    if not 0 <= round(warmup_epochs * steps_per_epoch) < total:
+        raise ValueError(f"warm-up of {warmup_epochs} epochs must end before training does, after {epochs}")
     return total
 
 

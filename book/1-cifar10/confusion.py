@@ -17,7 +17,7 @@ def matrix(counts, classes):
             weight = "bold" if row == column else "normal"
             colour = "white" if errors[row, column] > 0.6 * darkest else "black"  # the diagonal is nan: black
             text = f"{counts[row][column]:,}"
-            axis.text(column, row, text, ha="center", va="center", fontsize=8, weight=weight, color=colour)
+            axis.text(column, row, text, ha="center", va="center", weight=weight, color=colour)
     axis.set_xticks(range(len(classes)), classes, rotation=45, ha="right")
     axis.set_yticks(range(len(classes)), classes)
     axis.set(xlabel="predicted", ylabel="true")

@@ -61,7 +61,7 @@ def grid(rows, columns, height):
         for column, mark in enumerate(marks):
             shape, size, colour = MARKS[mark]
             axes.plot(column, row, shape, markersize=size, color=colour)
-    axes.set_yticks(range(len(rows)), rows, fontsize=9)
+    axes.set_yticks(range(len(rows)), rows)
     axes.set_xticks(range(len(columns)), columns, rotation=60, ha="right", rotation_mode="anchor")
     axes.set(ylim=(len(rows) - 0.4, -0.6))
     axes.grid(False)

@@ -35,7 +35,7 @@ def create_dataset(images, batch_size, image_transforms, *, seed=None, shard=(0,
     shard: (rank, ranks): each rank reads its own images; all shards are equally long, so up to ranks - 1 images repeat.
     The stream depends only on seed and shard: a pipeline with the same values repeats it bit for bit, whatever the
     number of workers, as long as every random step is one of MindData's own operations (their names begin with Random).
-    MindData's seed is global: read one training pipeline before you make the next with another seed.
+    MindData's seed is global, and used when reading begins: until then, make no pipeline with another seed.
     """
     training, (rank, ranks), parallel = seed is not None, shard, workers(num_workers)
     if training:  # for the sampler, which shuffles alike on all ranks; a test set must not change the seed

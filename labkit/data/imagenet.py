@@ -139,7 +139,7 @@ def create_dataset(images, batch_size, image_transforms, *, seed=None, shard=(0,
     shard: (rank, ranks): over all ranks together an epoch has every image once; shards are equally long, so up to
     ranks - 1 images repeat. The stream depends only on seed, shard and, on the fast route, the number of workers
     started, which is at most the number of cores: a pipeline with the same values repeats it bit for bit.
-    MindData's seed is global: read one training pipeline before you make the next with another seed.
+    MindData's seed is global, and used when reading begins: until then, make no pipeline with another seed.
     """
     training, parallel = seed is not None, workers(num_workers)
     if training:  # for the random operations; they must not do the same on every rank

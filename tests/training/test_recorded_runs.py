@@ -16,6 +16,7 @@ NAMED = {  # what the chapters read: missing is a failure
     "cifar10/resnet20-laptop", "cifar10/resnet50-laptop",
     *(f"thor/{side}-seed{seed}" for side in ("momentum", "thor") for seed in range(1, 6)),
     *(f"thor/{side}-seed{seed}" for side in ("thor-nt", "thor-3percent") for seed in (1, 2)),
+    *(f"thor/arena-{side}-seed{seed}" for side in ("momentum", "adamw", "muon", "thor") for seed in range(2, 7)),
 }  # fmt: skip
 FOUND = {f"{path.parts[-3]}/{path.name}" for path in REPO.glob("labs/*/runs/*") if path.is_dir()}
 
