@@ -128,7 +128,7 @@ def test_pages_can_be_read_by_a_screen_reader(run_lab, tmp_path):
     report.write(run_lab, a_class(run_lab), tmp_path)
     for file in (tmp_path / "index.html", tmp_path / "feedback" / "learner-01.html"):
         found = page(file)
-        assert found.html["lang"] == "en" and found.title.get_text().startswith("A run_lab lab")
+        assert found.html["lang"] == "en" and found.title.get_text().startswith("A tiny lab")
         assert len(found.find_all("h1")) == 1
         for table in found.find_all("table"):
             assert table.caption.get_text(strip=True)

@@ -76,7 +76,8 @@ def test_canvas_download_is_a_row_for_each_learner(place, tmp_path):
     assert opened(submissions.find(place, tmp_path / "all"), tmp_path) == {
         "leeann_12345": (["leeann_12345_67890_lab-tiny.ipynb"], ["run"]),
         "müllerzoe_12346": (["müllerzoe_12346_67896_lab-tiny-1.ipynb"], []),
-        "lab_2026_101_ann": (["lab_2026_101_ann.ipynb"], []), "lab_2026_102_bob": (["lab_2026_102_bob.ipynb"], []),
+        "lab_2026_101_ann": (["lab_2026_101_ann.ipynb"], []),
+        "lab_2026_102_bob": (["lab_2026_102_bob.ipynb"], []),
     }
 
 

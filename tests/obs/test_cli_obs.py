@@ -59,7 +59,7 @@ def test_some_files_fail(server, source):
 def test_what_fails_as_a_whole(server, source, tmp_path, monkeypatch):
     """Nothing to copy as well: a typing error must not look like success."""
     (tmp_path / "empty").mkdir()
-    for place in (tmp_path / "empty", "obs://course", "obs://course/none"):
+    for place in (tmp_path / "empty", "obs://course/", "obs://course/none"):
         target = tmp_path / "x" if "obs:" in str(place) else URL
         assert f"{place}: nothing to copy" in refused("cp", place, target)
     assert "nothing to copy" in refused("cp", source, URL, "--include", "*.png")
