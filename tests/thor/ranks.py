@@ -11,10 +11,11 @@ from pathlib import Path
 import mindspore as ms
 import numpy as np
 from mindspore import Callback, nn
-from small import cross_entropy, small_network, step_of, tensor
+from small import cross_entropy, step_of, tensor
 
 from labkit.system import device
 from labkit.training import build, callbacks, loop, runs
+from tests.small_runs import small_network
 
 FACTOR_STEPS = [True, False, True, True, False, True]
 # Blocks of at most 8: one of 4 rows, two of 5, four of 7, eight of 8, so that the ranks have some to fill up.
@@ -25,13 +26,13 @@ OPTIONS = {
 }  # fmt: skip
 
 
-def train(rank, ranks, **changed):
+def train(rank, ranks):
     """All state of the step after the last step; of each step loss, traces and which layers were inverted."""
     ms.set_seed(1)
     net = nn.SequentialCell(
         nn.Conv2d(3, 4, 3, stride=2, has_bias=True), nn.Tanh(), nn.Flatten(), nn.Dense(4 * 4 * 4, 10)
     )
-    step = step_of(net, cross_entropy(), **{**OPTIONS, **changed})
+    step = step_of(net, cross_entropy(), **OPTIONS)
     rng, found = np.random.default_rng(0), {"loss": [], "trace": [], "inverted": []}
     for _ in FACTOR_STEPS:
         images, labels = rng.normal(size=(8, 3, 8, 8)), np.arange(8)
