@@ -9,8 +9,8 @@ import numpy as np
 
 def _warmup_then(decay, epochs, steps_per_epoch, rates, warmup_epochs):
     """Linear warm-up, then lr_end + (lr_max - lr_end) * decay(t) with t from 0 (included) to 1 (excluded)."""
-    (lr_init, lr_max, lr_end), warmup = rates, round(warmup_epochs * steps_per_epoch)
-    total = _total_steps(epochs, steps_per_epoch, warmup_epochs)
+    lr_init, lr_max, lr_end = rates
+    total, warmup = _checked_steps(epochs, steps_per_epoch, warmup_epochs)
     step = np.arange(total, dtype=np.float64)
     rising = lr_init + (lr_max - lr_init) * step / max(warmup, 1)
     t = (step - warmup) / (total - warmup)
@@ -23,12 +23,12 @@ def total_steps(epochs, steps_per_epoch) -> int:
     return int(round(epochs * steps_per_epoch, 6))  # rounded first: 0.29 * 100 is a little less than 29
 
 
-def _total_steps(epochs, steps_per_epoch, warmup_epochs=0):
+def _checked_steps(epochs, steps_per_epoch, warmup_epochs=0):
     if (total := total_steps(epochs, steps_per_epoch)) < 1:
         raise ValueError(f"a schedule needs at least one step, not {epochs} epochs of {steps_per_epoch} steps")
-    if not 0 <= round(warmup_epochs * steps_per_epoch) < total:
+    if not 0 <= (warmup := round(warmup_epochs * steps_per_epoch)) < total:
         raise ValueError(f"warm-up of {warmup_epochs} epochs must end before training does, after {epochs}")
-    return total
+    return total, warmup
 
 
 def quadratic(epochs, steps_per_epoch, lr_init=0.01, lr_max=0.1, lr_end=0.0, warmup_epochs=5):
@@ -52,7 +52,7 @@ def polynomial(epochs, steps_per_epoch, lr_max=0.045, power=6, end_epoch=70, hal
 
     `get_model_lr` of the original THOR tutorial, which has no warm-up. Past end_epoch the rate is 0.
     """
-    e = (np.arange(_total_steps(epochs, steps_per_epoch)) + 1) / steps_per_epoch
+    e = (np.arange(_checked_steps(epochs, steps_per_epoch)[0]) + 1) / steps_per_epoch
     rates = lr_max * np.clip(1 - e / end_epoch, 0, 1) ** power
     for epoch in halve_epochs:
         rates = np.where(e >= epoch, rates / 2, rates)
