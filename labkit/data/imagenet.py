@@ -40,14 +40,15 @@ def train_transforms(image_size=224, route="fast", crop_scale=(0.08, 1.0), flip=
 
 
 def evaluation_transforms(image_size=224, resize=256, route="fast"):
-    """Shorter side to `resize` pixels, the middle image_size x image_size of it, normalise."""
+    """Shorter side to `resize` pixels, its middle image_size x image_size, normalise."""
     if route == "exact":
 
         def decode_resize_crop(image):
             return np.array(center_crop(resize_short(decode(image), resize), image_size))
 
         return [decode_resize_crop, *normalize_transforms()]
-    return [vision.Decode(), vision.Resize(resize), vision.CenterCrop(image_size), *normalize_transforms()]
+    steps = vision.Decode(), vision.Resize(resize), vision.CenterCrop(image_size)
+    return [*steps, *normalize_transforms()]
 
 
 # -- The exact route: torchvision's rounding, with Pillow ------------------------------------------
@@ -123,13 +124,13 @@ class EpochOrder(ds.Sampler):
 
     def __init__(self, images, seed, rank, ranks):
         super().__init__(num_samples=-(-images // ranks))
-        self.images, self.seed, self.rank, self.ranks = images, seed, rank, ranks
-        self.epoch = 0  # MindData copies its samplers for every iterator, so each begins here
+        self.images, self.seed, self.rank, self.ranks, self.epoch = images, seed, rank, ranks, 0
 
     def __iter__(self):
         order = np.random.default_rng([self.seed, self.epoch]).permutation(self.images)
-        self.epoch += 1
-        return iter(np.resize(order, self.num_samples * self.ranks)[self.rank :: self.ranks].tolist())
+        self.epoch += 1  # MindData copies its samplers for every iterator: each begins at 0
+        order = np.resize(order, self.num_samples * self.ranks)
+        return iter(order[self.rank :: self.ranks].tolist())
 
 
 def create_dataset(images, batch_size, image_transforms, *, seed=None, shard=(0, 1), num_workers=1):

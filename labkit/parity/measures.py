@@ -7,16 +7,15 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Tolerances:
-    """What counts as equal, by stage. Errors are relative to the reference's largest value. Gradients are compared by
-    their cosine, because a ReLU whose input is zero up to rounding may pass a gradient on one side only."""
+    """What counts as equal, as a share of the reference's largest value, or as a cosine."""
 
     batch: float = 1e-5
     weights: float = 0.0
     outputs: float = 1e-4  # of every layer, including the logits
     loss: float = 1e-5
-    cosine: float = 0.9999  # of the gradient of every parameter
-    between: float = 0.999  # cosine of the gradient between two layers, where one such ReLU matters more
-    update: float = 2e-6  # weights after optimizer steps on the same gradients: a few roundings
+    cosine: float = 0.9999  # of a parameter's gradient: a ReLU at 0 may pass it on one side
+    between: float = 0.999  # of the gradient between layers, where one ReLU matters more
+    update: float = 2e-6  # weights after steps on the same gradients: a few roundings
     buffers: float = 1e-4
     trajectory: float = 1e-3
 
