@@ -76,7 +76,7 @@ class Commands(click.Group):
             return super().invoke(context)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, commands=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(labkit.__version__)
 def main():
     """Train, evaluate and compare the networks of the course.

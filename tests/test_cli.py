@@ -117,9 +117,11 @@ def test_without_the_grader(call):
 # -- Refusals -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arguments", [["fly"], ["train"], ["train", "cifar10", "--fast"]])
-def test_wrong_usage(invoke, arguments):
-    refusal(invoke(*arguments), status=2)
+@pytest.mark.parametrize("arguments, says", [
+    (["trian"], "'train'"), (["train"], "LAB"), (["train", "cifar10", "--fast"], "--fast"),
+])  # fmt: skip
+def test_wrong_usage(invoke, arguments, says):
+    assert says in refusal(invoke(*arguments), status=2)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -24,7 +25,7 @@ class Terminal:
 
     def start(self, command, **environment):
         """Start a process that runs a labkit command."""
-        words = [sys.executable, "-m", "labkit", *command.split()[1:]]
+        words = [sys.executable, "-m", "labkit", *shlex.split(command)[1:]]
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         return subprocess.Popen(words, cwd=self.work, env=os.environ | environment, text=True, **streams)
 

@@ -127,7 +127,7 @@ def _validate(model, tree, path, settings=()):
 
 def _refusal(error, path, settings):
     """RecipeError for the first of pydantic's errors: it names the setting that is wrong, or else the file."""
-    place, kind, message = list(error["loc"]), error["type"], error["msg"]
+    place, kind, message = list(error["loc"]), error["type"], error["msg"].replace("valid list", "list like [A, B]")
     if place[:1] in (["data"], ["optimizer"], ["schedule"]):
         del place[1:2]  # the format or name, which chose the keys
     if kind.startswith("union_tag"):

@@ -148,6 +148,7 @@ def test_bad_value_in_the_file(recipe_file, key, value, says):
     ("data.resize", 200, "data.resize: must be at least data.image_size, 224"),
     ("data.crop_scale", [0.1, 0.5, 1.0], "data.crop_scale: must be a smallest and a largest"),
     ("data.crop_scale", [0.5, 1.5], "data.crop_scale.1: must be less"),
+    ("data.crop_scale", "0.2,1.0", "data.crop_scale: must be a list like [A, B], not '0.2,1.0'"),
 ])  # fmt: skip
 def test_bad_value_of_an_image_folder(folder_file, key, value, says):
     """The format, by which pydantic chooses the keys, stays out of the line."""
