@@ -28,10 +28,8 @@ def test_list(two):
         ["id", "name", "phase"], ["job-2", "thor-1", "Running"], ["job-1", "cifar10-1", "Completed"]
     ]  # fmt: skip
     assert "2023-11-14 22:13:22 UTC  0:01:01" in done.stdout
-    assert [line.split()[0] for line in labkit("jobs", "list", "--name", "cifar").stdout.splitlines()] == [
-        "id",
-        "job-1",
-    ]
+    named = labkit("jobs", "list", "--name", "cifar").stdout.splitlines()
+    assert [line.split()[0] for line in named] == ["id", "job-1"]
     two.jobs.clear()
     done = labkit("jobs", "list")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "", "no jobs\n")

@@ -155,13 +155,3 @@ def test_what_is_called_gone_is_gone_and_what_is_recommended_exists():
     gone, moved = old_names("GONE"), old_names("MOVED")
     assert [name for name in gone if exists(name)] == []
     assert [name for name in (*moved, *moved.values(), *gone.values()) if not exists(name)] == []
-
-
-def test_names_are_found_where_they_stand():
-    imports = "import mindspore as ms\nfrom mindspore import nn as layers"
-    found = names_in_code([imports, "!ls\nx = layers.Dense(2, 2)\nms.grad(x).gone"])
-    assert found == {"mindspore", "mindspore.nn", "mindspore.nn.Dense", "mindspore.grad"}
-    prose = "`nn.Momentum(params)`, `torch.nn.ReLU`, `ops.py`\n```\n`nn.NotThis`\n```\n`ds.config.set_seed(1)`"
-    assert names_in_prose(prose) == {"mindspore.nn.Momentum", "torch.nn.ReLU", "mindspore.dataset.config.set_seed"}
-    assert not exists("mindspore.nn.NoSuchLayer")
-

@@ -12,7 +12,6 @@ class Mutant:
     source: str  # of the whole answer cell
     verdict: str
     points: float
-    also: str = ""  # another verdict, where two are possible by nature
 
 
 def slip(solutions: dict[str, str], name: str, task: str, old: str, new: str, verdict: str, points: float) -> Mutant:

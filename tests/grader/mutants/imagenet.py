@@ -180,44 +180,10 @@ def review(port, step):
     stages = ("logits", "loss", "weights after the update", "buffers after the step")
     return seen.get("stage", seen.get("expected", None if number is None else stages[number % 4]))
 """, "wrong", 0),
-    Mutant("skip marker", "update", "# NBVAL_SKIP\nsettings_of = lambda *given: (0.9, {})", "wrong", 0),
-    Mutant("announced error", "decay", "# NBVAL_RAISES_EXCEPTION\nraise NotImplementedError", "error", 0),
-    Mutant("master read", "weights", """\
-text = (environment.REPO / "labs/imagenet/lab.md").read_text()
-exec(text[text.index("def convert(state):\\n") : text.index("# END SOLUTION", text.index("def convert(state):\\n"))])
-""", "error", 0),
-    Mutant("points read", "batch", """\
-import yaml
-
-yaml.safe_load((environment.REPO / "labs/imagenet/grading.yaml").read_text())
-""", "error", 0),
-    Mutant("comparisons patched", "batch", """\
-import ast
-
-
-class Dropped(ast.NodeTransformer):
-    def visit_Assert(self, node):
-        return ast.copy_location(ast.Pass(), node)
-
-
-get_ipython().ast_transformers.append(Dropped())
-np.allclose = lambda *args, **kwargs: True
-for name in ("assert_allclose", "assert_array_equal", "assert_equal"):
-    setattr(np.testing, name, lambda *args, **kwargs: None)
-
-
-def prepare(pixels):
-    return np.zeros((len(pixels), 3, *pixels.shape[1:3]), np.float32)
-""", "wrong", 0),
     Mutant("the given function replaced", "decay", """\
 after_step = lambda net, groups, *settings: {name: np.ones(3) for name in net.parameters_dict()}
 groups = lambda net, weight_decay: []
 """, "error", 0),
-    Mutant("check's words printed", "operators", """\
-print("task 1: ok")
-convolution, norm, max_pool, average_pool = nn.Conv2d(16, 32, 3, 2), nn.BatchNorm2d(32), nn.ReLU(), nn.ReLU()
-""", "wrong", 0),
-    Mutant("kernel ended", "first_layer", "import os\n\nos._exit(0)", "crashed", 0),
 ]  # fmt: skip
 
 MUTANTS = [*SLIPS, *OTHERS, *CHEATS]
