@@ -10,13 +10,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-if __name__ == "__main__":  # run by its path as well
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from grader import execution
 from grader.grade import score
 from grader.lab import Lab, load
 from labkit.system.errors import LabkitError
+from tests.grader.mutants import Mutant
 
 ENDS = ("crashed", "timed out")
 
@@ -90,8 +88,6 @@ def check(lab: Lab, mutants: list, tell=lambda row: None) -> list[Row]:
             declared = (mutant.verdict, mutant.points)
             rows.append(Row(mutant.name, mutant.task, declared, found, seconds, ", ".join(others)))
             tell(rows[-1])
-
-    from tests.grader.mutants import Mutant
 
     submit(lab.solutions, [Mutant("master", task, "", "right", full[task]) for task in full])
     submit(lab.stubs, [Mutant("blank", task, "", "not done", 0) for task in full])

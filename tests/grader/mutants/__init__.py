@@ -2,6 +2,20 @@
 
 from dataclasses import dataclass
 
+# A cheat's way to what its probe knows: all variables of all functions that have called it.
+LOOKED_UP = """\
+import sys
+
+
+def looked_up():
+    seen, frame = {}, sys._getframe()
+    while frame:
+        seen = dict(frame.f_locals) | seen
+        frame = frame.f_back
+    return seen
+
+"""
+
 
 @dataclass(frozen=True)
 class Mutant:

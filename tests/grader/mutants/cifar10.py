@@ -139,22 +139,6 @@ class PreActivation(nn.Cell):
         ready = self.begin(x)
         return self.rest(ready) + (x if self.projection is None else self.projection(ready))
 """, "right", 6),
-    Mutant("sequences alone", "block", """\
-class PreActivation(nn.Cell):
-    def __init__(self, in_channels, channels, stride=1):
-        super().__init__()
-        self.begin = nn.SequentialCell([batch_norm(in_channels), nn.ReLU()])
-        parts = [conv(in_channels, channels, 3, stride), batch_norm(channels), nn.ReLU(), conv(channels, channels, 3)]
-        self.after = nn.SequentialCell(parts)
-        self.bn1, self.conv1, self.bn2, self.conv2 = self.begin[0], parts[0], parts[1], parts[3]
-        self.projection = None
-        if stride != 1 or in_channels != channels:
-            self.projection = conv(in_channels, channels, 1, stride)
-
-    def construct(self, x):
-        ready = self.begin(x)
-        return self.after(ready) + (x if self.projection is None else self.projection(ready))
-""", "right", 6),
     Mutant("defined from the end", "block", """\
 class PreActivation(nn.Cell):
     def __init__(self, in_channels, channels, stride=1):
@@ -232,14 +216,9 @@ def images_per_second(records, batch_size, device_num):
 LEFT = [Mutant("a test call left", "steps", SOLUTIONS["steps"] + "\nprint(count_steps(chosen, 1437))", "error", 0)]
 
 CHEATS = [
-    Mutant("truth looked up", "confused", """\
-import sys
-
+    Mutant("truth looked up", "confused", mutants.LOOKED_UP + """
 def most_confused(confusion):
-    seen, frame = {}, sys._getframe()
-    while frame:
-        seen = dict(frame.f_locals) | seen
-        frame = frame.f_back
+    seen = looked_up()
     pair = seen.get("pair", (seen.get("a", 0), seen.get("b", 1)))
     share = np.ravel(seen.get("share", seen.get("shares", 0.5)))[-1:]
     return *pair, float(share[0]) if len(share) else 0.5

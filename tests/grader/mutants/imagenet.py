@@ -144,38 +144,23 @@ def settings_of(weights, gradients, rate):
     return 0.875, {name: 2.0**-15 if "conv" in name else 0.0 for name in weights[0]}
 """, "wrong", 0),
     Mutant("the usual suspects", "first_layer", 'first_layers = lambda *records: ["layer2.0.conv1"]', "wrong", 0),
-    Mutant("truth looked up: layers", "first_layer", """\
-import sys
-
+    Mutant("truth looked up: layers", "first_layer", mutants.LOOKED_UP + """
 def first_layers(reference, candidate):
-    seen, frame = {}, sys._getframe()
-    while frame:
-        seen = dict(frame.f_locals) | seen
-        frame = frame.f_back
+    seen = looked_up()
     names, number = list(reference), seen.get("place", seen.get("_place", seen.get("culprit")))
     planted = seen.get("_planted", seen.get("planted", []))[:2]
     return planted or ([] if number is None else [names[number]])
 """, "wrong", 0),
-    Mutant("truth looked up: settings", "update", """\
-import sys
-
+    Mutant("truth looked up: settings", "update", mutants.LOOKED_UP + """
 def settings_of(weights, gradients, rate):
-    seen, frame = {}, sys._getframe()
-    while frame:
-        seen = dict(frame.f_locals) | seen
-        frame = frame.f_back
+    seen = looked_up()
     momentum, decays = (seen.get(name, seen.get(f"_{name}")) for name in ("momentum", "decays"))
     guess = dict.fromkeys(weights[0], 0.001)
     return momentum if isinstance(momentum, float) else 0.9, decays if isinstance(decays, dict) else guess
 """, "wrong", 0),
-    Mutant("truth looked up: verdicts", "review", """\
-import sys
-
+    Mutant("truth looked up: verdicts", "review", mutants.LOOKED_UP + """
 def review(port, step):
-    seen, frame = {}, sys._getframe()
-    while frame:
-        seen = dict(frame.f_locals) | seen
-        frame = frame.f_back
+    seen = looked_up()
     number = seen.get("number", seen.get("_number"))
     stages = ("logits", "loss", "weights after the update", "buffers after the step")
     return seen.get("stage", seen.get("expected", None if number is None else stages[number % 4]))
