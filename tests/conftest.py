@@ -19,6 +19,7 @@ from selection import require  # noqa: E402
 os.environ.setdefault("LABKIT_DATA", str(REPO / "data"))
 os.environ.setdefault("MS_OM_PATH", str(REPO / "_build" / "mindspore"))
 os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ["PYTHONPATH"] = str(REPO)
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
 # What MindSpore or a training run leaves in the working directory of a careless test.

@@ -41,12 +41,12 @@ def place(tmp_path_factory, write_noise):
 
 
 @pytest.fixture(scope="module")
-def call(place, repo_root):
+def call(place):
     """Function that runs a command in `place`; labkit with the arguments unless told otherwise."""
 
     def call(*arguments, command=LABKIT, **options):
         return subprocess.run(
-            [*command, *map(str, arguments)], cwd=place, timeout=120, env={**os.environ, "PYTHONPATH": str(repo_root)},
+            [*command, *map(str, arguments)], cwd=place, timeout=120,
             **{"capture_output": True, "text": True, **options},
         )  # fmt: skip
 
@@ -163,10 +163,8 @@ def test_a_terminal_that_is_gone_ends_no_training(place, repo_root, start_file):
         os.setsid()
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-    child = subprocess.Popen(
-        [*command, run], cwd=place, preexec_fn=detach, stdin=stream, stdout=stream, stderr=stream,
-        env={**os.environ, "PYTHONPATH": str(repo_root)},
-    )  # fmt: skip
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), stream)
+    child = subprocess.Popen([*command, run], cwd=place, preexec_fn=detach, **streams)
     os.close(stream)
     wait_until(run.joinpath("history.jsonl").exists, seconds=60)
     os.close(terminal)

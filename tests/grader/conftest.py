@@ -1,6 +1,5 @@
 """What the tests of the grader share: the tiny lab, copies of it that are edited, and what is handed in."""
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -62,9 +61,7 @@ def trained(run_lab, sample_data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "run"
     settings = [f"--set={setting}" for setting in run_lab.manifest.run.solution]
     command = [*LABKIT, "train", run_lab.folder, "--profile", "sample", *settings, "--out", folder]
-    done = subprocess.run(
-        command, capture_output=True, text=True, cwd=folder.parent, env={**os.environ, "PYTHONPATH": str(REPO)}
-    )
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder.parent)
     assert done.returncode == 0, done.stderr[-2000:]
     return folder
 

@@ -14,7 +14,6 @@ from running import LABKIT, contents, labkit
 
 from grader import answers, batch, grade, sandbox
 from grader.batch import grade_batch
-from labkit.system.environment import REPO
 from labkit.system.errors import LabkitError
 from labkit.system.files import locked
 from tests.grader.conftest import TINY, filled_in
@@ -34,10 +33,9 @@ POINTS = {"ann": 8.0, "bob": 0.0, "cyd": 3.0, "dan": 2.0, "eve": 0.0, "fay": 8.0
 
 
 def started(*arguments, cwd):
-    environment = {**os.environ, "PYTHONPATH": str(REPO), "TMPDIR": str(cwd)}
     return subprocess.Popen(
-        [*LABKIT, "grade", *map(str, arguments)], cwd=cwd, env=environment, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True,
+        [*LABKIT, "grade", *map(str, arguments)], cwd=cwd, env=os.environ | {"TMPDIR": str(cwd)}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where pytest runs in background
     )  # fmt: skip
 

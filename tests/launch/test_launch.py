@@ -159,13 +159,13 @@ def test_a_crash_after_the_end_of_a_program(labkit, script, place):
 
 
 @pytest.mark.parametrize("end, as_module", [("", True), ("sys.exit('said')", False), ("1 / 0", False)])
-def test_a_program_of_msrun_is_run_as_python_does(script, repo_root, end, as_module):
+def test_a_program_of_msrun_is_run_as_python_does(script, end, as_module):
     text = "import os, sys\nprint(sys.argv, sys.path[0], __name__, __file__)\n"
     file = script(text + "print(sys.modules['__main__'].__file__, flush=True)\n" + end)
     done = [
         subprocess.run(
             [sys.executable, *shield, *(["-m", file.stem] if as_module else [file]), "-x", "--help"], cwd=file.parent,
-            env=os.environ | {"PYTHONPATH": str(repo_root)}, capture_output=True, text=True,
+            capture_output=True, text=True,
         ) for shield in ([], ["-m", "labkit.launch.shield"])
     ]  # fmt: skip
     assert done[1].stdout == done[0].stdout

@@ -86,13 +86,9 @@ def test_flavors_and_engines(stub):
     assert labkit("jobs", "engines").stdout.splitlines()[1].split() == ["Ascend-Powered-Engine", "mindspore_2.3.0"]
 
 
-@pytest.mark.parametrize("given, says", [
-    ({}, "no credentials: set OBS_ACCESS_KEY_ID and OBS_SECRET_ACCESS_KEY"),
-    (KEYS, "no region: set MODELARTS_REGION"), ({**KEYS, "MODELARTS_REGION": "cn-north-4"}, "no project: set"),
-])  # fmt: skip
-def test_what_is_missing_is_named(nobody, monkeypatch, given, says):
-    for name, value in given.items():
+def test_what_is_missing_is_named(nobody, monkeypatch):
+    for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
     done = labkit("jobs", "list")
-    assert done.exit_code == 1 and says in done.stderr and len(done.stderr.splitlines()) == 1
-    assert stubs.SECRET not in done.stderr
+    assert done.exit_code == 1 and "no region: set MODELARTS_REGION" in done.stderr
+    assert len(done.stderr.splitlines()) == 1 and stubs.SECRET not in done.stderr
