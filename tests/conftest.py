@@ -2,6 +2,7 @@
 
 import os
 import runpy
+import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 REPO = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(REPO / "tests"))
+sys.path[:0] = [str(REPO / "tests"), str(REPO)]
 
 from selection import require  # noqa: E402
 
@@ -18,6 +19,7 @@ from selection import require  # noqa: E402
 os.environ.setdefault("LABKIT_DATA", str(REPO / "data"))
 os.environ.setdefault("MS_OM_PATH", str(REPO / "_build" / "mindspore"))
 os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ["PYTHONPATH"] = str(REPO)
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
 # What MindSpore or a training run leaves in the working directory of a careless test.
@@ -81,6 +83,29 @@ def start(lab, tmp_path, monkeypatch, run_file):
     """Function that runs a start file of `lab` in a directory of its own."""
     monkeypatch.chdir(tmp_path)
     return lambda name, *arguments: run_file(lab / name, *arguments)
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory):
+    """Folder with ca.pem, and a function: the SSLContext of a server with a certificate by it, HOST.pem, for a host."""
+    folder = tmp_path_factory.mktemp("certificates")
+
+    def openssl(name, *more):
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+             "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.pem", *more],
+            cwd=folder, check=True, capture_output=True,
+        )  # fmt: skip
+
+    def context(host):
+        openssl(host, "-CA", "ca.pem", "-CAkey", "ca.key", "-addext", "basicConstraints=critical,CA:FALSE",
+                "-addext", f"subjectAltName=DNS:{host}")  # fmt: skip
+        server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server.load_cert_chain(folder / f"{host}.pem", folder / f"{host}.key")
+        return server
+
+    openssl("ca")
+    return folder, context
 
 
 @pytest.fixture(scope="session")

@@ -6,18 +6,18 @@ import resource
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from PIL import Image
+from running import LABKIT, contents, labkit
 from waiting import wait_until
 
-from labkit.cli import COMMANDS, main
-from labkit.training import loop, recipes
-from labkit.training.runs import RunError, create, open_run
+from labkit.cli import COMMANDS
+from labkit.training import loop
+from labkit.training.runs import RunError, open_run
 
-LABKIT = [sys.executable, "-c", "from labkit.cli import main; main(prog_name='labkit')"]
 # Answers must come at once: asks each question and names what takes long to import, if the answers needed that.
 ASK_QUICKLY = """
 import sys
@@ -41,20 +41,20 @@ def place(tmp_path_factory, write_noise):
 
 
 @pytest.fixture(scope="module")
-def call(place, repo_root):
+def call(place):
     """Function that runs a command in `place`; labkit with the arguments unless told otherwise."""
 
-    def call(*arguments, command=LABKIT):
+    def call(*arguments, command=LABKIT, **options):
         return subprocess.run(
-            [*command, *map(str, arguments)], cwd=place, capture_output=True, text=True, timeout=120,
-            env={**os.environ, "PYTHONPATH": str(repo_root)},
+            [*command, *map(str, arguments)], cwd=place, timeout=120,
+            **{"capture_output": True, "text": True, **options},
         )  # fmt: skip
 
     return call
 
 
-def small(place, *more):
-    settings = (f"data.folder={place / 'data'}", "network.name=resnet8", "data.batch_size=40", "epochs=2", *more)
+def small(place):
+    settings = (f"data.folder={place / 'data'}", "network.name=resnet8", "data.batch_size=40", "epochs=2")
     return [f"--set={setting}" for setting in settings]
 
 
@@ -72,9 +72,7 @@ def invoke(place, monkeypatch):
     monkeypatch.chdir(place)
 
     def invoke(*arguments):
-        done = CliRunner().invoke(main, [str(argument) for argument in arguments])
-        if done.exception is not None and not isinstance(done.exception, SystemExit):
-            raise done.exception  # what would be a traceback
+        done = labkit(*arguments)
         return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
 
     return invoke
@@ -85,9 +83,7 @@ def refusal(done, status=1):
     assert done.returncode == status, done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     lines = done.stderr.splitlines()
-    if status == 1:
-        assert len(lines) == 1, done.stderr
-    assert lines[-1].startswith("Error: ")
+    assert lines[-1].startswith("Error: ") and (status == 2 or len(lines) == 1), done.stderr
     return lines[-1]
 
 
@@ -124,45 +120,36 @@ def test_wrong_usage(invoke, arguments, says):
     assert says in refusal(invoke(*arguments), status=2)
 
 
-@pytest.mark.parametrize(
-    "arguments, says",
-    [
-        (["train", "nolab"], "no lab 'nolab'"),
-        (["train", "cifar10", "--profile", "huge"], "no profile 'huge'"),
-        (["train", "cifar10", "--out", 300 * "x"], "File name too long"),
-        (["train", "cifar10", "--set", "data.folder=nowhere"], "nowhere"),
-        (["train", "cifar10", "--set", "data.batch_size=2000"], "data.batch_size: 2000"),
-        (["train", "cifar10", "--resume", "--out", "nowhere"], "nowhere: not a Run"),
-        (["eval", "nowhere"], "nowhere: not a Run"),
-    ],
-)
+@pytest.mark.parametrize("arguments, says", [
+    (["train", "nolab"], "no lab 'nolab'"),
+    (["train", "cifar10", "--profile", "huge"], "no profile 'huge'"),
+    (["train", "cifar10", "--out", 300 * "x"], "File name too long"),
+    (["train", "cifar10", "--set", "data.folder=nowhere"], "nowhere"),
+    (["train", "cifar10", "--set", "data.batch_size=2000"], "data.batch_size: 2000"),
+    (["train", "cifar10", "--resume", "--out", "nowhere"], "nowhere: not a Run"),
+    (["eval", "nowhere"], "nowhere: not a Run"),
+])  # fmt: skip
 def test_bad_input_is_one_line(invoke, place, sample_data, arguments, says):
     assert says in refusal(invoke(*arguments))
     assert not (place / "runs").exists()
 
 
-def test_output_into_a_closed_pipe_is_quiet(tmp_path, repo_root):
+def test_output_into_a_closed_pipe_is_quiet(call, trained):
     """As `labkit ... | head` does it."""
-    run = create(tmp_path / "run", recipes.load(repo_root / "labs/cifar10/recipe.yaml", "sample"))
-    (run.path / "summary.json").write_text("{}")
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run(
-        [*LABKIT, "train", "cifar10", "--resume", "--out", str(run.path)], cwd=repo_root, stdout=write,
-        stderr=subprocess.PIPE, text=True, timeout=60,
-    )  # fmt: skip
+    streams = {"capture_output": False, "stdout": write, "stderr": subprocess.PIPE}
+    done = call("train", "cifar10", "--resume", "--out", "trained", **streams)
     os.close(write)
     assert (done.returncode, done.stderr) == (1, "")
 
 
 @pytest.mark.parametrize("closed", [0, 1, 2])
-def test_a_closed_stream_is_nobodys_number(trained, place, repo_root, closed):
+def test_a_closed_stream_is_nobodys_number(call, trained, place, closed):
     """The next file to be opened would get it, with what is printed in it."""
-    done = subprocess.run(
-        [*LABKIT, "plot", "trained", "--out", f"closed-{closed}.png"], cwd=place, timeout=120,
-        preexec_fn=lambda: os.close(closed), env={**os.environ, "PYTHONPATH": str(repo_root)},
-        **{name: subprocess.PIPE for number, name in enumerate(("stdin", "stdout", "stderr")) if number != closed},
-    )  # fmt: skip
+    streams = {name: subprocess.PIPE for number, name in enumerate(("stdin", "stdout", "stderr")) if number != closed}
+    streams |= {"capture_output": False, "preexec_fn": lambda: os.close(closed)}
+    done = call("plot", "trained", "--out", f"closed-{closed}.png", **streams)
     assert done.returncode == 0 and Image.open(place / f"closed-{closed}.png").size > (300, 300)
 
 
@@ -178,22 +165,17 @@ def test_a_terminal_that_is_gone_ends_no_training(place, repo_root, start_file):
         os.setsid()
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-    child = subprocess.Popen(
-        [*command, run], cwd=place, preexec_fn=detach, stdin=stream, stdout=stream, stderr=stream,
-        env={**os.environ, "PYTHONPATH": str(repo_root)},
-    )  # fmt: skip
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), stream)
+    child = subprocess.Popen([*command, run], cwd=place, preexec_fn=detach, **streams)
     os.close(stream)
     wait_until(run.joinpath("history.jsonl").exists, seconds=60)
     os.close(terminal)
     assert child.wait(60) == 0 and open_run(run).complete
 
 
-def test_a_full_disk_is_one_line_that_says_how_to_resume(place, repo_root):
-    done = subprocess.run(
-        [*LABKIT, "train", "cifar10", "--out", "full disk", *small(place)], cwd=place, timeout=120, text=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000,) * 2), capture_output=True,
-        env={**os.environ, "PYTHONPATH": str(repo_root)},
-    )  # fmt: skip
+def test_a_full_disk_is_one_line_that_says_how_to_resume(call, place):
+    full = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000,) * 2)}
+    done = call("train", "cifar10", "--out", "full disk", *small(place), **full)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     again = "labkit train cifar10 --resume --out 'full disk'"
     assert f"Error: full disk: File too large; resume with: {again}" in done.stderr.splitlines()
@@ -204,38 +186,28 @@ def test_a_full_disk_is_one_line_that_says_how_to_resume(place, repo_root):
 
 def test_train_makes_a_complete_run(trained):
     run, done = trained
-    assert {path.name for path in run.iterdir()} >= {
-        "recipe.yaml", "history.jsonl", "provenance.json", "summary.json", "checkpoints",
-    }  # fmt: skip
+    names = {path.name for path in run.iterdir()}
+    assert names >= {"recipe.yaml", "history.jsonl", "provenance.json", "summary.json", "checkpoints"}
     summary = json.loads((run / "summary.json").read_text())
     assert (summary["epochs"], summary["steps"]) == (2, 10)
     assert 0 <= summary["accuracy"] <= 1 and summary["step_ms"] > 0
     assert summary["images_per_second"] == pytest.approx(40_000 / summary["step_ms"], rel=0.01)
     assert len(summary["provenance"]["dataset"]["sha256"]) == 64
     assert f"accuracy {summary['accuracy']:.2%} after epoch 2," in done.stdout
-    assert done.stdout.splitlines()[-1] == "trained"
-    assert "10/10" in done.stderr  # the bar
+    assert done.stdout.splitlines()[-1] == "trained" and "10/10" in done.stderr  # the bar
 
 
-@pytest.fixture(scope="module")
-def evaluated(call, trained):
-    """What `labkit eval` wrote into the Run."""
-    said = call("eval", trained[0]).stdout
-    result = json.loads((trained[0] / "evaluation.json").read_text())
+def test_eval_agrees_with_the_training(call, trained):
+    run, _ = trained
+    said = call("eval", run).stdout
+    result, summary = (json.loads((run / f"{name}.json").read_text()) for name in ("evaluation", "summary"))
     assert f"{result['correct']:,} of     50" in said and f"{result['accuracy']:.2%}" in said
-    return result
-
-
-def test_eval_agrees_with_the_training(trained, evaluated):
-    run, result = trained[0], evaluated
-    summary = json.loads((run / "summary.json").read_text())
     assert result["accuracy"] == pytest.approx(summary["accuracy"])
     assert result["images"] == 50 and result["correct"] == round(50 * result["accuracy"])
     confusion = np.array(result["confusion"])
     assert confusion.shape == (10, 10) and confusion.sum() == 50 and confusion.trace() == result["correct"]
     np.testing.assert_array_equal(confusion.sum(axis=1), np.bincount(np.arange(50) % 9, minlength=10))
-    for row, counted in zip(result["classes"], confusion, strict=True):
-        assert row["images"] == counted.sum()
+    assert [row["images"] for row in result["classes"]] == list(confusion.sum(axis=1))
     assert [row["correct"] for row in result["classes"]] == list(confusion.diagonal())
     assert result["classes"][9]["accuracy"] is None  # no image, no accuracy
 
@@ -259,24 +231,18 @@ def test_plot_makes_an_image(invoke, trained, place):
     run, _ = trained
     done = invoke("plot", run, run, "--out", "curves.png")
     assert done.stdout.strip() == "curves.png", done.stderr
-    assert invoke("plot", run, "--out", "no ending").stdout == "no ending.png\n"
-    assert (place / "no ending.png").exists()
+    assert invoke("plot", run, "--out", "no ending").stdout == "no ending.png\n" and (place / "no ending.png").exists()
     image = np.asarray(Image.open(place / "curves.png").convert("RGB"))
     assert min(image.shape[:2]) > 300 and image.std() > 5
     assert invoke("plot", run).stdout.strip() == str(run / "curves.png")
     assert (run / "curves.png").stat().st_size > 5000
 
 
-def contents(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def test_a_complete_run_is_never_changed(invoke, trained):
     run, _ = trained
     before = contents(run)
     done = invoke("train", "cifar10", "--resume", "--out", run)
-    assert done.returncode == 0
-    assert "is complete: nothing to resume" in done.stdout
+    assert done.returncode == 0 and "is complete: nothing to resume" in done.stdout
     with pytest.raises(RunError, match=f"{run}: complete"):
         loop.train(open_run(run), progress=False)
     assert contents(run) == before
@@ -294,13 +260,6 @@ def test_a_run_without_its_checkpoint(invoke, trained, place):
 
 
 # -- The job's start file -------------------------------------------------------------------------
-
-
-@pytest.fixture
-def job(place, repo_root, monkeypatch, run_file):
-    """Function that runs train.py in this process, as a program; the arguments are the job's."""
-    monkeypatch.chdir(place)
-    return lambda *arguments: run_file(repo_root / "labs" / "cifar10" / "train.py", *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -324,16 +283,17 @@ def test_job_takes_the_seeds_arguments_and_ignores_others(finished_job, place):
     assert json.loads((run / "summary.json").read_text())["epochs"] == 2
 
 
-def test_job_started_again(job, finished_job):
+def test_job_started_again(finished_job, place, repo_root, monkeypatch, run_file):
     """A complete Run stays as it is, an unfinished one is resumed, another recipe is refused."""
     run, _ = finished_job
+    monkeypatch.chdir(place)
     arguments = ["--data_url", "data", "--train_url", run, "--profile", "sample", "--num_epochs"]
+    job = partial(run_file, repo_root / "labs/cifar10/train.py", *arguments)
     before = contents(run)
-    done = job(*arguments, 2)
+    done = job(2)
     assert done.returncode == 0 and "complete" in done.stdout
-    assert "epochs is 2, not 3" in job(*arguments, 3).stderr.splitlines()[-1]
+    assert "epochs is 2, not 3" in job(3).stderr.splitlines()[-1]
     assert contents(run) == before
-    summary = json.loads((run / "summary.json").read_text())
     (run / "summary.json").unlink()
-    assert job(*arguments, 2).returncode == 0
-    assert json.loads((run / "summary.json").read_text()) == summary
+    assert job(2).returncode == 0
+    assert json.loads((run / "summary.json").read_text()) == json.loads(before["summary.json"])

@@ -8,12 +8,11 @@ import sys
 import warnings
 
 import pytest
-from click.testing import CliRunner
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from running import labkit
 
 from labkit import doctor
-from labkit.cli import main
 from labkit.system import environment, versions
 
 
@@ -47,7 +46,7 @@ def test_report(sample_data):
     assert {finding.status for finding in found.values()} <= {"ok", "note", "problem"}
     assert all(bool(finding.advice) is (finding.status != "ok") for finding in found.values())
     assert found["sample data"].status == "ok" and "1,437 + 360" in found["sample data"].value
-    done = CliRunner().invoke(main, ["doctor"])
+    done = labkit("doctor")
     assert all(name in done.stdout for name in found)
     assert done.exit_code == any(line.startswith("problem") for line in done.stdout.splitlines())
 

@@ -1,7 +1,6 @@
-"""Check a lab's grading: its master gets everything, its blank nothing, each mutant what it declares,
-and harm, the same for every lab, its own task only.
+"""Check a lab's grading: its master gets everything, its blank nothing, each mutant what it declares.
 
-python -m tests.grader.check_lab LAB_OR_FOLDER [--mutants FILE] [--only NAME | --only harm]
+python -m tests.grader.check_lab LAB_OR_FOLDER [--mutants FILE] [--only NAME]
 """
 
 import argparse
@@ -11,13 +10,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-if __name__ == "__main__":  # run by its path as well
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from grader import execution
 from grader.grade import score
 from grader.lab import Lab, load
 from labkit.system.errors import LabkitError
+from tests.grader.mutants import Mutant
 
 ENDS = ("crashed", "timed out")
 
@@ -32,11 +29,10 @@ class Row:
     found: tuple[str, float]
     seconds: float  # of the execution, which it may share with others
     others: str  # tasks that lost points by it, though they do not need its task
-    also: str = ""  # another verdict that is right
 
     @property
     def right(self) -> bool:
-        return self.found in (self.expected, (self.also, self.expected[1])) and not self.others
+        return self.found == self.expected and not self.others
 
 
 def mutants_of(lab: Lab, file: Path | None = None) -> list:
@@ -72,12 +68,12 @@ def packs(lab: Lab, mutants: list) -> list[list]:
     return packed
 
 
-def check(lab: Lab, mutants: list, tell=lambda row: None, harm: bool = False) -> list[Row]:
-    """Execute master, blank, mutants and where wanted harm; `tell` is called with each row as it is found."""
+def check(lab: Lab, mutants: list, tell=lambda row: None) -> list[Row]:
+    """Execute master, blank and mutants; `tell` is called with each row as it is found."""
     full = {task: its.points for task, its in lab.manifest.tasks.items()}
     rows, references = [], {}
 
-    def submit(answers, expected, lab=lab):
+    def submit(answers, expected):
         nonlocal references
         start = time.monotonic()
         executed = execution.execute(lab, answers, lab.manifest.seed)
@@ -90,18 +86,13 @@ def check(lab: Lab, mutants: list, tell=lambda row: None, harm: bool = False) ->
         for mutant in expected:
             found = (tasks[mutant.task]["verdict"], tasks[mutant.task]["points"])
             declared = (mutant.verdict, mutant.points)
-            rows.append(Row(mutant.name, mutant.task, declared, found, seconds, ", ".join(others), mutant.also))
+            rows.append(Row(mutant.name, mutant.task, declared, found, seconds, ", ".join(others)))
             tell(rows[-1])
-
-    from tests.grader.mutants import Mutant
-    from tests.grader.mutants import harm as harms
 
     submit(lab.solutions, [Mutant("master", task, "", "right", full[task]) for task in full])
     submit(lab.stubs, [Mutant("blank", task, "", "not done", 0) for task in full])
     for pack in packs(lab, mutants):
         submit(lab.solutions | {mutant.task: mutant.source for mutant in pack}, pack)
-    for pack in harms.submissions(lab) if harm else []:
-        submit(lab.solutions | {mutant.task: mutant.source for mutant in pack}, pack, harms.hurried(lab, pack))
     return rows
 
 
@@ -117,8 +108,7 @@ def main() -> None:
         mutants = [mutant for mutant in mutants_of(lab, given.mutants) if (given.only or "") in mutant.name]
     except LabkitError as error:
         sys.exit(f"Error: {error}")
-    harm = (given.only or "harm") in "harm"
-    if given.only and not (mutants or harm):
+    if given.only and not mutants:
         sys.exit(f"Error: --only {given.only}: no mutant of {lab.name} has that in its name")
     for mutant in mutants:
         if mutant.task not in lab.manifest.tasks:
@@ -132,7 +122,7 @@ def main() -> None:
         print(line, flush=True)
 
     print(f"  {'answer':32} {'task':20} {'expected':20} {'found':20} seconds")
-    wrong = [row for row in check(lab, mutants, tell, harm) if not row.right]
+    wrong = [row for row in check(lab, mutants, tell) if not row.right]
     print(f"{lab.name}: {len(wrong)} not as declared" if wrong else f"{lab.name}: all as declared")
     sys.exit(bool(wrong))
 

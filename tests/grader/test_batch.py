@@ -5,23 +5,19 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 import zipfile
 
 import psutil
 import pytest
-from click.testing import CliRunner
+from running import LABKIT, contents, labkit
 
 from grader import answers, batch, grade, sandbox
 from grader.batch import grade_batch
-from labkit.cli import main
-from labkit.system.environment import REPO
 from labkit.system.errors import LabkitError
 from labkit.system.files import locked
-from tests.grader.conftest import TINY, filled_in, with_run
+from tests.grader.conftest import TINY, filled_in
 
-LABKIT = [sys.executable, "-c", "from labkit.cli import main; main(prog_name='labkit')"]
 # It leaves by the back door, and takes along all that it may.
 HOSTILE = """
 import os, signal
@@ -37,17 +33,11 @@ POINTS = {"ann": 8.0, "bob": 0.0, "cyd": 3.0, "dan": 2.0, "eve": 0.0, "fay": 8.0
 
 
 def started(*arguments, cwd):
-    environment = {**os.environ, "PYTHONPATH": str(REPO), "TMPDIR": str(cwd)}
     return subprocess.Popen(
-        [*LABKIT, "grade", *map(str, arguments)], cwd=cwd, env=environment, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True,
+        [*LABKIT, "grade", *map(str, arguments)], cwd=cwd, env=os.environ | {"TMPDIR": str(cwd)}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where pytest runs in background
     )  # fmt: skip
-
-
-def tree(folder):
-    """Bytes of all files below a folder, by path."""
-    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
 
 
 def notebook(lab, **given):
@@ -75,11 +65,11 @@ def handed_in_by_all(tiny, tmp_path_factory):
 def graded(handed_in_by_all, sandboxed, tmp_path_factory):
     """The class, graded two at a time: folder of results, what was printed."""
     place = tmp_path_factory.mktemp("graded")
-    before = tree(handed_in_by_all)
+    before = contents(handed_in_by_all)
     process = started(TINY, handed_in_by_all, "-o", "out", "--jobs", 2, cwd=place)
     output, errors = process.communicate(timeout=200)
     assert process.returncode == 0, errors
-    assert tree(handed_in_by_all) == before
+    assert contents(handed_in_by_all) == before
     assert {entry.name for entry in place.iterdir()} == {"out"}  # TMPDIR and working folder
     return place / "out", output
 
@@ -96,15 +86,15 @@ def test_a_class_is_graded(graded):
     assert "6 graded, A tiny lab" in output and "no points: eve: eve.ipynb: damaged" in output
     assert {file.name for file in (out / "feedback").iterdir()} == {f"{student}.html" for student in POINTS}
     today = time.strftime("%Y-%m-%d").encode()
-    for name, data in tree(out).items():
+    for name, data in contents(out).items():
         assert today not in data and str(out).encode() not in data and b"handed-in" not in data, name
 
 
 def test_grading_again_computes_nothing_and_changes_nothing(tiny, graded, handed_in_by_all, monkeypatch):
-    before = tree(graded[0])
+    before = contents(graded[0])
     monkeypatch.setattr(grade, "references", None)  # nothing is executed
     grade_batch(tiny, handed_in_by_all, graded[0])
-    assert tree(graded[0]) == before
+    assert contents(graded[0]) == before
 
 
 def test_an_interrupted_batch_continues_where_it_was(graded, handed_in_by_all, tmp_path):
@@ -131,27 +121,13 @@ def test_an_interrupted_batch_continues_where_it_was(graded, handed_in_by_all, t
     process = started(TINY, place, "-o", "out", cwd=tmp_path)
     _, errors = process.communicate(timeout=100)
     assert process.returncode == 0, errors
-    wanted = tree(graded[0] / "results")
-    assert tree(out / "results") == {name: data for name, data in wanted.items() if name != "dan.json"}
+    wanted = contents(graded[0] / "results")
+    assert contents(out / "results") == {name: data for name, data in wanted.items() if name != "dan.json"}
 
 
 def _executed(out):
     """Times of the results that there are."""
     return {file.name: file.stat().st_mtime_ns for file in out.glob("results/*.json")}
-
-
-@pytest.fixture
-def broken(tmp_path):
-    """Two learners whose submissions take no process."""
-    folder = tmp_path / "handed-in"
-    folder.mkdir()
-    (folder / "ann.ipynb").write_text("{")
-    (folder / "bob.ipynb").write_text('{"cells": []}')
-    return folder
-
-
-def invoke(*arguments):
-    return CliRunner().invoke(main, ["grade", *map(str, arguments)])
 
 
 def test_whatever_is_raised_costs_one_row_and_is_tried_again(tiny, broken, tmp_path, monkeypatch):
@@ -164,7 +140,7 @@ def test_whatever_is_raised_costs_one_row_and_is_tried_again(tiny, broken, tmp_p
         return read(lab, notebooks)
 
     monkeypatch.setattr(answers, "read", fails_at_one)
-    done = invoke(TINY, broken, "-o", tmp_path / "out", "--no-sandbox")
+    done = labkit("grade", TINY, broken, "-o", tmp_path / "out", "--no-sandbox")
     assert done.exit_code == 1 and "NOT GRADED, 0 points until then: ann: a bug of the grader" in done.stderr
     rows = (tmp_path / "out" / "grades.csv").read_text().splitlines()
     assert len(rows) == 3
@@ -212,10 +188,10 @@ def test_all_code_and_the_lab_decide_a_grade(tiny, edited, tmp_path, monkeypatch
 
 def test_what_no_grading_may_overwrite_is_refused(tiny, broken, tmp_path):
     def refused(place, out, said, lab=tiny):
-        before = tree(tmp_path)
+        before = contents(tmp_path)
         with pytest.raises(LabkitError, match=said):
             grade_batch(lab, place, out, sandboxed=False)
-        assert tree(tmp_path) == before
+        assert contents(tmp_path) == before
 
     out = tmp_path / "out"
     grade_batch(tiny, broken, out, sandboxed=False)
@@ -238,10 +214,10 @@ def test_what_no_grading_may_overwrite_is_refused(tiny, broken, tmp_path):
 
 def test_without_a_sandbox_nothing_is_graded_unless_told(broken, tmp_path, monkeypatch):
     monkeypatch.setattr(sandbox, "unavailable", lambda: "bwrap is not installed (package bubblewrap)")
-    done = invoke(TINY, broken, "-o", tmp_path / "out")
+    done = labkit("grade", TINY, broken, "-o", tmp_path / "out")
     assert done.exit_code == 1 and "no sandbox: bwrap is not installed (package bubblewrap)" in done.stderr
     assert "install bubblewrap" in done.stderr and not (tmp_path / "out").exists()
-    done = invoke(TINY, broken, "-o", tmp_path / "out", "--no-sandbox")
+    done = labkit("grade", TINY, broken, "-o", tmp_path / "out", "--no-sandbox")
     assert done.exit_code == 0 and "WARNING: without a sandbox" in done.stderr
 
 
@@ -249,23 +225,20 @@ def test_the_answers_can_be_written_for_a_tool_that_finds_copies(tiny, broken, t
     (broken / "cyd.ipynb").write_text(notebook(tiny, steps="steps = '\udc80'"))
     copies = tmp_path / "copies"
     grade_batch(tiny, broken, tmp_path / "out", sandboxed=False, sources=copies)
-    assert list(tree(copies)) == ["answers/cyd.py", "boilerplate/stubs.py"]
+    assert sorted(contents(copies)) == ["answers/cyd.py", "boilerplate/stubs.py"]
     text = (copies / "answers/cyd.py").read_text()
     assert text.startswith("# steps\nsteps = '\\udc80'\n\n# triangle\n") and tiny.stubs["total"] in text
 
 
 @pytest.mark.slow  # a Run is trained
-def test_a_run_in_a_zip_is_graded_and_graded_again_when_it_changes(tmp_path, sandboxed, sample_data):
-    lab = with_run(tmp_path / "tiny", "schedule, network.name, data.batch_size")
-    settings = [word for setting in lab.manifest.run.solution for word in ("--set", setting)]
-    command = [*LABKIT, "train", lab.folder, "--profile", "sample", *settings, "--out", tmp_path / "ann" / "run"]
-    subprocess.run(command, check=True, capture_output=True)
+def test_a_run_in_a_zip_is_graded_and_graded_again_when_it_changes(run_lab, trained, tmp_path, sandboxed):
+    shutil.copytree(trained, tmp_path / "ann" / "run")
     (tmp_path / "in").mkdir()
 
     def graded_as():
-        (tmp_path / "ann" / "lab.ipynb").write_text(notebook(lab, **lab.solutions))
+        (tmp_path / "ann" / "lab.ipynb").write_text(notebook(run_lab, **run_lab.solutions))
         shutil.make_archive(tmp_path / "in" / "ann", "zip", tmp_path / "ann")
-        (result,), failed = grade_batch(lab, tmp_path / "in", tmp_path / "out")
+        (result,), failed = grade_batch(run_lab, tmp_path / "in", tmp_path / "out")
         assert not failed
         return result["tasks"]["run"]["verdict"], result["score"]
 

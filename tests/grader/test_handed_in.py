@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -11,31 +10,10 @@ import pytest
 import yaml
 
 from grader import handed_in, sandbox
-from labkit.system.environment import REPO
-from tests.grader.conftest import with_run
 
 UNTESTED = "checkpoints/latest.ckpt: missing"
 
 pytestmark = pytest.mark.usefixtures("sample_data")
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    """The tiny lab with a Run of the CIFAR-10 lab's recipe."""
-    return with_run(tmp_path_factory.mktemp("labs") / "tiny", "schedule, network.name, data.batch_size")
-
-
-@pytest.fixture(scope="module")
-def trained(tiny, tmp_path_factory):
-    """A Run by the instructor's own settings: 89 steps of a small network."""
-    folder = tmp_path_factory.mktemp("runs") / "run"
-    settings = [part for setting in tiny.manifest.run.solution for part in ("--set", setting)]
-    command = [sys.executable, "-m", "labkit", "train", tiny.folder, "--profile", "sample", *settings, "--out", folder]
-    done = subprocess.run(
-        command, capture_output=True, text=True, cwd=folder.parent, env={**os.environ, "PYTHONPATH": str(REPO)}
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return folder
 
 
 @pytest.fixture
@@ -90,11 +68,11 @@ print(json.dumps(entry))
 
 
 @pytest.mark.parametrize("inside", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_an_honest_run_has_all_points_by_the_graders_own_test(tiny, trained, inside, request):
+def test_an_honest_run_has_all_points_by_the_graders_own_test(run_lab, trained, inside, request):
     if inside:
         request.getfixturevalue("sandboxed")
-    command = [sys.executable, "-c", EXAMINE, tiny.folder, trained, str(inside)]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(REPO)})
+    command = [sys.executable, "-c", EXAMINE, run_lab.folder, trained, str(inside)]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     entry = json.loads(done.stdout)
     assert (entry["points"], entry["max_points"], entry["verdict"]) == (6, 6, "right"), entry
@@ -105,29 +83,29 @@ def test_an_honest_run_has_all_points_by_the_graders_own_test(tiny, trained, ins
     }  # fmt: skip
 
 
-def test_what_the_summary_claims_is_worth_nothing(tiny, run, inside):
+def test_what_the_summary_claims_is_worth_nothing(run_lab, run, inside):
     """Neither an end that is not the checkpoint's, nor an accuracy that it does not have."""
     lines = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
     lines[-1]["accuracy"] = 1.0
     (run / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (*lines[:-2], lines[-1])))
     change(run / "summary.json", accuracy=1.0, steps=88)
-    asked = tiny.manifest.run.model_copy(update={"accuracy": 0.99})
-    strict = dataclasses.replace(tiny, manifest=tiny.manifest.model_copy(update={"run": asked}))
+    asked = run_lab.manifest.run.model_copy(update={"accuracy": 0.99})
+    strict = dataclasses.replace(run_lab, manifest=run_lab.manifest.model_copy(update={"run": asked}))
     entry = handed_in.examine(strict, run, sandboxed=inside)
     assert given(entry) == {"complete": 0, "recipe": 2, "accuracy": 0} and entry["verdict"] == "partly right"
     assert detail(entry, "complete") == "checkpoints/latest.ckpt: saved at step 89, but history.jsonl ends at 88"
     assert detail(entry, "accuracy").endswith("%, required: 99.00%")
 
 
-def test_files_of_text_alone_earn_nothing(tiny, tmp_path):
+def test_files_of_text_alone_earn_nothing(run_lab, tmp_path):
     """A recipe as asked for, and a history and a summary that fit together, written without any training."""
-    required, sha256, _ = handed_in.required_of(tiny)
+    required, sha256, _ = handed_in.required_of(run_lab)
     (tmp_path / "recipe.yaml").write_text(required.dump())
     last = {"steps": 88, "epochs": required.epochs, "accuracy": 0.99}
     summary = {**last, "provenance": {"dataset": {"name": "sample", "sha256": sha256}}}
     (tmp_path / "summary.json").write_text(json.dumps(summary))
     (tmp_path / "history.jsonl").write_text(json.dumps({"step": 88, "epoch": required.epochs, "accuracy": 0.99}))
-    entry = handed_in.examine(tiny, tmp_path)
+    entry = handed_in.examine(run_lab, tmp_path)
     assert (entry["points"], entry["max_points"], entry["verdict"]) == (0, 6, "wrong")
     assert {value["detail"] for value in entry["values"].values()} == {UNTESTED}
 
@@ -143,16 +121,16 @@ def test_files_of_text_alone_earn_nothing(tiny, tmp_path):
         ("colour", "red", "recipe.yaml: colour: unknown key"),
     ],
 )
-def test_every_key_of_the_recipe_must_be_as_asked(tiny, untested, key, value, said):
+def test_every_key_of_the_recipe_must_be_as_asked(run_lab, untested, key, value, said):
     change(untested / "recipe.yaml", **{key: value})
-    entry = handed_in.examine(tiny, untested)
+    entry = handed_in.examine(run_lab, untested)
     assert detail(entry, "recipe") == said
     assert entry["points"] == 0
 
 
-def test_other_data_is_no_data_of_the_lab(tiny, untested):
+def test_other_data_is_no_data_of_the_lab(run_lab, untested):
     change(untested / "summary.json", provenance__dataset__sha256="0" * 64)
-    assert detail(handed_in.examine(tiny, untested), "recipe").startswith("data.folder: not the lab's data")
+    assert detail(handed_in.examine(run_lab, untested), "recipe").startswith("data.folder: not the lab's data")
 
 
 @pytest.mark.parametrize(
@@ -162,10 +140,10 @@ def test_other_data_is_no_data_of_the_lab(tiny, untested):
         b"a: !!python/object/apply:os.system [touch hacked]",
     ],
 )  # fmt: skip
-def test_a_recipe_that_is_none_is_told_and_does_no_harm(tiny, untested, text, monkeypatch):
+def test_a_recipe_that_is_none_is_told_and_does_no_harm(run_lab, untested, text, monkeypatch):
     monkeypatch.chdir(untested)
     (untested / "recipe.yaml").write_bytes(text)
-    entry = handed_in.examine(tiny, untested)
+    entry = handed_in.examine(run_lab, untested)
     assert (entry["points"], detail(entry, "complete")) == (0, UNTESTED)
     assert detail(entry, "recipe") and "\n" not in detail(entry, "recipe")
     assert len(detail(entry, "recipe")) <= 200 and "/tmp" not in detail(entry, "recipe")
@@ -173,64 +151,56 @@ def test_a_recipe_that_is_none_is_told_and_does_no_harm(tiny, untested, text, mo
 
 
 @pytest.mark.parametrize(
-    "text, said",
+    "name, change_lines, said",
     [
-        ("", "summary.json: damaged: not valid JSON"),
-        ("[]", "cannot be read"),
-        ("[" * 100_000, "cannot be read"),
-        ('{"steps": 89, "epochs": {}, "provenance": {"dataset": {"name": "", "sha256": ""}}}',
+        ("summary.json", lambda lines: [], "summary.json: damaged: not valid JSON"),
+        ("summary.json", lambda lines: ["[]"], "cannot be read"),
+        ("summary.json", lambda lines: ["[" * 100_000], "cannot be read"),
+        ("summary.json", lambda lines: ['{"steps": 89, "epochs": {}, "provenance": {"dataset": {"sha256": ""}}}'],
          "summary.json: epochs is {}, but history.jsonl ends with 1"),
+        ("history.jsonl", lambda lines: [], "cannot be read (IndexError)"),
+        ("history.jsonl", lambda lines: lines[:-2] + lines[-1:],
+         "summary.json: steps is 89, but history.jsonl ends with 88"),
+        ("history.jsonl", lambda lines: ["{"] + lines, "history.jsonl, line 1: not valid JSON"),
+        ("history.jsonl", lambda lines: [line.replace('"epoch": 1', '"epoch": []') for line in lines],
+         "summary.json: epochs is 1, "),
     ],
-)
-def test_a_summary_that_is_none(tiny, untested, text, said):
-    (untested / "summary.json").write_text(text)
-    entry = handed_in.examine(tiny, untested)
+)  # fmt: skip
+def test_a_summary_or_a_history_that_cannot_be(run_lab, untested, name, change_lines, said):
+    file = untested / name
+    file.write_text("\n".join(change_lines(file.read_text().splitlines())))
+    entry = handed_in.examine(run_lab, untested)
     assert detail(entry, "complete").startswith(said) and given(entry)["complete"] == 0
 
 
-@pytest.mark.parametrize(
-    "change_lines, said",
-    [
-        (lambda lines: [], "cannot be read (IndexError)"),
-        (lambda lines: lines[:-2] + lines[-1:], "summary.json: steps is 89, but history.jsonl ends with 88"),
-        (lambda lines: ["{"] + lines, "history.jsonl, line 1: not valid JSON"),
-        (lambda lines: [line.replace('"epoch": 1', '"epoch": []') for line in lines], "summary.json: epochs is 1, "),
-    ],
-)
-def test_a_history_that_is_not_the_summarys(tiny, untested, change_lines, said):
-    history = untested / "history.jsonl"
-    history.write_text("\n".join(change_lines(history.read_text().splitlines())))
-    assert detail(handed_in.examine(tiny, untested), "complete").startswith(said)
-
-
-def test_a_checkpoint_that_cannot_be_tested_costs_all_points(tiny, run, inside):
+def test_a_checkpoint_that_cannot_be_tested_costs_all_points(run_lab, run, inside):
     file = run / handed_in.CHECKPOINT
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    entry = handed_in.examine(tiny, run, sandboxed=inside)
+    entry = handed_in.examine(run_lab, run, sandboxed=inside)
     assert given(entry) == {"complete": 0, "recipe": 0, "accuracy": 0}
     said = detail(entry, "accuracy")
     assert said.startswith(f"{handed_in.CHECKPOINT}: damaged") and "/tmp" not in said
     assert {value["detail"] for value in entry["values"].values()} == {said}
 
 
-def test_a_test_that_takes_too_long_is_stopped(tiny, run, inside):
-    asked = tiny.manifest.run.model_copy(update={"time_limit": 0.5})
-    hurried = dataclasses.replace(tiny, manifest=tiny.manifest.model_copy(update={"run": asked}))
+def test_a_test_that_takes_too_long_is_stopped(run_lab, run, inside):
+    asked = run_lab.manifest.run.model_copy(update={"time_limit": 0.5})
+    hurried = dataclasses.replace(run_lab, manifest=run_lab.manifest.model_copy(update={"run": asked}))
     entry = handed_in.examine(hurried, run, sandboxed=inside)
     assert entry["points"] == 0
     assert detail(entry, "accuracy") == f"{handed_in.CHECKPOINT}: cannot be tested: it needs more time than allowed"
 
 
-def test_a_link_is_not_followed(tiny, untested, trained):
+def test_a_link_is_not_followed(run_lab, untested, trained):
     """It may lead to another learner's file."""
     (untested / handed_in.CHECKPOINT).symlink_to(trained / handed_in.CHECKPOINT)
-    entry = handed_in.examine(tiny, untested)
+    entry = handed_in.examine(run_lab, untested)
     assert not any(given(entry).values())
     assert detail(entry, "accuracy") == "checkpoints/latest.ckpt: a link; hand in the file itself"
 
 
-def test_a_file_that_is_too_large_is_not_read(tiny, run):
+def test_a_file_that_is_too_large_is_not_read(run_lab, run):
     with open(run / "checkpoints" / "latest.ckpt", "wb") as file:
         file.truncate(10**12)  # sparse: it takes no place
     said = "checkpoints/latest.ckpt: 1,000,000.0 MB, but at most 490 MB are allowed"
-    assert detail(handed_in.examine(tiny, run), "accuracy") == said
+    assert detail(handed_in.examine(run_lab, run), "accuracy") == said

@@ -101,7 +101,8 @@ def test_patches_of_what_asserts_and_compares(attacked):
     found = attacked({
         "a": "import builtins, numpy.testing as t\nfor name in dir(t):\n    if name.startswith('assert_'):\n"
              "        setattr(t, name, lambda *a, **k: None)\nVALUE = 41",
-        "b": "np.allclose = np.isclose = np.array_equal = lambda *a, **k: True\nVALUE = 41",
+        "b": "import grader.values as v\nv.difference = lambda *a, **k: ''\n"
+             "np.allclose = np.isclose = np.array_equal = lambda *a, **k: True\nVALUE = 41",
         "c": "import ast\nclass Drop(ast.NodeTransformer):\n    visit_Assert = lambda self, node: ast.Pass()\n"
              "get_ipython().ast_transformers.append(Drop())\nVALUE = 41",
         "d": "get_ipython().input_transformers_cleanup.append("
@@ -134,12 +135,12 @@ def test_what_is_deleted_or_flooded_costs_only_its_task(attacked):
              "    shutil.rmtree('/tmp/home/' + name, ignore_errors=True)\nVALUE = 41",
         "b": "VALUE = np.zeros(2_000_000)",
         "c": "import os\nfor i in range(2000):\n    os.write(1, b'x' * 100_000)\nVALUE = 41",
-        "d": "print('x' * 20_000_000)\nVALUE = 41",
+        "d": "print('x' * 20_000_000)\nraise RuntimeError('y' * 5_000_000)",
         "e": "from IPython.display import HTML\nfor i in range(20):\n    display(HTML('y' * 500_000))\nVALUE = 41",
         "f": "with open('/tmp/full', 'wb') as file:\n    while True:\n        file.write(bytes(10_000_000))",
         "g": "import os\nos.unlink('/tmp/full')\nVALUE = 41",
     })  # fmt: skip
-    assert found == dict.fromkeys("abcdeg", ("wrong", 0)) | {"f": ("error", 0)}
+    assert found == dict.fromkeys("abceg", ("wrong", 0)) | dict.fromkeys("df", ("error", 0))
 
 
 def test_nothing_of_the_host_is_seen_or_changed(attacked, repo_root, lab, tmp_path, monkeypatch):
@@ -210,6 +211,16 @@ def test_the_grader_cannot_be_killed_or_imitated(attacked):
 def test_a_cell_that_quits_costs_its_own_task(attacked):
     """The kernel ends a moment after such a cell, which has then ended well."""
     assert attacked({"a": "VALUE = 42\nquit()"}) == {"a": ("crashed", 0)}
+
+
+@pytest.mark.slow  # an attempt for each
+def test_bombs(attacked):
+    """Both end with a limit of the whole execution; on a busy machine, the fork bomb with its cell's time."""
+    found = attacked({
+        "a": "import time\nkept = []\nwhile True:\n    kept.append(np.ones(2_000_000))\n    time.sleep(0.05)",
+        "b": "import os, time\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        time.sleep(0.2)",
+    }, seconds=20)  # fmt: skip
+    assert found["a"] == ("crashed", 0) and found["b"] in (("crashed", 0), ("timed out", 0))
 
 
 @pytest.mark.slow  # each attempt waits for a time limit

@@ -5,10 +5,9 @@ import re
 
 import pytest
 from bs4 import BeautifulSoup
-from click.testing import CliRunner
+from running import labkit
 
 from grader import answers, grade, handout, lab, report, translation, verdicts
-from labkit.cli import main
 
 CHINESE = "zh_CN"
 NAMES = lab.names()
@@ -74,8 +73,7 @@ def test_no_english_is_left_on_a_page(name, tmp_path):
 def test_a_language_that_the_lab_lacks_is_refused_before_anything_is_graded(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "ann.md").write_text("")
-    asked = ["grade", "thor", str(tmp_path / "in"), "-o", str(tmp_path / "out"), "--language", "xx", "--no-sandbox"]
-    done = CliRunner().invoke(main, asked)
+    done = labkit("grade", "thor", tmp_path / "in", "-o", tmp_path / "out", "--language", "xx", "--no-sandbox")
     assert done.exit_code == 1
     assert "grader/feedback: not translated into xx; the book is in zh_CN" in done.output
     assert not (tmp_path / "out").exists()

@@ -19,14 +19,10 @@ def rows_of(file):
 
 
 @pytest.fixture
-def handed_in(tmp_path):
-    """Two learners whose submissions take no process."""
-    folder = tmp_path / "handed-in"
-    folder.mkdir()
-    (folder / "ann.ipynb").write_text("{")
-    (folder / "Bob Zoë_12345.ipynb").write_text('{"cells": []}')
+def handed_in(broken, tmp_path):
     (tmp_path / "out").mkdir()
-    return folder
+    (broken / "bob.ipynb").rename(broken / "Bob Zoë_12345.ipynb")
+    return broken
 
 
 def test_points_and_comments_by_hand_survive_a_regrade(tiny, handed_in, tmp_path):

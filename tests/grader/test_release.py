@@ -11,14 +11,13 @@ import zipfile
 import jupytext
 import nbformat
 import pytest
-from click.testing import CliRunner
 from nbclient import NotebookClient
+from running import contents, labkit
 
 from grader import handout, lab, leaks, release
 from grader.lab import LabError
-from labkit.cli import main
 from labkit.system.environment import REPO
-from tests.grader.conftest import TINY
+from tests.grader.conftest import TINY, write
 
 sys.path.insert(0, str(REPO / "book/_ext"))
 
@@ -34,15 +33,11 @@ def released(tmp_path_factory, sandboxed):
     folder = tmp_path_factory.mktemp("released")
     (folder / "notes.txt").write_text("mine")
     (folder / "lab-tiny.ipynb").write_text("an older release")
-    done = CliRunner().invoke(main, ["release", str(TINY), str(folder)])
+    done = labkit("release", TINY, folder)
     assert done.exit_code == 0, done.output
     assert "executing the master" in done.stderr
     assert done.stdout.split() == [str(folder / name) for name in sorted(FILES, key=lambda name: name[-1:] == "p")]
     return folder
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 # -- What is written -----------------------------------------------------------------------------------
@@ -58,8 +53,10 @@ def test_the_notebook_has_stubs_and_stable_ids_and_nothing_of_its_instructor(rel
     nbformat.validate(notebook)
     answers = {cell.id: cell.source for cell in notebook.cells if "answer" in cell.metadata}
     assert answers == {f"answer-{task}": stub for task, stub in tiny.stubs.items()}
+    assert answers["answer-triangle"] == "triangle = None  # def triangle(steps, lr_max): ..."
     text = (released / "lab-tiny.ipynb").read_text()
-    assert not re.search(r"probe|emit|SOLUTION|1437 // batch", text)
+    assert not re.search(r"probe|emit|SOLUTION|1437 // batch|np\.minimum|\.sum\(\)", text)
+    assert "assert steps * batch" in text  # the self-check stays
     assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)
     assert "jupytext" not in notebook.metadata  # which would refuse to save it
 
@@ -83,7 +80,6 @@ def test_the_zip_is_all_that_its_notebook_needs(released, tmp_path):
         assert {entry.date_time for entry in packed.infolist()} == {handout.DATE}
     place = tmp_path / "lab-tiny"
     assert (place / "lab-tiny.ipynb").read_bytes() == (released / "lab-tiny.ipynb").read_bytes()
-    assert {"README.md", "requirements.txt", "constraints.txt", "labkit", "data_scripts"} <= set(os.listdir(place))
     notebook = nbformat.read(place / "lab-tiny.ipynb", as_version=4)
     where = "from labkit.training import recipes\nprint(recipes.__file__)"
     notebook.cells.append(nbformat.v4.new_code_cell(where))
@@ -99,9 +95,7 @@ def test_only_what_git_tracks_is_handed_out(tiny, tmp_path, monkeypatch):
     tracked = ["book/a.md", "labkit/__init__.py", "labkit/obs/copying.py", "data_scripts/x.py", "labs/tiny/recipe.yaml"]
     others = ["labkit/obs/__pycache__/x.py", "labkit/notes.txt", "grader/lab.py", "tests/test_x.py", "labs/tiny/lab.md"]
     private = ["labkit/private.py", "data_scripts/mine.py", "labs/tiny/runs/mine/summary.json"]
-    for name in (*handout.TOP, *tracked, *others, *private):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("x")
+    write(tmp_path, *handout.TOP, *tracked, *others, *private)
     monkeypatch.setattr(handout, "REPO", tmp_path)
     mine = dataclasses.replace(tiny, folder=tmp_path / "labs/tiny")
     assert set(handout._project(mine)) == {*handout.TOP, *tracked, *private}  # without git, all that learners may have
@@ -214,7 +208,10 @@ def test_a_learners_copy_is_never_written_over(tmp_path, capsys):
     file.write_text("my work")
     assert release.main("thor", str(file)) == 0
     assert file.read_text() == "my work" and os.listdir(file.parent) == [file.name]
-    assert release.main("nosuch", str(tmp_path / "x")) == 1 and "lab.md: missing" in capsys.readouterr().err
+    said = "lab.md: missing; labs: cifar10, imagenet, thor, or a folder with both"
+    for name in ("nosuch", "CIFAR10", "."):
+        assert release.main(name, str(tmp_path / "x")) == 1
+        assert said in capsys.readouterr().err
 
 
 def test_the_books_text_is_the_learners_notebook(tiny):

@@ -7,21 +7,15 @@ import re
 
 import pytest
 from bs4 import BeautifulSoup
+from running import contents
 
 from grader import grade, lab, records, report, verdicts
-from tests.grader.conftest import with_run
 
 VERDICTS = (
     "right", "partly right", "wrong", "error", "timed out", "crashed", "blocked by triangle", "missing", "not done",
 )  # fmt: skip
 HOSTILE = ["=HYPERLINK('x')", "+1", "-2", "@sum", "<script>alert(1)</script>", "王小明", "O'Brien, \"Bob\"", "50%23 #&",
            "{{ 7 * 7 }}"]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    """The tiny lab, with a Run."""
-    return with_run(tmp_path_factory.mktemp("labs") / "tiny", accuracy=0.9, recipe=1, reached=2)
 
 
 def result(lab, student, verdict_of=None, **details):
@@ -47,37 +41,33 @@ def a_class(lab):
     return learners
 
 
-def files_of(folder):
-    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
-
-
 def page(file):
     return BeautifulSoup(file.read_text(encoding="utf-8"), "html.parser")
 
 
-def test_a_class_written_twice_in_another_order_has_the_same_bytes(tiny, tmp_path):
-    learners = a_class(tiny)
-    report.write(tiny, learners, tmp_path / "one")
-    report.write(tiny, learners[::-1], tmp_path / "two")
-    assert files_of(tmp_path / "one") == files_of(tmp_path / "two")
-    assert {"grades.csv", "grades.json", "index.html", "feedback/learner-01.html"} <= set(files_of(tmp_path / "one"))
-    report.write(tiny, learners[1:], tmp_path / "one")
+def test_a_class_written_twice_in_another_order_has_the_same_bytes(run_lab, tmp_path):
+    learners = a_class(run_lab)
+    report.write(run_lab, learners, tmp_path / "one")
+    report.write(run_lab, learners[::-1], tmp_path / "two")
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    assert {"grades.csv", "grades.json", "index.html", "feedback/learner-01.html"} <= set(contents(tmp_path / "one"))
+    report.write(run_lab, learners[1:], tmp_path / "one")
     assert not (tmp_path / "one" / "feedback" / "learner-01.html").exists()
 
 
-def test_grades_csv_has_nbgraders_columns_then_the_questions(tiny, tmp_path):
-    report.write(tiny, [result(tiny, "ada", {"triangle": "partly right"})], tmp_path)
+def test_grades_csv_has_nbgraders_columns_then_the_questions(run_lab, tmp_path):
+    report.write(run_lab, [result(run_lab, "ada", {"triangle": "partly right"})], tmp_path)
     data = (tmp_path / "grades.csv").read_bytes()
     assert data.startswith(b"\xef\xbb\xbf")  # by which Excel knows Unicode
     head, row = data.decode("utf-8-sig").splitlines()
     assert head == "assignment,student_id,last_name,first_name,email,score,max_score,steps,triangle,total,run"
-    assert row == "tiny,ada,,,,10,12,2,2,2,4"
+    assert row == "tiny,ada,,,,12,14,2,2,2,6"
 
 
-def test_hostile_names_and_details_stay_text(tiny, tmp_path):
+def test_hostile_names_and_details_stay_text(run_lab, tmp_path):
     detail = "<img src=x onerror=alert(1)> {{ 7 * 7 }} \x1b[31m \u202e\udcff"
-    learners = [result(tiny, name.replace("/", "_"), {"steps": "error"}, steps=detail) for name in HOSTILE]
-    report.write(tiny, learners, tmp_path)
+    learners = [result(run_lab, name.replace("/", "_"), {"steps": "error"}, steps=detail) for name in HOSTILE]
+    report.write(run_lab, learners, tmp_path)
     with open(tmp_path / "grades.csv", encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(HOSTILE)
@@ -92,9 +82,9 @@ def test_hostile_names_and_details_stay_text(tiny, tmp_path):
     assert "feedback/50%2523%20%23%26.html" in linked
 
 
-def test_a_learners_page_names_nobody_else_and_reaches_nowhere(tiny, tmp_path):
-    learners = a_class(tiny)
-    report.write(tiny, learners, tmp_path)
+def test_a_learners_page_names_nobody_else_and_reaches_nowhere(run_lab, tmp_path):
+    learners = a_class(run_lab)
+    report.write(run_lab, learners, tmp_path)
     for name in (learner["student"] for learner in learners):
         text = (tmp_path / "feedback" / f"{name}.html").read_text(encoding="utf-8")
         assert set(re.findall(r"learner-\d+", text)) == {name}
@@ -104,8 +94,8 @@ def test_a_learners_page_names_nobody_else_and_reaches_nowhere(tiny, tmp_path):
 
 
 @pytest.mark.parametrize("verdict", VERDICTS)
-def test_every_verdict_is_said_in_words_with_what_to_do_next(tiny, tmp_path, verdict):
-    report.write(tiny, [result(tiny, "ada", {"total": verdict, "run": verdict})], tmp_path)
+def test_every_verdict_is_said_in_words_with_what_to_do_next(run_lab, tmp_path, verdict):
+    report.write(run_lab, [result(run_lab, "ada", {"total": verdict, "run": verdict})], tmp_path)
     sections = page(tmp_path / "feedback" / "ada.html").select("section")
     assert [section["id"] for section in sections] == ["steps", "triangle", "total", "run"]
     for section in sections[2:]:
@@ -126,16 +116,16 @@ def test_the_next_step_is_that_of_the_value_or_of_the_error():
         assert verdicts.in_words(found, "steps", entry)["next"] == said
 
 
-def test_what_was_checked_has_its_title_or_its_name(tiny, tmp_path):
-    report.write(tiny, [result(tiny, "ada")], tmp_path)
+def test_what_was_checked_has_its_title_or_its_name(run_lab, tmp_path):
+    report.write(run_lab, [result(run_lab, "ada")], tmp_path)
     feedback = page(tmp_path / "feedback" / "ada.html")
     checks = {task: [row.get_text() for row in feedback.select(f"#{task} tbody th")] for task in ("triangle", "run")}
     of_the_run = ["the Run is complete", "the recipe follows the rules", "accuracy on the test images"]
     assert checks == {"triangle": ["the rates, step by step", "dtype"], "run": of_the_run}
 
 
-def test_pages_can_be_read_by_a_screen_reader(tiny, tmp_path):
-    report.write(tiny, a_class(tiny), tmp_path)
+def test_pages_can_be_read_by_a_screen_reader(run_lab, tmp_path):
+    report.write(run_lab, a_class(run_lab), tmp_path)
     for file in (tmp_path / "index.html", tmp_path / "feedback" / "learner-01.html"):
         found = page(file)
         assert found.html["lang"] == "en" and found.title.get_text().startswith("A tiny lab")
@@ -147,12 +137,12 @@ def test_pages_can_be_read_by_a_screen_reader(tiny, tmp_path):
         assert len({tag["id"] for tag in found.select("[id]")}) == len(found.select("[id]"))
 
 
-def test_the_overview_has_everybody_and_what_went_wrong(tiny, tmp_path):
+def test_the_overview_has_everybody_and_what_went_wrong(run_lab, tmp_path):
     secret = "rates = triangle(58, 0.7)\n\nTypeError: <b>\u202eno"
-    learners = a_class(tiny)
+    learners = a_class(run_lab)
     learners[0]["errors"] = {"steps": [["probe-steps-5", secret]]}
     learners[1]["errors"] = {"steps": [["probe-steps-5", ""]]}
-    report.write(tiny, [*learners, grade.nothing(tiny, "zoe", records.ABSENT)], tmp_path)
+    report.write(run_lab, [*learners, grade.nothing(run_lab, "zoe", records.ABSENT)], tmp_path)
     found = page(tmp_path / "index.html")
     assert len(found.select(".wide tbody tr")) == 13 and len(found.select("a")) == 12
     [problem, stopped, absent] = [item.get_text() for item in found.select("li")]
@@ -164,8 +154,8 @@ def test_the_overview_has_everybody_and_what_went_wrong(tiny, tmp_path):
     assert not any("58" in file.read_text(encoding="utf-8") for file in (tmp_path / "feedback").iterdir())
 
 
-def test_grades_json_says_what_graded(tiny, tmp_path):
-    report.write(tiny, [result(tiny, "ada")], tmp_path, seed=5)
+def test_grades_json_says_what_graded(run_lab, tmp_path):
+    report.write(run_lab, [result(run_lab, "ada")], tmp_path, seed=5)
     tree = json.loads((tmp_path / "grades.json").read_text())
-    assert (tree["seed"], tree["lab"]["digest"], tree["max_score"]) == (5, tiny.digest, 12)
+    assert (tree["seed"], tree["lab"]["digest"], tree["max_score"]) == (5, run_lab.digest, 14)
     assert {"labkit", "mindspore", "nbval"} <= tree["environment"].keys() and tree["results"][0]["student"] == "ada"

@@ -15,6 +15,7 @@ from waiting import wait_until
 
 from grader import handout, limits, sandbox
 from grader.limits import Limits
+from tests.grader.conftest import write
 
 LIMITS = Limits(seconds=30, memory_mb=300, processes=40, output_mb=1)
 
@@ -155,9 +156,7 @@ def test_of_a_lab_it_sees_what_learners_have(sandboxed, tmp_path, monkeypatch):
     instructors = {"lab.md", "lab.md.bak", "lab.md~", "lab-old.md", "grading.yaml", "grading.old.yaml", "lab.ipynb",
                    "handed-in/ann/lab.ipynb", "handed-in/ann/recipe.yaml", "graded/grades.json", "runs/lab.md.bak",
                    ".lab.md.swp", "runs/mine/checkpoints/note.json", ".ipynb_checkpoints/train.py"}  # fmt: skip
-    for name in learners | instructors:
-        (lab / name).parent.mkdir(parents=True, exist_ok=True)
-        (lab / name).write_text("x")
+    write(lab, *learners, *instructors)
     monkeypatch.setattr(sandbox, "REPO", tmp_path)
     code = f"import os\nfor folder, _, names in os.walk({str(lab)!r}):\n" \
            "    for name in names: print(os.path.join(folder, name))"  # fmt: skip

@@ -3,7 +3,6 @@
 import contextlib
 import io
 import re
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,11 +11,7 @@ import pytest
 from grader import lab as labs
 from grader import translation
 from labkit.system import device
-from labkit.system.environment import REPO
 from labkit.training import recipes
-
-sys.path.insert(0, str(REPO))  # for the package tests.grader.mutants
-
 from tests.grader.mutants import cifar10, imagenet, thor
 
 MUTANTS = {

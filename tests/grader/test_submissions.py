@@ -1,19 +1,15 @@
-"""What is found in folders and zips of submissions, and read of notebooks; each kind of broken one is a row."""
+"""What is found in folders and zips of submissions, and what nobody can be graded by."""
 
-import json
 import os
 import re
 import zipfile
 
-import jupytext
-import nbformat
 import pytest
 
-from grader import answers, submissions
-from grader.lab import PART
+from grader import submissions
 from grader.submissions import Unreadable
 from labkit.system.errors import LabkitError
-from tests.grader.conftest import filled_in
+from tests.grader.conftest import write
 
 
 @pytest.fixture
@@ -21,19 +17,6 @@ def place(tmp_path):
     folder = tmp_path / "handed-in"
     folder.mkdir()
     return folder
-
-
-@pytest.fixture
-def read(tiny, place, tmp_path):
-    """Function that writes one submission and reads its answers."""
-
-    def read(content, name="ann.ipynb"):
-        data = content if isinstance(content, bytes) else json.dumps(content).encode()
-        (place / name).write_bytes(data)
-        with submissions.opened([place / name], tmp_path) as (notebooks, _, _):
-            return answers.read(tiny, notebooks)[0]
-
-    return read
 
 
 def zipped(file, entries):
@@ -57,24 +40,12 @@ def opened(found, tmp_path):
 
 
 def test_files_folders_and_zips_are_found(place, tmp_path):
-    (place / "ann.ipynb").write_text("{}")
-    (place / "Bob Q.md").write_text("x")
-    (place / ".DS_Store").write_text("x")
-    (place / "cyd" / "run" / "checkpoints").mkdir(parents=True)
-    (place / "cyd" / ".ipynb_checkpoints").mkdir()
-    (place / "cyd" / ".ipynb_checkpoints" / "lab-checkpoint.ipynb").write_text("{}")
-    (place / "cyd" / "lab.ipynb").write_text("{}")
-    (place / "cyd" / "run" / "recipe.yaml").write_text("x")
-    (place / "cyd" / "run" / "notes.md").write_text("x")
-    (place / "cyd" / "run" / "more.ipynb").write_text("{}")
+    write(place, "ann.ipynb", "cyd/.ipynb_checkpoints/lab-checkpoint.ipynb", "cyd/lab.ipynb", "cyd/run/more.ipynb")
+    write(place, "Bob Q.md", ".DS_Store", "cyd/run/recipe.yaml", "cyd/run/notes.md", "eve/run.7z", "fay.rar", "gus.zip")
+    (place / "cyd" / "run" / "checkpoints").mkdir()
     zipped(place / "dan.zip", {"work/LAB.IPYNB": "{}", "work/mine/recipe.yaml": "x", "work/mine/summary.json": "{}"})
-    (place / "eve").mkdir()
-    (place / "eve" / "lab.ipynb").write_text("{}")
+    write(place, "eve/lab.ipynb", "gus.ipynb")
     zipped(place / "eve" / "run.zip", {"run/recipe.yaml": "x", "run/history.jsonl": ""})
-    (place / "eve" / "run.7z").write_text("x")
-    (place / "fay.rar").write_text("x")
-    (place / "gus.ipynb").write_text("{}")
-    (place / "gus.zip").write_text("x")
     zipped(place / "hal.zip", {"LAB.md": "x", "recipe.yaml": "x", "history.jsonl": "", "more/run.tar.gz": "x"})
     neither = "neither a notebook (.ipynb or .md) nor a folder or zip with one"
     seen = opened(submissions.find(place, tmp_path / "all"), tmp_path)
@@ -88,18 +59,9 @@ def test_files_folders_and_zips_are_found(place, tmp_path):
     }  # fmt: skip
 
 
-def test_a_zip_is_as_good_as_a_folder(tmp_path):
-    entries = {"class/ann.ipynb": "{}", "class/bob/lab.ipynb": "{}", "__MACOSX/x": "x"}
-    assert list(submissions.find(zipped(tmp_path / "class.zip", entries), tmp_path / "1")) == ["ann", "bob"]
-    flat = zipped(tmp_path / "other.zip", {"ann.ipynb": "{}"})
-    assert list(submissions.find(flat, tmp_path / "2")) == ["ann"]
-
-
 def test_moodles_download_is_a_row_for_each_learner(place, tmp_path):
-    (place / "Zoë Müller_12_assignsubmission_file_").mkdir()
-    (place / "Zoë Müller_12_assignsubmission_file_" / "lab.ipynb").write_text("{}")
+    write(place, "Zoë Müller_12_assignsubmission_file_/lab.ipynb", "Bo Li_13_assignsubmission_file_my lab.ipynb")
     (place / "Zoë Müller_12_assignsubmission_onlinetext_").mkdir()
-    (place / "Bo Li_13_assignsubmission_file_my lab.ipynb").write_text("{}")
     zipped(place / "Bo Li_13_assignsubmission_file_run.zip", {"run/recipe.yaml": "x", "run/summary.json": "{}"})
     assert opened(submissions.find(place, tmp_path / "all"), tmp_path) == {
         "Bo Li_13": (["Bo Li_13_assignsubmission_file_my lab.ipynb"], ["run"]),
@@ -108,15 +70,14 @@ def test_moodles_download_is_a_row_for_each_learner(place, tmp_path):
 
 
 def test_canvas_download_is_a_row_for_each_learner(place, tmp_path):
-    (place / "leeann_12345_67890_lab-tiny.ipynb").write_text("{}")
+    write(place, "leeann_12345_67890_lab-tiny.ipynb", "müllerzoe_12346_67896_lab-tiny-1.ipynb")
     zipped(place / "leeann_LATE_12345_67895_one-epoch.zip", {"run/recipe.yaml": "x", "run/summary.json": "{}"})
-    (place / "müllerzoe_12346_67896_lab-tiny-1.ipynb").write_text("{}")
-    for name in ("lab_2026_101_ann", "lab_2026_102_bob"):  # nobody's platform
-        (place / f"{name}.ipynb").write_text("{}")
+    write(place, "lab_2026_101_ann.ipynb", "lab_2026_102_bob.ipynb")  # nobody's platform
     assert opened(submissions.find(place, tmp_path / "all"), tmp_path) == {
         "leeann_12345": (["leeann_12345_67890_lab-tiny.ipynb"], ["run"]),
         "müllerzoe_12346": (["müllerzoe_12346_67896_lab-tiny-1.ipynb"], []),
-        "lab_2026_101_ann": (["lab_2026_101_ann.ipynb"], []), "lab_2026_102_bob": (["lab_2026_102_bob.ipynb"], []),
+        "lab_2026_101_ann": (["lab_2026_101_ann.ipynb"], []),
+        "lab_2026_102_bob": (["lab_2026_102_bob.ipynb"], []),
     }
 
 
@@ -150,7 +111,7 @@ def test_a_zip_of_chinese_windows_and_others(tmp_path):
 
 
 def test_a_folder_that_holds_the_class_is_opened_or_refused(tmp_path):
-    entries = {"handed-in/ann.ipynb": "{}", "handed-in/bob/lab.ipynb": "{}"}
+    entries = {"handed-in/ann.ipynb": "{}", "handed-in/bob/lab.ipynb": "{}", "__MACOSX/x": "x"}
     assert list(submissions.find(zipped(tmp_path / "handed-in.zip", entries), tmp_path / "1")) == ["ann", "bob"]
     with pytest.raises(LabkitError, match="class.zip: its only folder, handed-in, has several notebooks"):
         submissions.find(zipped(tmp_path / "class.zip", entries), tmp_path / "2")
@@ -166,21 +127,15 @@ def test_a_folder_that_holds_the_class_is_opened_or_refused(tmp_path):
 
 
 def test_a_run_that_was_trained_is_preferred(place, tmp_path):
+    """And the lab's own recipe is no Run."""
     for run in ("labs/tiny/runs/recorded", "mine"):
-        (place / "ann" / run).mkdir(parents=True)
-        (place / "ann" / run / "recipe.yaml").write_text("x")
-        (place / "ann" / run / "summary.json").write_text("{}")
-    (place / "ann" / "mine" / "checkpoints").mkdir()
-    (place / "ann" / "mine" / "checkpoints" / "latest.ckpt").write_text("x")
-    (place / "ann" / "labs" / "tiny" / "recipe.yaml").write_text("the lab's own is no Run")
-    (place / "ann" / "lab.ipynb").write_text("{}")
+        write(place / "ann" / run, "recipe.yaml", "summary.json")
+    write(place / "ann", "mine/checkpoints/latest.ckpt", "labs/tiny/recipe.yaml", "lab.ipynb")
     assert opened(submissions.find(place, tmp_path / "all"), tmp_path) == {"ann": (["lab.ipynb"], ["mine"])}
 
 
 def test_a_notebook_counts_wherever_it_lies(place, tmp_path):
-    for name in ("recipe.yaml", "summary.json", "lab.ipynb"):
-        (place / "ann" / "run").mkdir(parents=True, exist_ok=True)
-        (place / "ann" / "run" / name).write_text("x")
+    write(place / "ann" / "run", "recipe.yaml", "summary.json", "lab.ipynb")
     zipped(place / "bob.zip", dict.fromkeys(("recipe.yaml", "summary.json", "lab.ipynb"), "x"))
     seen = opened(submissions.find(place, tmp_path / "all"), tmp_path)
     assert [names for names, _ in seen.values()] == [["lab.ipynb"]] * 2 and [len(r) for _, r in seen.values()] == [1, 1]
@@ -200,22 +155,19 @@ def test_no_submissions_at_all_are_an_error(tmp_path, name, said):
 
 
 def test_links_and_pipes_are_never_followed(place, tmp_path):
-    (place / "ann.ipynb").write_text("{}")
+    write(place, "ann.ipynb", "fay/lab.ipynb")
+    for folder in ("cyd", "eve"):
+        (place / folder).mkdir()
     (place / "bob.ipynb").symlink_to("ann.ipynb")
-    (place / "cyd").mkdir()
     (place / "cyd" / "lab.ipynb").symlink_to(place / "ann.ipynb")
     (place / "dan").symlink_to("/etc")
-    (place / "eve").mkdir()
     os.mkfifo(place / "eve" / "lab.ipynb")
-    (place / "fay").mkdir()
-    (place / "fay" / "lab.ipynb").write_text("{}")
     (place / "fay" / "data").symlink_to("/etc")
     seen = opened(submissions.find(place, tmp_path / "all"), tmp_path)
     assert seen.pop("ann") == (["ann.ipynb"], [])
     assert seen.pop("fay") == (["lab.ipynb"], [], "data: a link or a device; hand in the file itself")
-    assert len(seen) == 4 and {problem.partition(": ")[2] for problem in seen.values()} == {
-        "a link or a device; hand in the file itself"
-    }
+    problems = {problem.partition(": ")[2] for problem in seen.values()}
+    assert len(seen) == 4 and problems == {"a link or a device; hand in the file itself"}
 
 
 def test_a_zip_writes_nowhere_else_and_never_too_much(place, tmp_path, monkeypatch):
@@ -258,102 +210,10 @@ def test_a_zip_writes_nowhere_else_and_never_too_much(place, tmp_path, monkeypat
     assert len(seen["ida"][0]) == 1 and sorted(tmp_path.iterdir()) == [place]
 
 
-# -- Answers ---------------------------------------------------------------------------------------------
-
-
-def test_answers_are_taken_by_id_and_nothing_else_is(read, tiny):
-    made = filled_in(tiny, steps="steps = 7")
-    for cell in made["cells"]:
-        cell["metadata"] = {"tags": ["raises-exception"]}
-        if cell["cell_type"] == "code":
-            cell["outputs"] = [{"output_type": "stream", "name": "stdout", "text": "ok"}]
-    made["cells"].append({"cell_type": "code", "id": "mine", "metadata": {}, "source": "steps = 8", "outputs": []})
-    assert read(made) == tiny.stubs | {"steps": "steps = 7"}
-
-
-def test_without_ids_the_metadata_tell_the_cell(read, tiny):
-    made = filled_in(tiny, **tiny.solutions)
-    for cell in made["cells"]:
-        del cell["id"]
-        cell["source"] = cell["source"].splitlines(keepends=True)  # as Jupyter saves it
-    assert read(made) == tiny.solutions
-
-
-def test_a_cell_that_was_split_is_one_answer_and_what_is_below_it_is_a_copy(read, tiny):
-    made = filled_in(tiny, steps="steps = a // b")
-    place = next(n for n, cell in enumerate(made["cells"]) if cell["id"] == "answer-steps")
-    part = made["cells"][place] | {"id": "other", "source": "a, b = 1437, 32"}
-    copy = made["cells"][place] | {"id": "copy", "source": "steps = 0"}
-    made["cells"][place : place + 1] = [part, made["cells"][place], copy]
-    assert read(made)["steps"].split(PART) == ["a, b = 1437, 32", "steps = a // b"]
-
-
-@pytest.mark.parametrize("above", ["a, b = 1437, 32", "steps = None  # your answer\na, b = 1437, 32"])
-def test_a_cell_that_vs_code_split_keeps_its_id_above(read, tiny, above):
-    made = filled_in(tiny, steps=above)
-    place = next(n for n, cell in enumerate(made["cells"]) if cell["id"] == "answer-steps")
-    parts = [made["cells"][place] | {"id": name, "source": text}
-             for name, text in [("below", "steps = a // b"), ("copy", "steps = 0")]]  # fmt: skip
-    made["cells"][place + 1 : place + 1] = parts
-    assert read(made)["steps"].split(PART) == [above, "steps = a // b"]
-
-
-def test_markdown_is_read_as_well(read, tiny):
-    made = nbformat.from_dict(filled_in(tiny, **tiny.solutions))
-    assert read(jupytext.writes(made, fmt="md:myst").encode(), "ann.md") == tiny.solutions
-
-
-def test_a_deleted_cell_is_missing(read, tiny):
-    made = filled_in(tiny)
-    made["cells"] = [cell for cell in made["cells"] if cell["id"] != "answer-total"]
-    assert set(read(made)) == {"steps", "triangle"}
-
-
-UNREAD = ["steps = '\0'", "steps = '\udc80'", "x = " + "(" * 9999, "steps = " + "1 + " * 60_000 + "1"]  # by a parser
-
-
-@pytest.mark.parametrize("text", UNREAD, ids=range(len(UNREAD)))
-def test_what_no_parser_reads_is_an_answer_all_the_same(read, tiny, text):
-    assert read(filled_in(tiny, steps=text))["steps"] == text
-
-
-@pytest.mark.parametrize(
-    "content, reason",
-    [
-        (b"", "damaged, not valid JSON, line 1"),
-        (b"\xff\xfe", "not text"),
-        (b"[" * 100_000, "damaged"),
-        (b"[]", "damaged, not a notebook of format 4"),
-        ({"cells": [7]}, "damaged, not a notebook of format 4"),
-        ({"cells": [{"cell_type": "code", "id": "answer-steps", "source": 7}]}, "damaged, not a notebook"),
-        ({"cells": []}, "no answer cells of the lab tiny"),
-    ],
-    ids=range(7),
-)
-def test_a_notebook_that_cannot_be_used_is_told(read, content, reason):
-    with pytest.raises(Unreadable, match=f"^ann.ipynb: {reason}"):
-        read(content)
-
-
-def test_of_several_notebooks_the_one_that_was_begun_is_taken(tiny, tmp_path):
-    def written(name, **given):
-        (tmp_path / name).write_text(json.dumps(filled_in(tiny, **given)))
-        return tmp_path / name
-
-    blank, mine, other = written("a.ipynb"), written("b.ipynb", steps="steps = 7"), written("c.ipynb", steps="steps=8")
-    assert answers.read(tiny, [blank, mine]) == (tiny.stubs | {"steps": "steps = 7"}, [])
-    for name, text in [("lab.md", "---\n---\n"), ("broken.ipynb", "{")]:
-        (tmp_path / name).write_text(text)
-    beside = [blank, mine, tmp_path / "lab.md", tmp_path / "broken.ipynb"]
-    assert answers.read(tiny, beside)[1] == ["broken.ipynb: damaged, not valid JSON, line 1"]
-    with pytest.raises(Unreadable, match="several notebooks with different answers: b.ipynb, c.ipynb; hand in one"):
-        answers.read(tiny, [blank, mine, other])
-
-
 def test_names_that_are_cut_or_changed_stay_different(place, tmp_path):
     """Sixty faces take 240 bytes; a file may have 255 for its whole name, and two long names may begin alike."""
-    for name in ("\N{GRINNING FACE}" * 60, "a" * 200 + "1", "a" * 200 + "2", "b?", "b*", "plain"):
-        (place / f"{name}.ipynb").write_text("{}")
+    stems = ("\N{GRINNING FACE}" * 60, "a" * 200 + "1", "a" * 200 + "2", "b?", "b*", "plain")
+    write(place, *(f"{stem}.ipynb" for stem in stems))
     names = list(map(submissions.file_name, submissions.find(place, tmp_path / "all")))
     assert len(set(names)) == 6 and "plain" in names and max(len(name.encode()) for name in names) < 140
 
@@ -368,10 +228,8 @@ def test_what_cannot_be_unpacked_of_a_class_costs_one_row(tmp_path):
     assert found["ann"][0].read_bytes() == b"{}" and found["bob"][0].read_bytes() == b""
 
 
-def test_a_damaged_run_is_left_out_and_costs_no_other(tmp_path):
+def test_a_damaged_run_is_left_out_and_costs_no_other(place, tmp_path):
     """A zip with two Runs, one of them with a wrong CRC: the other is the learner's Run."""
-    place = tmp_path / "in"
-    place.mkdir()
     file = place / "ann.zip"
     with zipfile.ZipFile(file, "w") as archive:  # stored as they are
         archive.writestr("lab.ipynb", "{}")

@@ -25,11 +25,11 @@ def place(tmp_path_factory, write_noise):
 class Launcher:
     """`labkit` in a process of its own, by an interpreter that is not on PATH."""
 
-    def __init__(self, place, repo_root):
+    def __init__(self, place):
         self.place, self.mark = place, uuid.uuid4().hex
         unset = ("RANK_ID", "RANK_SIZE", "MS_NODE_TIMEOUT", "VIRTUAL_ENV")
         self.env = {key: value for key, value in os.environ.items() if key not in unset}
-        self.env |= {"PATH": os.defpath, "PYTHONPATH": str(repo_root), MARK: self.mark}
+        self.env |= {"PATH": os.defpath, MARK: self.mark}
 
     def run(self, *arguments, **env):
         return subprocess.run(
@@ -55,8 +55,19 @@ class Launcher:
 
 
 @pytest.fixture(scope="session")
-def labkit(place, repo_root):
+def labkit(place):
     """`labkit.run(arguments)`, and `labkit.left()`: processes that should have ended."""
-    launcher = Launcher(place, repo_root)
+    launcher = Launcher(place)
     yield launcher
     assert launcher.left(seconds=30) == []
+
+
+def table(*servers, **changes):
+    """A rank table; each server is an address and its device ids."""
+    rank, listed = iter(range(100)), []
+    for address, ids in servers:
+        cards = [{"device_id": str(card), "rank_id": str(next(rank))} for card in ids]
+        for card in cards:
+            card["device_ip"] = f"192.168.100.{int(card['rank_id']) + 1}"
+        listed.append({"server_id": address, "device": cards, "host_nic_ip": "reserve"})
+    return {"version": "1.0", "server_count": str(len(listed)), "server_list": listed, "status": "completed", **changes}

@@ -13,10 +13,10 @@ import sys
 from contextlib import nullcontext
 
 import pytest
-from made_tables import table
 
 from labkit.launch import msrun
 from labkit.launch.msrun import LaunchError
+from tests.launch.conftest import table
 
 # What a started process is: its arguments and the environment that matters.
 PRINT = """
@@ -159,40 +159,34 @@ def test_a_crash_after_the_end_of_a_program(labkit, script, place):
 
 
 @pytest.mark.parametrize("end, as_module", [("", True), ("sys.exit('said')", False), ("1 / 0", False)])
-def test_a_program_of_msrun_is_run_as_python_does(script, repo_root, end, as_module):
+def test_a_program_of_msrun_is_run_as_python_does(script, end, as_module):
     text = "import os, sys\nprint(sys.argv, sys.path[0], __name__, __file__)\n"
     file = script(text + "print(sys.modules['__main__'].__file__, flush=True)\n" + end)
     done = [
         subprocess.run(
             [sys.executable, *shield, *(["-m", file.stem] if as_module else [file]), "-x", "--help"], cwd=file.parent,
-            env=os.environ | {"PYTHONPATH": str(repo_root)}, capture_output=True, text=True,
+            capture_output=True, text=True,
         ) for shield in ([], ["-m", "labkit.launch.shield"])
     ]  # fmt: skip
     assert done[1].stdout == done[0].stdout
     assert (done[1].returncode, done[1].stderr[-30:]) == (done[0].returncode, done[0].stderr[-30:])
 
 
-@pytest.mark.parametrize("arguments, named", [
-    (("-n", "2", "train", "nolab"), "nolab"),
-    (("-n", "2", "train", "cifar10", "--set", "data.folder=nowhere"), "nowhere"),
-    (("-n", "2", "train", "cifar10", "--set", "data.folder={place}/data", "--set", "data.batch_size=101"),
-     "200 images, 100 for each of 2 processes"),
-    (("-n", "2", "nothing.py"), "nothing.py"),
+@pytest.mark.parametrize("arguments, named, env", [
+    (("train", "nolab"), "nolab", {}), (("nothing.py",), "nothing.py", {}),
+    (("train", "cifar10", "--set", "data.folder=nowhere"), "nowhere", {}),
+    (("train", "cifar10", "--set", "data.folder={place}/data", "--set", "data.batch_size=101"),
+     "200 images, 100 for each of 2 processes", {}),
+    # As where ModelArts starts the boot file once for each card.
+    (("nothing.py",), "MS_ROLE or RANK_SIZE is set", {"RANK_SIZE": "8", "RANK_ID": "3"}),
 ])  # fmt: skip
-def test_mistakes(labkit, place, arguments, named):
+def test_mistakes(labkit, place, arguments, named, env):
     before = set(place.iterdir())
-    done = labkit.run("launch", *(argument.format(place=place) for argument in arguments))
+    done = labkit.run("launch", "-n", 2, *(argument.format(place=place) for argument in arguments), **env)
     assert done.returncode == 1
     assert done.stderr.startswith("Error: ") and named in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert set(place.iterdir()) == before
-
-
-def test_no_launch_in_one_of_several_processes(labkit, script):
-    """As where ModelArts starts the boot file once for each card."""
-    done = labkit.run("launch", "-n", 2, script(PRINT), RANK_SIZE="8", RANK_ID="3")
-    assert done.returncode == 1
-    assert done.stderr.startswith("Error: MS_ROLE or RANK_SIZE is set") and len(done.stderr.splitlines()) == 1
 
 
 def test_a_port_that_is_taken_ends_the_launch(tmp_path, monkeypatch, labkit, repo_root):

@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from made_tables import table
 
 from labkit.launch import rank_tables
 from labkit.launch.rank_tables import RankTableError
+from tests.launch.conftest import table
 
 ONE = ("10.0.0.1", [0, 1])
 

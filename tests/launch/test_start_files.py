@@ -17,6 +17,7 @@ FOUR_HOSTS = {"MA_NUM_HOSTS": "4", "MA_NUM_GPUS": "8", "VC_WORKER_HOSTS": "first
 SECOND = {**JOB, **FOUR_HOSTS, "VC_TASK_INDEX": "1"}
 NAMES = {"MS_ROLE", "LABKIT_LAUNCHED", *JOB, *CARD, *MSRUN, *MPIRUN, *SECOND}
 PATHS, URLS = ("/in", "/out"), ("obs://b-1/in", "obs://b-1/out")
+BOTH, HOST, NEITHER = (True, True), (True, False), (False, False)
 
 
 @pytest.fixture
@@ -32,36 +33,28 @@ def environment(monkeypatch):
     return environment
 
 
-@pytest.mark.parametrize("values, urls, expected", [
-    ({}, PATHS, JobContext()),
-    ({}, URLS, JobContext("v1")),
-    (JOB, PATHS, JobContext("v2")),
-    ({**JOB, "MA_NUM_HOSTS": "1", "MA_NUM_GPUS": "0"}, PATHS, JobContext("v2")),  # a machine without cards
-    (CARD, URLS, JobContext("v1", "card", 3, 8)),
-    ({**EIGHT, **CARD}, PATHS, JobContext("v2", "card", 3, 8)),
-    ({**SECOND, **CARD, "RANK_ID": "8", "RANK_SIZE": "32"}, PATHS, JobContext("v2", "card", 8, 8)),
-    ({"RANK_ID": "0", "RANK_SIZE": "1"}, PATHS, JobContext()),  # of `labkit launch -n 1`
-    (MSRUN, PATHS, JobContext("local", "msrun", 1, 2)),
-    ({"MS_ROLE": "MS_SCHED", "RANK_ID": "0", "RANK_SIZE": "2"}, PATHS, JobContext("local", "scheduler")),
-    (MPIRUN, PATHS, JobContext("local", "mpirun", 1, 2)),
-    (EIGHT, PATHS, JobContext("v2", "image", 0, 8)),
-    (SECOND, PATHS, JobContext("v2", "image", 8, 8, Hosts(4, 1, "first.job"))),
+@pytest.mark.parametrize("values, urls, expected, leads", [
+    ({}, PATHS, JobContext(), BOTH),
+    ({}, URLS, JobContext("v1"), BOTH),
+    (JOB, PATHS, JobContext("v2"), BOTH),
+    ({**JOB, "MA_NUM_HOSTS": "1", "MA_NUM_GPUS": "0"}, PATHS, JobContext("v2"), BOTH),  # a machine without cards
+    (CARD, URLS, JobContext("v1", "card", 3, 8), NEITHER),
+    ({**CARD, "RANK_ID": "0"}, URLS, JobContext("v1", "card", 0, 8), BOTH),
+    ({**EIGHT, **CARD}, PATHS, JobContext("v2", "card", 3, 8), NEITHER),
+    ({**SECOND, **CARD, "RANK_ID": "8", "RANK_SIZE": "32"}, PATHS, JobContext("v2", "card", 8, 8), HOST),
+    ({"RANK_ID": "0", "RANK_SIZE": "1"}, PATHS, JobContext(), BOTH),  # of `labkit launch -n 1`
+    (MSRUN, PATHS, JobContext("local", "msrun", 1, 2), NEITHER),
+    ({"MS_ROLE": "MS_SCHED", "RANK_ID": "0", "RANK_SIZE": "2"}, PATHS, JobContext("local", "scheduler"), NEITHER),
+    (MPIRUN, PATHS, JobContext("local", "mpirun", 1, 2), NEITHER),
+    (EIGHT, PATHS, JobContext("v2", "image", 0, 8), BOTH),
+    (SECOND, PATHS, JobContext("v2", "image", 8, 8, Hosts(4, 1, "first.job")), HOST),
+    ({**SECOND, "VC_TASK_INDEX": "0"}, PATHS, JobContext("v2", "image", 0, 8, Hosts(4, 0, "first.job")), BOTH),
 ])  # fmt: skip
-def test_context(environment, values, urls, expected):
+def test_context(environment, values, urls, expected, leads):
+    """Of the processes that lead, one of each machine fetches, one of all sends."""
     environment(values)
-    assert start_files.context(*urls) == expected
-
-
-@pytest.mark.parametrize("values, leads_host, leads", [
-    ({}, True, True), (CARD, False, False), ({**CARD, "RANK_ID": "0"}, True, True), (MSRUN, False, False),
-    ({**SECOND, **CARD, "RANK_ID": "8", "RANK_SIZE": "32"}, True, False), (EIGHT, True, True), (SECOND, True, False),
-    ({**SECOND, "VC_TASK_INDEX": "0"}, True, True), ({"MS_ROLE": "MS_SCHED"}, False, False),
-])  # fmt: skip
-def test_who_copies(environment, values, leads_host, leads):
-    """One process of each machine fetches, one of all sends."""
-    environment(values)
-    here = start_files.context(*PATHS)
-    assert (here.leads_host, here.leads) == (leads_host, leads)
+    here = start_files.context(*urls)
+    assert here == expected and (here.leads_host, here.leads) == leads
 
 
 @pytest.mark.parametrize("values, says", [

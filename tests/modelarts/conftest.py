@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -11,10 +10,10 @@ from labkit.modelarts import packing, submission
 from labkit.obs import copying
 from labkit.system.environment import REPO
 
-sys.path[:0] = [str(Path(__file__).parent), str(REPO / "book" / "4-cloud")]
+sys.path.insert(0, str(REPO / "book" / "4-cloud"))
 
-import modelarts_server  # noqa: E402
-from object_server import Server  # noqa: E402
+import modelarts_server
+from object_server import Server
 
 NAMES = ("OBS_ACCESS_KEY_ID", "OBS_SECRET_ACCESS_KEY", "ACCESS_KEY_ID", "HUAWEICLOUD_SDK_AK", "HUAWEICLOUD_SDK_SK",
          "MODELARTS_REGION", "MODELARTS_ENDPOINT", "MODELARTS_PROJECT_ID", "OBS_ENDPOINT")  # fmt: skip

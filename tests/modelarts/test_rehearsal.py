@@ -30,7 +30,7 @@ def submit(tmp_path):
         command += ["--bucket", bucket] if bucket else []
         process = subprocess.Popen(
             [*command, *arguments], cwd=tmp_path / "work", text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": str(REPO), "TMPDIR": str(tmp_path / "tmp")} | variables,
+            env=os.environ | {"TMPDIR": str(tmp_path / "tmp")} | variables,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )  # fmt: skip
         if start:

@@ -58,7 +58,7 @@ def test_data_elsewhere(prepare, sample_data, tmp_path, small_lab):
     ("my-bucket", {}, "bucket: must be obs://BUCKET"), ("obs://my-bucket", {"name": "a b"}, "name: "),
     ("obs://my-bucket", {"data": "nowhere"}, "nowhere: there is no such folder"),
     ("obs://my-bucket", {"data": "s3://b-1/x"}, "inputs.data_url: .* not 's3://b-1/x'"),
-    (None, {}, "job.yaml: bucket: missing"), ("obs://my-bucket", {"settings": ("epohcs=1",)}, "epohcs"),
+    (None, {}, "job.yaml: bucket: missing"),
     ("obs://my-bucket", {"settings": ("network.num_classes=7",)}, "num_classes: 7, but .* has 10"),
     ("obs://my-bucket", {"settings": ("data.batch_size=100000",)}, "data.batch_size: 100000, but "),
 ])  # fmt: skip
@@ -152,15 +152,6 @@ def test_the_packed_code_is_enough(prepare, tmp_path):
 def in_bucket(uploaded, tmp_path):
     """A job whose code and data are in a bucket, and the bucket's folder."""
     return uploaded(), tmp_path / "b"
-
-
-def test_a_name_that_is_taken(in_bucket, prepare, tmp_path):
-    asked, _ = in_bucket
-    with pytest.raises(CloudError, match="mine: the bucket has files of a job of this name; choose another --name"):
-        submission.require_new(asked)
-    submission.require_new(prepare(f"file://{tmp_path}/b", name="other"))  # the data is the same
-    with pytest.raises(CloudError, match="other: the bucket has files"):  # from then on, before anything is copied
-        submission.require_new(prepare(f"file://{tmp_path}/b", name="other"))
 
 
 def test_other_data_of_this_name(in_bucket, prepare, tmp_path):

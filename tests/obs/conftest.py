@@ -1,14 +1,13 @@
-"""The servers that the tests of object storage talk to, and a certificate for one of them."""
+"""The servers that the tests of object storage talk to."""
 
-import ssl
-import subprocess
 import sys
 
 import pytest
+from copies import PART
 from faulty import Server
 from swift import Swift
 
-from labkit.obs import retrying
+from labkit.obs import retrying, transfers
 from labkit.obs.store import Store
 
 
@@ -42,29 +41,11 @@ def account(server, monkeypatch, tmp_path_factory):
 
 
 @pytest.fixture
+def small_parts(account, monkeypatch):
+    monkeypatch.setattr(transfers, "PART", PART)
+
+
+@pytest.fixture
 def store(account):
     """A Store of the account."""
     return Store.connect(deadline=20)
-
-
-@pytest.fixture(scope="session")
-def certificates(tmp_path_factory):
-    """Folder with ca.pem, and a function: the SSLContext of a server with a certificate by it, HOST.pem, for a host."""
-    folder = tmp_path_factory.mktemp("certificates")
-
-    def openssl(name, *more):
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-             "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.pem", *more],
-            cwd=folder, check=True, capture_output=True,
-        )  # fmt: skip
-
-    def context(host):
-        openssl(host, "-CA", "ca.pem", "-CAkey", "ca.key", "-addext", "basicConstraints=critical,CA:FALSE",
-                "-addext", f"subjectAltName=DNS:{host}")  # fmt: skip
-        server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        server.load_cert_chain(folder / f"{host}.pem", folder / f"{host}.key")
-        return server
-
-    openssl("ca")
-    return folder, context

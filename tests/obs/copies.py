@@ -5,9 +5,7 @@ import os
 import random
 from pathlib import Path
 
-from click.testing import CliRunner
-
-from labkit.cli import main
+from running import labkit
 
 PART = 1 << 20
 BIG = random.Random(0).randbytes(2 * PART + 12345)  # three parts
@@ -30,11 +28,6 @@ def make(folder, files):
     return folder
 
 
-def contents(folder):
-    """{name: content} of all files below a folder, hidden ones as well."""
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def objects(server):
     """{key: content} of the bucket `course`."""
     return {key: entry.content for key, entry in server.buckets["course"].items()}
@@ -52,9 +45,7 @@ def records():
 
 def run(*arguments):
     """labkit obs with these, in this process: status, stdout, stderr."""
-    done = CliRunner().invoke(main, ["obs", *map(str, arguments)])
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
+    done = labkit("obs", *arguments)
     return done.exit_code, done.stdout, done.stderr
 
 

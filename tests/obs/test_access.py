@@ -48,8 +48,8 @@ def test_no_credentials(environment, says):
 
 
 def test_the_sdks_file(write):
-    write("[basic]\nak = a%\nsk = b\nproject_id = p\n")
-    assert access.credentials({}) == ("a%", "b", None) and access.project({}) == "p"
+    write("[basic]\nak = a%\nsk = b\nsecurity_token = t\nproject_id = p\n")
+    assert access.credentials({}) == ("a%", "b", "t") and access.project({}) == "p"
     assert access.credentials(OWN) == ("o", "p", "t")
 
 

@@ -5,7 +5,8 @@ import stat
 from pathlib import Path
 
 import pytest
-from copies import contents, make, objects, put
+from copies import make, objects, put
+from running import contents
 
 from labkit.obs import CloudError, CopyError, copy, ls, verify
 from labkit.obs.place import Remote, parse

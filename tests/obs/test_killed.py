@@ -7,14 +7,14 @@ import sys
 import time
 
 import pytest
-from copies import contents, make, objects, records, run
+from copies import make, objects, records, run
 from faulty import stall
+from running import LABKIT, contents
 from waiting import wait_until
 
 from labkit.obs import copy
 from labkit.system.interrupts import die_with_parent
 
-LABKIT = [sys.executable, "-c", "from labkit.cli import main; main(prog_name='labkit')", "obs"]
 PART = 8 << 20  # what the command sends at once
 CONTENT = random.Random(1).randbytes(3 * PART + 12345)  # four parts
 KILL_AT_THE_NAME = "import os; os.replace = lambda *_: os.kill(os.getpid(), 9); from labkit.cli import main; main()"
@@ -22,10 +22,19 @@ KILL_AT_THE_NAME = "import os; os.replace = lambda *_: os.kill(os.getpid(), 9); 
 pytestmark = pytest.mark.usefixtures("account")
 
 
-def start(*arguments, command=LABKIT):
+def start(*arguments, command=(*LABKIT, "obs")):
     """A process of labkit obs."""
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen([*command, *map(str, arguments)], text=True, preexec_fn=die_with_parent, **streams)
+
+
+def killed(server, line, *ends):
+    """`labkit obs cp`, killed during a request whose line in the log begins so; then the server works again."""
+    server.plant(line, stall(3))
+    with start("cp", *ends, "--jobs", 1) as child:
+        wait_until(lambda: server.requests(line))
+        child.kill()
+    server.clear()
 
 
 @pytest.fixture
@@ -38,12 +47,8 @@ def source(tmp_path):
 ])  # fmt: skip
 def test_an_upload_that_is_killed_is_resumed(server, source, line, sent):
     """At any moment; what has arrived is not sent again."""
-    server.plant(line, stall(3))
-    with start("cp", source, "obs://course/k", "--jobs", 1) as child:
-        wait_until(lambda: server.requests(line))
-        child.kill()
+    killed(server, line, source, "obs://course/k")
     assert objects(server) == {}
-    server.clear()
     assert run("cp", source, "obs://course/k")[0] == 0
     assert objects(server) == {"k": CONTENT} and len(server.requests("PUT part")) == sent and records() == []
 
@@ -51,12 +56,8 @@ def test_an_upload_that_is_killed_is_resumed(server, source, line, sent):
 @pytest.mark.parametrize("line, got", [("GET k, bytes 0 to", 4), (f"GET k, bytes {2 * PART} to", 2)])
 def test_a_download_that_is_killed_is_resumed(server, source, tmp_path, line, got):
     copy(source, "obs://course/k")
-    server.plant(line, stall(3))
-    with start("cp", "obs://course/k", tmp_path / "back", "--jobs", 1) as child:
-        wait_until(lambda: server.requests(line))
-        child.kill()
+    killed(server, line, "obs://course/k", tmp_path / "back")
     assert not (tmp_path / "back").exists()
-    server.clear()
     assert run("cp", "obs://course/k", tmp_path / "back")[0] == 0
     assert (tmp_path / "back").read_bytes() == CONTENT and len(server.requests("GET k")) == got
     assert sorted(path.name for path in tmp_path.iterdir()) == ["back", "source"]
@@ -77,11 +78,7 @@ def test_killed_and_then_another_file(server, source, tmp_path):
     other = CONTENT[:-1] + bytes([CONTENT[-1] ^ 1])
     ways = ((source, "obs://course/k"), "PUT part 4"), (("obs://course/k", tmp_path / "back"), "GET k, bytes 8")
     for ends, line in ways:
-        server.plant(line, stall(3))
-        with start("cp", *ends, "--jobs", 1) as child:
-            wait_until(lambda line=line: server.requests(line))
-            child.kill()
-        server.clear()
+        killed(server, line, *ends)
         source.write_bytes(other)
         copy(source, "obs://course/k")
         assert objects(server) == {"k": other} and server.uploads == {} and records() == []
@@ -92,10 +89,7 @@ def test_killed_and_then_another_file(server, source, tmp_path):
 
 def test_what_was_kept_of_a_download_was_damaged(server, source, tmp_path):
     copy(source, "obs://course/k")
-    server.plant(f"GET k, bytes {2 * PART} to", stall(3))
-    with start("cp", "obs://course/k", f"{tmp_path}/back/", "--jobs", 1) as child:
-        wait_until(lambda: server.requests(f"GET k, bytes {2 * PART} to"))
-        child.kill()
+    killed(server, f"GET k, bytes {2 * PART} to", "obs://course/k", f"{tmp_path}/back/")
     (hidden,) = (tmp_path / "back").iterdir()
     with open(hidden, "r+b") as file:
         file.write(b"damaged")

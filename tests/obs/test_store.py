@@ -63,17 +63,6 @@ def test_errors_are_one_line_and_quote_no_key(server, store, monkeypatch):
             list(Store.connect().list("course"))
 
 
-def test_wrong_keys_fail_at_once(server, store):
-    """Also of a HEAD, whose answer has no body that says why."""
-    put(store, "k")
-    stranger = Store.connect(server.environment() | {"OBS_SECRET_ACCESS_KEY": "hidden-and-wrong"})
-    for ask in (lambda: list(stranger.list("course")), lambda: stranger.head("course", "k")):
-        with pytest.raises(CloudError) as caught:
-            ask()
-        assert caught.value.code == "SignatureDoesNotMatch" and "hidden" not in str(caught.value)
-    assert len(server.log) == 4
-
-
 @pytest.mark.parametrize("status, code", [(400, "ExpiredToken"), (401, "Unauthorized"), (409, "Conflict")])
 def test_why_a_head_was_refused(server, store, status, code):
     server.plant("", error(status, code), times=2)

@@ -5,7 +5,8 @@ import io
 import random
 
 import pytest
-from copies import TREE, contents, make, put
+from copies import TREE, make, put
+from running import contents
 
 from labkit.obs import CloudError, CopyError, copy, ls, rm, transfers, verify
 from labkit.obs import store as module

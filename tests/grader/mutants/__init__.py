@@ -2,6 +2,20 @@
 
 from dataclasses import dataclass
 
+# A cheat's way to what its probe knows: all variables of all functions that have called it.
+LOOKED_UP = """\
+import sys
+
+
+def looked_up():
+    seen, frame = {}, sys._getframe()
+    while frame:
+        seen = dict(frame.f_locals) | seen
+        frame = frame.f_back
+    return seen
+
+"""
+
 
 @dataclass(frozen=True)
 class Mutant:
@@ -12,7 +26,6 @@ class Mutant:
     source: str  # of the whole answer cell
     verdict: str
     points: float
-    also: str = ""  # another verdict, where two are possible by nature
 
 
 def slip(solutions: dict[str, str], name: str, task: str, old: str, new: str, verdict: str, points: float) -> Mutant:

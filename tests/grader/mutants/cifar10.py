@@ -111,10 +111,6 @@ def images_per_second(records, batch_size, device_num):
     counted = [record for record in records if "compiled" not in record] or records
     return sum(device_num * batch_size / record["seconds"] for record in counted) / len(counted)
 """, "wrong", 0),
-    Mutant("typical step", "throughput", """\
-def images_per_second(records, batch_size, device_num):
-    return device_num * batch_size / float(np.median([record["seconds"] for record in records]))
-""", "wrong", 0),
     Mutant("the known case only", "staircase", """\
 def staircase(epochs, steps_per_epoch, lr_max, warmup_epochs, drops):
     return np.float32([0.8, 0.8, 0.4, 0.4, 0.1, 0.1, 0.05, 0.05])
@@ -142,22 +138,6 @@ class PreActivation(nn.Cell):
     def construct(self, x):
         ready = self.begin(x)
         return self.rest(ready) + (x if self.projection is None else self.projection(ready))
-""", "right", 6),
-    Mutant("sequences alone", "block", """\
-class PreActivation(nn.Cell):
-    def __init__(self, in_channels, channels, stride=1):
-        super().__init__()
-        self.begin = nn.SequentialCell([batch_norm(in_channels), nn.ReLU()])
-        parts = [conv(in_channels, channels, 3, stride), batch_norm(channels), nn.ReLU(), conv(channels, channels, 3)]
-        self.after = nn.SequentialCell(parts)
-        self.bn1, self.conv1, self.bn2, self.conv2 = self.begin[0], parts[0], parts[1], parts[3]
-        self.projection = None
-        if stride != 1 or in_channels != channels:
-            self.projection = conv(in_channels, channels, 1, stride)
-
-    def construct(self, x):
-        ready = self.begin(x)
-        return self.after(ready) + (x if self.projection is None else self.projection(ready))
 """, "right", 6),
     Mutant("defined from the end", "block", """\
 class PreActivation(nn.Cell):
@@ -236,68 +216,13 @@ def images_per_second(records, batch_size, device_num):
 LEFT = [Mutant("a test call left", "steps", SOLUTIONS["steps"] + "\nprint(count_steps(chosen, 1437))", "error", 0)]
 
 CHEATS = [
-    Mutant("skip marker", "confused", "# NBVAL_SKIP\nmost_confused = lambda confusion: (0, 1, 0.5)", "wrong", 0),
-    Mutant("announced error", "steps", "# NBVAL_RAISES_EXCEPTION\nraise NotImplementedError", "error", 0),
-    Mutant("master read", "normalise", """\
-text = (environment.REPO / "labs/cifar10/lab.md").read_text()
-exec(text[text.index("def normalise") : text.index("return x.astype")])
-""", "error", 0),
-    Mutant("points read", "steps", 'print((environment.REPO / "labs/cifar10/grading.yaml").read_text())', "error", 0),
-    Mutant("checks printed", "throughput", """\
-images_per_second = lambda records, batch_size, device_num: 4.0
-print("task 6: ok")
-""", "wrong", 0),
-    Mutant("asserts dropped", "staircase", """\
-import ast
-
-class Dropped(ast.NodeTransformer):
-    def visit_Assert(self, node):
-        return ast.copy_location(ast.Pass(), node)
-
-get_ipython().ast_transformers.append(Dropped())
-for name in ("assert_allclose", "assert_array_equal"):
-    setattr(np.testing, name, lambda *args, **kwargs: None)
-
-def staircase(epochs, steps_per_epoch, lr_max, warmup_epochs, drops):
-    return np.full(epochs * steps_per_epoch, lr_max, np.float32)
-""", "wrong", 0),
-    Mutant("truth looked up", "confused", """\
-import sys
-
+    Mutant("truth looked up", "confused", mutants.LOOKED_UP + """
 def most_confused(confusion):
-    seen, frame = {}, sys._getframe()
-    while frame:
-        seen = dict(frame.f_locals) | seen
-        frame = frame.f_back
+    seen = looked_up()
     pair = seen.get("pair", (seen.get("a", 0), seen.get("b", 1)))
     share = np.ravel(seen.get("share", seen.get("shares", 0.5)))[-1:]
     return *pair, float(share[0]) if len(share) else 0.5
 """, "wrong", 0),
-    Mutant("equal to everything", "confused", """\
-class Anything(int):
-    def __eq__(self, other):
-        return True
-    __hash__ = int.__hash__
-
-most_confused = lambda confusion: (Anything(0), Anything(1), 0.5)
-""", "wrong", 0),
-    Mutant("values written by hand", "stop_below", """\
-from grader import values
-
-for name in ("stops", "level", "epochs", "again"):
-    values.emit(name, [3, 5, 2])
-steps_taken = lambda callback, losses: 3
-class StopBelow(Callback):
-    def __init__(self, threshold, patience):
-        super().__init__()
-""", "wrong", 0),
-    Mutant("comparison replaced", "steps", """\
-from grader import values
-values.difference = lambda *args: ""
-def count_steps(recipe, images, ranks=1):
-    return 22, 22
-""", "wrong", 0),
-    Mutant("kernel ended", "steps", "import os\nos._exit(0)", "crashed", 0),
 ]  # fmt: skip
 
 MUTANTS = [*SLIPS, *OTHERS, *RIGHT, *LEFT, *CHEATS]

@@ -144,80 +144,31 @@ def settings_of(weights, gradients, rate):
     return 0.875, {name: 2.0**-15 if "conv" in name else 0.0 for name in weights[0]}
 """, "wrong", 0),
     Mutant("the usual suspects", "first_layer", 'first_layers = lambda *records: ["layer2.0.conv1"]', "wrong", 0),
-    Mutant("truth looked up: layers", "first_layer", """\
-import sys
-
+    Mutant("truth looked up: layers", "first_layer", mutants.LOOKED_UP + """
 def first_layers(reference, candidate):
-    seen, frame = {}, sys._getframe()
-    while frame:
-        seen = dict(frame.f_locals) | seen
-        frame = frame.f_back
+    seen = looked_up()
     names, number = list(reference), seen.get("place", seen.get("_place", seen.get("culprit")))
     planted = seen.get("_planted", seen.get("planted", []))[:2]
     return planted or ([] if number is None else [names[number]])
 """, "wrong", 0),
-    Mutant("truth looked up: settings", "update", """\
-import sys
-
+    Mutant("truth looked up: settings", "update", mutants.LOOKED_UP + """
 def settings_of(weights, gradients, rate):
-    seen, frame = {}, sys._getframe()
-    while frame:
-        seen = dict(frame.f_locals) | seen
-        frame = frame.f_back
+    seen = looked_up()
     momentum, decays = (seen.get(name, seen.get(f"_{name}")) for name in ("momentum", "decays"))
     guess = dict.fromkeys(weights[0], 0.001)
     return momentum if isinstance(momentum, float) else 0.9, decays if isinstance(decays, dict) else guess
 """, "wrong", 0),
-    Mutant("truth looked up: verdicts", "review", """\
-import sys
-
+    Mutant("truth looked up: verdicts", "review", mutants.LOOKED_UP + """
 def review(port, step):
-    seen, frame = {}, sys._getframe()
-    while frame:
-        seen = dict(frame.f_locals) | seen
-        frame = frame.f_back
+    seen = looked_up()
     number = seen.get("number", seen.get("_number"))
     stages = ("logits", "loss", "weights after the update", "buffers after the step")
     return seen.get("stage", seen.get("expected", None if number is None else stages[number % 4]))
-""", "wrong", 0),
-    Mutant("skip marker", "update", "# NBVAL_SKIP\nsettings_of = lambda *given: (0.9, {})", "wrong", 0),
-    Mutant("announced error", "decay", "# NBVAL_RAISES_EXCEPTION\nraise NotImplementedError", "error", 0),
-    Mutant("master read", "weights", """\
-text = (environment.REPO / "labs/imagenet/lab.md").read_text()
-exec(text[text.index("def convert(state):\\n") : text.index("# END SOLUTION", text.index("def convert(state):\\n"))])
-""", "error", 0),
-    Mutant("points read", "batch", """\
-import yaml
-
-yaml.safe_load((environment.REPO / "labs/imagenet/grading.yaml").read_text())
-""", "error", 0),
-    Mutant("comparisons patched", "batch", """\
-import ast
-
-
-class Dropped(ast.NodeTransformer):
-    def visit_Assert(self, node):
-        return ast.copy_location(ast.Pass(), node)
-
-
-get_ipython().ast_transformers.append(Dropped())
-np.allclose = lambda *args, **kwargs: True
-for name in ("assert_allclose", "assert_array_equal", "assert_equal"):
-    setattr(np.testing, name, lambda *args, **kwargs: None)
-
-
-def prepare(pixels):
-    return np.zeros((len(pixels), 3, *pixels.shape[1:3]), np.float32)
 """, "wrong", 0),
     Mutant("the given function replaced", "decay", """\
 after_step = lambda net, groups, *settings: {name: np.ones(3) for name in net.parameters_dict()}
 groups = lambda net, weight_decay: []
 """, "error", 0),
-    Mutant("check's words printed", "operators", """\
-print("task 1: ok")
-convolution, norm, max_pool, average_pool = nn.Conv2d(16, 32, 3, 2), nn.BatchNorm2d(32), nn.ReLU(), nn.ReLU()
-""", "wrong", 0),
-    Mutant("kernel ended", "first_layer", "import os\n\nos._exit(0)", "crashed", 0),
 ]  # fmt: skip
 
 MUTANTS = [*SLIPS, *OTHERS, *CHEATS]

@@ -172,33 +172,8 @@ def saved_share(records):
 ]  # fmt: skip
 
 CHEATS = [
-    Mutant("skip marker", "factor_steps", "# NBVAL_SKIP\ncount_factor_steps = lambda *given: None", "wrong", 0),
-    Mutant("announced error", "limit", "# NBVAL_RAISES_EXCEPTION\nraise NotImplementedError", "error", 0),
-    Mutant("master read", "factor_g", """\
-text = (environment.REPO / "labs/thor/lab.md").read_text()
-exec(text[text.index("def my_factor_g") : text.index("# END SOLUTION", text.index("def my_factor_g"))])
-""", "error", 0),
-    Mutant("points read", "direction", 'print((environment.REPO / "labs/thor/grading.yaml").read_text())', "error", 0),
     Mutant("constants", "factor_steps", "count_factor_steps = lambda *given: 270", "wrong", 0),
     Mutant("the same mark for all", "rule", "marks = lambda traces, w1, w2: ['new'] * len(traces)", "wrong", 0),
-    Mutant("numpy's comparison replaced", "defect", """\
-import ast
-class Dropped(ast.NodeTransformer):
-    def visit_Assert(self, node):
-        return ast.copy_location(ast.Pass(), node)
-get_ipython().ast_transformers.append(Dropped())
-for name in ("allclose", "isclose", "array_equal"):
-    setattr(np, name, lambda *given, **options: True)
-for name in ("assert_allclose", "assert_array_equal", "assert_equal"):
-    setattr(np.testing, name, lambda *given, **options: None)
-def shared_inverse(factors, images, damping):
-    return np.eye(factors.shape[1])
-""", "wrong", 0),
-    Mutant("checks printed", "step", """\
-thor_step = lambda weight, gradient, velocity, *rest, **options: (weight, velocity)
-print("task 6: ok")
-""", "wrong", 0),
-    Mutant("kernel ended", "saved", "import os\nos._exit(0)", "crashed", 0),
 ]  # fmt: skip
 
 MUTANTS = [*SLIPS, *OTHERS, *CHEATS]
