@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 REPO = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(REPO / "tests"))
+sys.path[:0] = [str(REPO / "tests"), str(REPO)]
+pytest.register_assert_rewrite("small_runs")
 
 from selection import require  # noqa: E402
 

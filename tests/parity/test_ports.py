@@ -5,10 +5,8 @@ import json
 import mindspore as ms
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from grader.lab import load, probe_of, source
-from labkit.cli import main
 from labkit.parity.report import Report
 from labkit.system.environment import REPO
 
@@ -78,11 +76,16 @@ def lab_code():
     return f"{imports}\n{given}\n", lab.solutions["review"], probe
 
 
-def verdict(file):
-    """What a program reads: exit status, whether all agrees, the first stage that differs."""
-    done = CliRunner().invoke(main, ["parity", "--pair", str(file), "--json"])
-    report = json.loads(done.stdout)
-    return done.exit_code, report["ok"], report["first_divergence"]["stage"]
+@pytest.fixture
+def verdict(invoke):
+    """Function: what a program reads of a pair: exit status, whether all agrees, the first stage that differs."""
+
+    def verdict(file):
+        done = invoke("parity", "--pair", file, "--json")
+        report = json.loads(done.stdout)
+        return done.exit_code, report["ok"], report["first_divergence"]["stage"]
+
+    return verdict
 
 
 def expected(stage):
@@ -91,7 +94,7 @@ def expected(stage):
 
 @pytest.mark.usefixtures("pytorch")
 @pytest.mark.parametrize("name", CHAPTER)
-def test_a_port_of_the_chapter_gets_its_verdict(name):
+def test_a_port_of_the_chapter_gets_its_verdict(name, verdict):
     assert verdict(REPO / f"book/2-migration/ports/{name}.py") == expected(CHAPTER[name])
 
 
@@ -103,7 +106,7 @@ def test_recorded_reports_say_the_same(name):
 
 @pytest.mark.usefixtures("pytorch")
 @pytest.mark.parametrize("number, stage", list(enumerate(TASK)))
-def test_a_port_of_the_task_gets_its_verdict(number, stage, tmp_path):
+def test_a_port_of_the_task_gets_its_verdict(number, stage, verdict, tmp_path):
     given, _, probe = lab_code()
     (tmp_path / "pair.py").write_text(PAIR.format(seed=number, number=number, task=given + probe))
     assert verdict(tmp_path / "pair.py") == expected(stage)

@@ -28,18 +28,6 @@ def trained(lab, sample_data, tmp_path_factory):
     return run
 
 
-def test_train_takes_the_seeds_arguments(start, sample_data, tmp_path, monkeypatch):
-    seen = []
-    monkeypatch.setattr(loop, "train", lambda run, info, progress: seen.append(run))
-    folder = sample_data / "cifar-10-batches-bin"
-    done = start(
-        "train.py", "--dataset_path", folder, "--train_url", "out", "--run_distribute", "False", "--device_num", 1,
-        "--profile", "sample", "--device_target", "CPU",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert seen[0].path.resolve() == tmp_path / "out" and seen[0].recipe.optimizer.name == "thor"
-
-
 @pytest.mark.parametrize("name", ["train.py", "eval.py"])
 def test_dataset_path_of_the_seed(start, tmp_path, name):
     """There it is the folder of one split; here of both."""

@@ -108,35 +108,25 @@ def test_data_folder_is_in_the_data_root_or_absolute(recipe_file, monkeypatch, t
 
 # -- Bad keys and values: one of each kind ---------------------------------------------------------
 
-BAD_VALUES = [
-    # key, value, what the line says besides key, value and file
+
+@pytest.mark.parametrize("key, value, says", [  # says: the line, besides key, value and file
     ("colour", "red", "unknown key"),
     ("data.resize", 256, "unknown key"),  # of the other format
-    ("optimizer", {"name": "momentum", "damping": 0.1}, "damping: unknown key"),  # of the other optimizer
     ("epochs", True, "number"),
     ("epochs", 0, "greater"),
     ("seed", 2**31, "less"),
     ("dataset_sink_mode", 1, "boolean"),
-    ("network", "resnet50", "dictionary"),
     ("network.name", "resnet51", "resnet50"),
     ("network.stem", "imagenet", "resnet20 has the cifar stem only"),
     ("data", ["folder"], "dictionary"),
     ("data.folder", 5, "string"),
     ("data.format", "tar", "image_folder"),
     ("data.flip", 1.5, "less"),
-    ("data.flip", True, "number"),
-    ("loss.smoothing", "0x10", "number"),
     ("all_reduce_fusion", [160, 85], "increase"),
     ("schedule.name", "step", "cosine"),
     ("schedule.lr_max", math.nan, "finite"),
-    ("schedule.lr_max", "1e999", "finite"),
     ("schedule.warmup_epochs", 3, "3 epochs of warm-up do not fit into 3"),
-    ("schedule.power", 2, "unknown key"),  # of another schedule
-    ("schedule.name", "polynomial", "power: missing"),
-]
-
-
-@pytest.mark.parametrize("key, value, says", BAD_VALUES)
+])  # fmt: skip
 def test_bad_value_in_the_file(recipe_file, key, value, says):
     file = recipe_file(**{key.replace(".", "__"): value})
     message = refusal(file)
@@ -144,7 +134,6 @@ def test_bad_value_in_the_file(recipe_file, key, value, says):
 
 
 @pytest.mark.parametrize("key, value, says", [
-    ("data.crop_padding", 4, "data.crop_padding: unknown key"),
     ("data.resize", 200, "data.resize: must be at least data.image_size, 224"),
     ("data.crop_scale", [0.1, 0.5, 1.0], "data.crop_scale: must be a smallest and a largest"),
     ("data.crop_scale", [0.5, 1.5], "data.crop_scale.1: must be less"),
@@ -156,10 +145,8 @@ def test_bad_value_of_an_image_folder(folder_file, key, value, says):
 
 
 @pytest.mark.parametrize("setting, key, says", [
-    ("colour=red", "colour", "unknown key"),
     ("epochs=", "epochs", "number"),
     ('network={"name": "resnet51"}', "network.name", "resnet50"),
-    ("data.format=tar", "data.format", "image_folder"),
     ("schedule.warmup_epochs=9", "schedule.warmup_epochs", "do not fit"),
 ])  # fmt: skip
 def test_bad_setting_is_named_and_not_the_file(recipe_file, setting, key, says):
@@ -222,16 +209,13 @@ def test_a_copy_is_validated_as_well(recipe_file):
 
 @pytest.mark.parametrize("content, says", [
     ("", "keys and values"),
-    ("- a\n- b\n", "keys and values"),
     ("lab: x\nbase:\n\tepochs: 1\n", "line 3: not valid YAML"),
     ("lab: !!python/object:os.system x", "line 1: not valid YAML"),
     ("lab: x\nbase: {seed: 2024-13-45}\nprofiles: {sample: {}}", "not valid YAML"),  # a date: no YAMLError
     (b"\x89PNG\r\n", "not valid YAML"),
     ("lab: x\nprofiles: {sample: {}}\nepochs: 3", "epochs: unknown key"),
-    ("lab: x\nbase: {}", "profiles: missing"),
     ("lab: x\nprofiles: {sample: 3}", "profiles.sample: must be a valid dictionary"),
     ("lab: x\nprofiles: {small: {}, big: {}}", "no profile 'sample'; it has small, big"),
-    ("lab: x\nbase: {1: 2}\nprofiles: {sample: {}}", "missing"),
 ])  # fmt: skip
 def test_bad_file(tmp_path, content, says):
     file = tmp_path / "recipe.yaml"
@@ -242,7 +226,6 @@ def test_bad_file(tmp_path, content, says):
 
 def test_file_that_cannot_be_read(tmp_path):
     assert refusal(tmp_path) == f"{tmp_path}: cannot be read (Is a directory)"
-    assert refusal(tmp_path / "none.yaml") == f"{tmp_path / 'none.yaml'}: cannot be read (No such file or directory)"
 
 
 # -- Resolved recipes -----------------------------------------------------------------------------
