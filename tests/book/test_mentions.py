@@ -9,7 +9,6 @@ import shlex
 from itertools import dropwhile, groupby
 
 import click
-import pytest
 from chapters import REPO
 from markdown_it import MarkdownIt
 from mdit_py_plugins.front_matter import front_matter_plugin
@@ -95,13 +94,3 @@ def test_all_that_texts_name_exists():
     files = sorted({file for pattern in TEXTS for file in REPO.glob(pattern)})
     wrong = {file: [*wrong_names(file.read_text(encoding="utf-8"))] for file in files}
     assert {file: names for file, names in wrong.items() if names} == {}
-
-
-@pytest.mark.parametrize("text", [
-    "`make gone`", "`make lab GONE=1`", "`labkit train cifar10 --gone 3`", "`python data_scripts/cifar10.py gone`",
-    "`labs/*/gone.yaml`", "```sh\nlabkit train thor \\\n  --gone\n```", "```{note}\nRead\n`labkit/gone.py`.\n```",
-    "````{dropdown} D\n```\n$ labkit gone\n```\n````",
-])  # fmt: skip
-def test_a_name_that_does_not_exist_is_found(text):
-    ((name, _),) = wrong_names(f"---\ntitle: x\n---\n\n# Title\n\nText.\n\n{text}\n")
-    assert "gone" in name.lower()

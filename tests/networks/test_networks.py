@@ -7,6 +7,7 @@ from mindspore import nn
 
 from labkit.choices import NETWORKS
 from labkit.networks import BasicBlock, Bottleneck, ResNet, create_resnet, resnet
+from labkit.system.device import in_mode
 
 # torchvision's models, 1000 classes: trainable parameters.
 TORCHVISION = {
@@ -18,12 +19,11 @@ HE = {"resnet20": 0.27, "resnet32": 0.46, "resnet56": 0.85}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def mode():
-    """PyNative, so that stages can be looked at without compiling; graph mode again afterwards."""
-    ms.set_context(mode=ms.PYNATIVE_MODE)
+def pynative():
+    """So that stages can be looked at without compiling."""
     ms.set_seed(1)
-    yield
-    ms.set_context(mode=ms.GRAPH_MODE)
+    with in_mode(ms.PYNATIVE_MODE):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -100,15 +100,6 @@ def test_stages_of_the_cifar_networks(resnet20):
     assert stage_shapes(resnet20, 32) == [(16, 32, 32), (16, 32, 32), (32, 16, 16), (64, 8, 8)]
     resnet18 = create_resnet("resnet18").set_train(False)
     assert stage_shapes(resnet18, 32) == [(64, 32, 32), (64, 32, 32), (128, 16, 16), (256, 8, 8), (512, 4, 4)]
-
-
-@pytest.mark.parametrize("stem, size", [("cifar", 32), ("imagenet", 64)])
-@pytest.mark.parametrize("num_classes", [2, 1000])
-def test_logits_of_both_stems(stem, size, num_classes):
-    net = create_resnet("resnet18", num_classes, stem).set_train(False)
-    logits = net(ms.Tensor(random(3, 3, size, size))).asnumpy()
-    assert (logits.shape, logits.dtype) == ((3, num_classes), np.float32)
-    assert np.isfinite(logits).all() and logits.std() > 0
 
 
 def test_bottleneck_strides_on_its_3x3():
@@ -207,11 +198,8 @@ def test_logits_are_the_classifier_over_the_mean_of_the_map(resnet20):
 def test_graph_mode_computes_the_same(resnet20):
     x = ms.Tensor(random(2, 3, 32, 32))
     eager = resnet20(x).asnumpy()
-    ms.set_context(mode=ms.GRAPH_MODE)
-    try:
+    with in_mode(ms.GRAPH_MODE):
         np.testing.assert_allclose(resnet20(x).asnumpy(), eager, rtol=1e-3, atol=1e-4)
-    finally:
-        ms.set_context(mode=ms.PYNATIVE_MODE)
 
 
 # -- Bad input ------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 
 from grader.lab import load, probe_of, source
 from labkit.parity.report import Report
+from labkit.system.device import in_mode
 from labkit.system.environment import REPO
 
 CHAPTER = {  # by port, the stage that refuses it
@@ -112,17 +113,11 @@ def test_a_port_of_the_task_gets_its_verdict(number, stage, verdict, tmp_path):
     assert verdict(tmp_path / "pair.py") == expected(stage)
 
 
-@pytest.fixture
-def pynative():
-    ms.set_context(mode=ms.PYNATIVE_MODE)
-    yield
-    ms.set_context(mode=ms.GRAPH_MODE)
-
-
-@pytest.mark.usefixtures("pynative")  # code without a file cannot be compiled
 def test_the_solution_gives_the_same_verdicts():
+    """In PyNative mode: code without a file cannot be compiled."""
     names = {"emit": lambda *given: None, "seed": 1, "__name__": "__main__"}
-    exec("\n".join(lab_code()), names)
-    for seed in range(20):
-        step, ports = names["_ports"](np.random.default_rng(seed))
-        assert [names["review"](port, step) for port in ports] == TASK, seed
+    with in_mode(ms.PYNATIVE_MODE):
+        exec("\n".join(lab_code()), names)
+        for seed in range(20):
+            step, ports = names["_ports"](np.random.default_rng(seed))
+            assert [names["review"](port, step) for port in ports] == TASK, seed

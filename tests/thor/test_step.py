@@ -91,22 +91,6 @@ def test_taps_are_on_in_factor_steps_alone(rng):
     assert taps_on == [{taps} for taps in FACTOR_STEPS]
 
 
-def test_one_graph_gives_the_bits_of_two(rng):
-    """A plain step is one graph; gradients in one graph and their use in another give the same losses and weights."""
-    data = batches(rng)
-    with in_mode(ms.GRAPH_MODE):
-        one, two = training_step(small_net()), training_step(small_net())
-        gradients = two.plain_step.gradients
-
-        def in_two_graphs(images, labels):
-            loss, values = gradients(images, labels)
-            return two.apply_gradients(loss, *values)
-
-        object.__setattr__(two, "plain_step", in_two_graphs)  # a Cell's own accepts only a Cell
-        assert run(one, data) == run(two, data) and two.plain_step is in_two_graphs
-    require_equal(values(one), values(two))
-
-
 # -- Modes and precision --------------------------------------------------------------------------------
 
 
