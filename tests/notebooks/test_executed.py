@@ -7,7 +7,7 @@ from pathlib import Path
 
 import chapters
 import pytest
-from references import FOLDER, Comparison, checked, reference, reference_of
+from references import FOLDER, checked, reference, reference_of
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -26,13 +26,10 @@ def test_every_cell_ran(document):
 
 
 @pytest.mark.parametrize("document", [name for name in chapters.notebooks() if checked(chapters.source(name))])
-def test_the_book_shows_what_is_expected(document, request):
-    """What nbval would find by executing the chapter a second time; also finds what another machine shows."""
-    cells, wanted = checked(chapters.executed(document)), reference_of(document)
-    assert [reference(cell)["cell"] for cell in cells] == [one["cell"] for one in wanted], "`make references`"
-    compare = Comparison(request, chapters.execution.executed(chapters.REPO / f"{document}.md"))
-    found = [compare.difference(cell.outputs, one) for cell, one in zip(cells, wanted)]
-    assert "\n".join(filter(None, found)) == "", "if this was meant: `make references`"
+def test_the_book_shows_what_is_expected(document):
+    """Apart from pictures and durations."""
+    for cell, recorded in zip(checked(chapters.executed(document)), reference_of(document), strict=True):
+        assert reference(cell) == recorded, "if this was meant: `make references`"
 
 
 def test_every_reference_has_its_chapter():
