@@ -11,14 +11,16 @@ import pytest
 
 REPO = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPO / "tests"), str(REPO)]
-pytest.register_assert_rewrite("small_runs")
 
 from selection import require  # noqa: E402
+
+pytest.register_assert_rewrite("small_runs")
 
 # Before any test imports labkit or MindSpore, and for every process that a test starts.
 os.environ.setdefault("LABKIT_DATA", str(REPO / "data"))
 os.environ.setdefault("MS_OM_PATH", str(REPO / "_build" / "mindspore"))
 os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ["PYTHONPATH"] = str(REPO)
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
 # What MindSpore or a training run leaves in the working directory of a careless test.

@@ -147,12 +147,12 @@ cifar10.main()
 """
 
 
-def test_killed_while_unpacking_leaves_no_data(tmp_path, repo_root):
+def test_killed_while_unpacking_leaves_no_data(tmp_path):
     source = tmp_path / "mine.tar.gz"
     source.write_bytes(ARCHIVE)
     out = tmp_path / "out"
     command = [sys.executable, "-c", DIE_WHILE_UNPACKING, "import", source, "--out", out]
-    done = subprocess.run(command, cwd=repo_root)
+    done = subprocess.run(command)
     assert done.returncode == -signal.SIGKILL and list(out.glob(".*.unfinished/new/data_batch_3.bin"))
     assert not (out / files.FOLDER).exists()
     result = run("import", source, "--out", out)

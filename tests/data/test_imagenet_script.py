@@ -151,11 +151,11 @@ imagenet.main()
 """
 
 
-def test_killed_arrangement_continues(archives, tmp_path, repo_root):
+def test_killed_arrangement_continues(archives, tmp_path):
     """Killed inside the second class: the first one, which is complete, is not unpacked again."""
     out = tmp_path / "out"
     command = [sys.executable, "-c", DIE_WHILE_ARRANGING, "arrange", archives, "--out", out, "--no-verify"]
-    assert subprocess.run(command, cwd=repo_root).returncode == -signal.SIGKILL
+    assert subprocess.run(command).returncode == -signal.SIGKILL
     assert len(list(out.glob(".*.arranging/train/.*/*"))) == 2 and not (out / files.FOLDER).exists()
     (complete,) = out.glob(".*.arranging/train/n*")
     inode = complete.stat().st_ino

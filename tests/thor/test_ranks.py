@@ -33,9 +33,7 @@ def launched(tmp_path_factory, repo_root, write_noise):
     for name, more in (("run", ()), ("stopped", ("checkpoint_steps=2",))):
         chosen = (f"data.folder={folder / 'data'}", *SETTINGS, *more)
         runs.create(folder / name, recipes.load(repo_root / "labs/thor/recipe.yaml", "sample", chosen))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(repo_root))
-        msrun.launch([str(Path(ranks.__file__)), str(folder)], 2, folder / "logs", device="CPU")
+    msrun.launch([str(Path(ranks.__file__)), str(folder)], 2, folder / "logs", device="CPU")
     return folder
 
 

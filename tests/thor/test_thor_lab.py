@@ -1,6 +1,5 @@
 """labs/thor: recipe and start files, with the lab's small network for a few steps."""
 
-import os
 import re
 import subprocess
 import sys
@@ -65,13 +64,12 @@ def test_export_is_the_plain_network(start, trained, tmp_path, onnxruntime):
 
 
 @pytest.mark.slow
-def test_the_sample_shows_thor_ahead(tmp_path, sample_data, repo_root):
+def test_the_sample_shows_thor_ahead(tmp_path, sample_data):
     """The whole profile and its baseline: THOR ends higher, and reaches momentum's end in fewer steps."""
     for profile in ("sample", "sample-momentum"):
         command = [sys.executable, "-m", "labkit", "train", "thor", "--profile", profile, "--out", profile]
         command += ["--set", "evaluation_steps=11"]  # twice an epoch, to see who comes first
-        env = {**os.environ, "PYTHONPATH": str(repo_root)}
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stderr
     thor, baseline = (compare.curve(runs.open_run(tmp_path / name)) for name in ("sample", "sample-momentum"))
     assert thor.accuracies[-1] > baseline.accuracies[-1]

@@ -115,7 +115,7 @@ def test_evaluation_of_the_plain_network(reference):
 
 
 @pytest.mark.slow
-def test_killed_interrupted_and_resumed(create, reference, repo_root, monkeypatch):
+def test_killed_interrupted_and_resumed(create, reference, monkeypatch):
     """Each time behind a factor step that no checkpoint has seen.
 
     By SIGKILL in a process of its own: what goes on has factors and inverses as of the checkpoint at step 4. Then in
@@ -123,7 +123,7 @@ def test_killed_interrupted_and_resumed(create, reference, repo_root, monkeypatc
     """
     run, append = create("stopped"), callbacks.append_line
     command = [sys.executable, "-c", DIE, str(run.path)]
-    done = subprocess.run(command, cwd=repo_root, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert run.history()[-1]["factor_step"] == 7 and state(run)["step"] == 4
 

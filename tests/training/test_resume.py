@@ -3,7 +3,6 @@
 Every kill is put into the process itself, at a line of the history or a call: no test waits for a moment to come.
 """
 
-import os
 import shlex
 import shutil
 import signal
@@ -104,7 +103,7 @@ callbacks.predict = act_then_predict
 
 
 @pytest.fixture(scope="module")
-def train(tmp_path_factory, repo_root, write_noise):
+def train(tmp_path_factory, write_noise):
     """Function that runs `labkit train` on a small data set: arguments, Python to run before it, its exit status."""
     folder = tmp_path_factory.mktemp("resume")
     write_noise(folder / "data")
@@ -112,14 +111,13 @@ def train(tmp_path_factory, repo_root, write_noise):
         f"data.folder={folder / 'data'}", "data.batch_size=20", "data.flip=0.5", f"epochs={EPOCHS}",
         "checkpoint_steps=4",
     )  # fmt: skip
-    environment = {**os.environ, "PYTHONPATH": str(repo_root)}
 
     def train(run, *arguments, before="", ends=0):
         chosen = () if "--resume" in arguments else [f"--set={setting}" for setting in settings]
         done = subprocess.run(
             [sys.executable, "-c", SMALL_NETWORK + before + LABKIT, "train", "cifar10", "--out", str(run.path),
              *chosen, *arguments],
-            cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600,
+            cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600,
         )  # fmt: skip
         assert done.returncode == ends, done.stdout
         return done.stdout
