@@ -9,6 +9,8 @@ import base64
 import io
 import posixpath
 import re
+import shutil
+import subprocess
 import sys
 from html import escape
 from pathlib import Path
@@ -16,12 +18,12 @@ from urllib.parse import quote, unquote, urlsplit
 
 import yaml
 from bs4 import BeautifulSoup, Tag
-from chromium import browser, no_font
 from pages import BUILD, LOCALE, REPO, html, languages, parts, translations
 from pypdf import PdfReader
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 # Elements that are only for clicking; scripts of interactive figures, which have a static image; titles of folded code.
 NOT_PRINTED = """
     a.headerlink, button, .toctree-wrapper, .lab-button, .work-on-lab .ways ~ .note, p:has(> a.lab-download),
@@ -132,6 +134,19 @@ def join(printed: list[tuple[str, list[str]]], language: str | None = None) -> s
 <p>{config["author"]}</p><p>{config["copyright"]}</p></header>
 <nav><h2>{said.get("Contents", "Contents")}</h2><ul>{"".join(entries)}</ul></nav>
 <main>{"".join(sections)}</main></body></html>"""
+
+
+def browser() -> tuple[str | None, str | None]:
+    """Programs of Chromium and its chromedriver on PATH, each None if it is missing."""
+    return next(filter(None, map(shutil.which, BROWSERS)), None), shutil.which("chromedriver")
+
+
+def no_font(language: str) -> str:
+    """Why there is no font for a language, such as "zh"; "" if fontconfig has one."""
+    if not shutil.which("fc-list"):
+        return "fc-list is not installed (Debian: apt install fontconfig)"
+    fonts = subprocess.run(["fc-list", f":lang={language}"], capture_output=True, check=True).stdout
+    return "" if fonts else f"no font for {language} is installed (Chinese, Debian: apt install fonts-noto-cjk)"
 
 
 def chromium(*flags: str, logs: bool = False) -> webdriver.Chrome:

@@ -15,6 +15,8 @@ sys.path[:0] = [str(REPO / "tests"), str(REPO)]
 
 from selection import require  # noqa: E402
 
+pytest.register_assert_rewrite("small_runs")
+
 # Before any test imports labkit or MindSpore, and for every process that a test starts.
 os.environ.setdefault("LABKIT_DATA", str(REPO / "data"))
 os.environ.setdefault("MS_OM_PATH", str(REPO / "_build" / "mindspore"))

@@ -29,16 +29,16 @@ def _bubblewrap():
 
 
 def _chromium():
-    import chromium
+    import pdf
 
-    if not all(chromium.browser()):
+    if not all(pdf.browser()):
         return "Chromium or its chromedriver is not installed (Debian: apt install chromium chromium-driver)"
 
 
 def _chinese_font():
-    import chromium
+    import pdf
 
-    return chromium.no_font("zh")
+    return pdf.no_font("zh")
 
 
 NEEDS = {"PyTorch": _pytorch, "bubblewrap": _bubblewrap, "Chromium": _chromium, "Chinese font": _chinese_font}

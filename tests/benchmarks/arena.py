@@ -39,7 +39,6 @@ from labkit.system.files import atomic_write
 from labkit.training import compare, evaluation, provenance, recipes, runs
 
 RESULT = Path(__file__).with_name("results") / "arena.json"
-CARRIED_RESULT = RESULT.with_name("arena-carried.json")
 RECORDED = environment.REPO / "labs" / "thor" / "runs"
 DATA = "arena/cifar-10-batches-bin"  # by `python data_scripts/cifar10.py split`
 TRIALS, LENGTHS, EPOCHS, SEEDS = 12, 4, 2, range(2, 7)
@@ -133,8 +132,7 @@ class Trial:
     def _end(self):
         shutil.rmtree(self.path, ignore_errors=True)  # not finished: compiled twice, its times would be wrong
         command = [sys.executable, "-m", "labkit", "train", "thor", "--profile", self.side.profile, "--out", self.path]
-        for change in self.changes:
-            command += ["--set", change]
+        command += [word for change in self.changes for word in ("--set", change)]
         log = self.out / f"{self.name}.log"
         with open(log, "w") as output:
             status = subprocess.run(command, stdout=output, stderr=output).returncode
@@ -263,7 +261,7 @@ def main(out, record, carried):
     out = out / "carried" if carried else out
     out.mkdir(parents=True, exist_ok=True)
     if carried:
-        file, result, done = CARRIED_RESULT, carry(out, made_by), []
+        file, result, done = RESULT.with_name("arena-carried.json"), carry(out, made_by), []
     else:
         file, (result, done) = RESULT, arena(out, made_by)
     atomic_write(out / file.name, json.dumps(result, indent=1) + "\n")

@@ -7,7 +7,6 @@ It runs in an empty folder: the compiler behind the fusion, AKG, leaves files in
 """
 
 import argparse
-import csv
 import json
 import os
 import statistics
@@ -18,6 +17,8 @@ import time
 from datetime import datetime, timezone
 from pathlib import Path
 
+import numpy as np
+
 REPO = Path(__file__).resolve().parents[2]
 STEPS, ROUNDS = 8, 3
 
@@ -25,7 +26,6 @@ STEPS, ROUNDS = 8, 3
 def chain():
     """Element-wise operations in a row, as they stand in an activation or an optimizer."""
     import mindspore as ms
-    import numpy as np
     from mindspore import nn, ops
 
     class Chain(nn.Cell):
@@ -34,25 +34,14 @@ def chain():
 
     x = ms.Tensor(np.linspace(-3, 3, 1 << 22, dtype=np.float32))
     net = Chain()
-    return lambda: net(x)
+    return lambda: net(x).asnumpy()
 
 
 def resnet18():
     """A training step: ResNet-18, 8 images of 64x64 pixels."""
-    import mindspore as ms
-    import numpy as np
-    from mindspore import nn
+    import resnet18_step
 
-    from labkit.losses import CrossEntropySmooth
-    from labkit.networks import create_resnet
-    from labkit.optimizers import momentum
-
-    net = create_resnet("resnet18", stem="imagenet")
-    loss = nn.WithLossCell(net, CrossEntropySmooth(10))
-    step = nn.TrainOneStepCell(loss, momentum(net, np.full(100, 0.01, np.float32))).set_train()
-    images = ms.Tensor(np.random.default_rng(0).standard_normal((8, 3, 64, 64), np.float32))
-    labels = ms.Tensor(np.arange(8), ms.int32)
-    return lambda: step(images, labels)
+    return resnet18_step.train_step()
 
 
 CASES = {"chain": chain, "resnet18": resnet18}
@@ -60,36 +49,30 @@ CASES = {"chain": chain, "resnet18": resnet18}
 
 def measure(case, fused):
     """Seconds of the first call (compilation) and of the others, the last value, milliseconds by operator."""
-    sys.path.insert(0, str(REPO))
+    sys.path[:0] = [str(REPO), str(REPO / "book/2-migration")]
     import mindspore as ms
-    from mindspore.profiler import ProfilerActivity, profile, tensorboard_trace_handler
 
     import labkit  # noqa: F401 - settles the environment
 
     ms.set_context(mode=ms.GRAPH_MODE)
     if fused:
         ms.set_context(enable_graph_kernel=True)
-    ms.set_seed(1)
-    call = CASES[case]()
-    seconds = []
+    import resnet18_step  # only now: it makes tensors
+
+    call, seconds = CASES[case](), []
     for _ in range(1 + STEPS):
         start = time.perf_counter()
-        value = call().asnumpy()
+        value = call()
         seconds.append(time.perf_counter() - start)
-    profiler = profile(activities=[ProfilerActivity.CPU], on_trace_ready=tensorboard_trace_handler("profile"))
-    with profiler:
-        for _ in range(3):
-            call().asnumpy()
-    (table,) = Path("profile").glob("*/FRAMEWORK/cpu_op_type_info_*.csv")
-    rows = list(csv.DictReader(table.open()))
+    rows, _ = resnet18_step.operators(call)
     return {
         "mindspore": ms.__version__,
         "compile": seconds[0],
         "seconds": seconds[1:],
-        "value": float(value.mean()),
-        "operators": sum(int(row["execution_frequency(per-step)"]) for row in rows),
-        "ms": {row["op_type"]: float(row["total_compute_time"]) / 3 for row in rows},
-        "calls": {row["op_type"]: int(row["execution_frequency(per-step)"]) for row in rows},
+        "value": float(np.mean(value)),
+        "operators": sum(row["calls"] for row in rows),
+        "ms": {row["type"]: row["ms"] for row in rows},
+        "calls": {row["type"]: row["calls"] for row in rows},
     }
 
 

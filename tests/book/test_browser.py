@@ -86,6 +86,14 @@ axe.run({resultTypes: ['violations'], preload: false, ...options}).then(found =>
 AUDITS = {"dark": {"runOnly": ["color-contrast", "link-in-text-block"]}, "light": {}}
 
 
+def audit(browser):
+    """Require that axe-core finds nothing on the page, in either scheme."""
+    browser.execute_script(THIN + AXE.read_text(encoding="utf-8"))
+    for scheme, options in AUDITS.items():
+        turn(browser, scheme)
+        assert browser.execute_async_script(AUDIT, options) == [], scheme
+
+
 def turn(browser, scheme):
     """The reader's system turns light or dark, without movement on the page."""
     features = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
@@ -126,10 +134,7 @@ def check(browser, address: str) -> None:
     server = address.partition("/html")[0]
     assert [url for url in asked if not url.startswith((f"{server}/", "data:", "chrome://"))] == []
     assert len(asked) > 10 and failed == [] and wrong == []
-    browser.execute_script(THIN + AXE.read_text(encoding="utf-8"))
-    for scheme, options in AUDITS.items():
-        turn(browser, scheme)
-        assert browser.execute_async_script(AUDIT, options) == [], scheme
+    audit(browser)
 
 
 @pytest.mark.slow  # 70 pages in two languages, each looked at in four ways and audited: ten minutes
@@ -220,8 +225,5 @@ def test_choices_are_explained_by_keyboard_and_kept_in_both_languages(browser, s
     for folder in (html, chinese):
         seen(folder)
         assert pressed()[1] == [count - 1]
-        browser.execute_script(THIN + AXE.read_text(encoding="utf-8"))
-        for scheme, options in AUDITS.items():
-            turn(browser, scheme)
-            assert browser.execute_async_script(AUDIT, options) == [], scheme
+        audit(browser)
     browser.execute_script("localStorage.clear()")

@@ -1,22 +1,17 @@
 """CIFAR-10's archive with small batches, and the data script that takes it."""
 
 import hashlib
-import importlib.util
 import io
-import tarfile
 import zipfile
-from pathlib import Path
 
 import numpy as np
-from click.testing import CliRunner
+from data_script import runner, tar
 
+from data_scripts import cifar10 as script
 from labkit.data import cifar10_files as files
 
-SCRIPT = Path(files.__file__).resolve().parents[2] / "data_scripts" / "cifar10.py"
 ALL = (*files.TRAIN_FILES, files.TEST_FILE)
-_spec = importlib.util.spec_from_file_location("cifar10_script", SCRIPT)
-script = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(script)
+run = runner(script)
 
 
 def batches(images=30, seed=0):
@@ -32,13 +27,7 @@ def batches(images=30, seed=0):
 
 
 def tar_bytes(contents, prefix=files.FOLDER + "/", mode="w:gz"):
-    raw = io.BytesIO()
-    with tarfile.open(fileobj=raw, mode=mode) as archive:
-        for name, content in contents.items():
-            entry = tarfile.TarInfo(prefix + name)
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
-    return raw.getvalue()
+    return tar(contents, mode, prefix)
 
 
 def zip_bytes(contents, prefix=""):
@@ -52,11 +41,6 @@ def zip_bytes(contents, prefix=""):
 CONTENTS = batches()
 ARCHIVE = tar_bytes(CONTENTS)
 MD5 = hashlib.md5(ARCHIVE).hexdigest()
-
-
-def run(*args):
-    """Run the command in this process; returns its result (exit_code, stdout, stderr)."""
-    return CliRunner().invoke(script.main, [str(arg) for arg in args])
 
 
 def good(out, contents=CONTENTS):

@@ -1,22 +1,17 @@
 """ImageNet2012's archives, tiny ones in their true layout, and the data script that arranges them."""
 
-import importlib.util
 import io
-import tarfile
-from pathlib import Path
 
 import numpy as np
-from click.testing import CliRunner
+from data_script import runner, tar
 from image_files import encoded
 from scipy.io import savemat
 
+from data_scripts import ilsvrc2012 as archives_module
+from data_scripts import imagenet as script
 from labkit.data import imagenet_files as files
 
-SCRIPT = Path(files.__file__).resolve().parents[2] / "data_scripts" / "imagenet.py"
-_spec = importlib.util.spec_from_file_location("imagenet_script", SCRIPT)
-script = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(script)
-archives_module = script.ilsvrc2012
+run = runner(script)
 
 DEVKIT, TRAIN, VAL = archives_module.DEVKIT, archives_module.TRAIN, archives_module.VAL
 # ILSVRC2012_ID, WNID, words: not in the order of the WNIDs, as in ImageNet. The fourth groups the others.
@@ -32,23 +27,6 @@ TRUTH = [2, 3, 1, 1, 2]  # class of validation images 1 to 5
 
 IMAGES = {wnid: {f"{wnid}_{number}.JPEG": encoded() for number in (18, 7, 10026)} for wnid in WNIDS}
 VALIDATION = {f"ILSVRC2012_val_{number:08}.JPEG": encoded() for number in range(1, 6)}
-
-
-def tar(contents, mode="w"):
-    """A tar of {name: bytes}; a TarInfo instead of a name goes in as it is."""
-    raw = io.BytesIO()
-    with tarfile.open(fileobj=raw, mode=mode) as archive:
-        for name, content in contents.items():
-            entry = name if isinstance(name, tarfile.TarInfo) else tarfile.TarInfo(name)
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
-    return raw.getvalue()
-
-
-def link(name, target):
-    entry = tarfile.TarInfo(name)
-    entry.type, entry.linkname = tarfile.SYMTYPE, str(target)
-    return entry
 
 
 def devkit(synsets=SYNSETS, truth=TRUTH, **replaced):
@@ -75,11 +53,6 @@ def write_archives(folder):
     for name, content in ((DEVKIT, devkit()), (TRAIN, train_tar()), (VAL, tar(VALIDATION))):
         (folder / name).write_bytes(content)
     return folder
-
-
-def run(*args):
-    """Run the command in this process; returns its result (exit_code, stdout, stderr)."""
-    return CliRunner().invoke(script.main, [str(arg) for arg in args])
 
 
 def arrange(archives, out, *options):

@@ -63,13 +63,13 @@ def numbered(folder, train, val):
     return folder
 
 
-def training(folder, batch_size=20, *, route="fast", scale=(0.08, 1.0), flip=0.5, seed=0, bad="error", **options):
-    images = imagenet_files.read(folder, "train", bad)
+def training(folder, batch_size=20, *, route="fast", scale=(0.08, 1.0), flip=0.5, seed=0, **options):
+    images = imagenet_files.read(folder, "train")
     return create_dataset(images, batch_size, train_transforms(16, route, scale, flip), seed=seed, **options)
 
 
-def evaluation(folder, batch_size=10, *, size=16, resize=16, route="fast", bad="error", **options):
-    images = imagenet_files.read(folder, "test", bad)
+def evaluation(folder, batch_size=10, *, size=16, resize=16, route="fast", **options):
+    images = imagenet_files.read(folder, "test")
     return create_dataset(images, batch_size, evaluation_transforms(size, resize, route), **options)
 
 

@@ -6,7 +6,7 @@ import sys
 import time
 
 import pytest
-from cifar10_archive import ARCHIVE, MD5, SCRIPT, batches, files, good, nothing, run, tar_bytes
+from cifar10_archive import ARCHIVE, MD5, batches, files, good, nothing, run, script, tar_bytes
 from data_script import failed
 from http_site import Site
 from waiting import wait_until
@@ -100,7 +100,7 @@ def test_disk_too_small(site, tmp_path):
 
 
 def start(*args):
-    command = [sys.executable, str(SCRIPT), *map(str, args)]
+    command = [sys.executable, script.__file__, *map(str, args)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -131,9 +131,8 @@ def test_killed_download_continues(site, tmp_path):
     assert site.requests[-1][3] == len(ARCHIVE) - kept
 
 
-DIE_WHILE_UNPACKING = f"""
-import os, shutil, signal, sys
-sys.path.insert(0, {str(SCRIPT.parents[1])!r})
+DIE_WHILE_UNPACKING = """
+import os, shutil, signal
 from data_scripts import cifar10
 
 def half(source, target, *size, copy=shutil.copyfileobj):
@@ -152,7 +151,8 @@ def test_killed_while_unpacking_leaves_no_data(tmp_path):
     source = tmp_path / "mine.tar.gz"
     source.write_bytes(ARCHIVE)
     out = tmp_path / "out"
-    done = subprocess.run([sys.executable, "-c", DIE_WHILE_UNPACKING, "import", source, "--out", out])
+    command = [sys.executable, "-c", DIE_WHILE_UNPACKING, "import", source, "--out", out]
+    done = subprocess.run(command)
     assert done.returncode == -signal.SIGKILL and list(out.glob(".*.unfinished/new/data_batch_3.bin"))
     assert not (out / files.FOLDER).exists()
     result = run("import", source, "--out", out)

@@ -1,22 +1,8 @@
 """data_scripts/cifar10.py import, sample, split and check, on real archives."""
 
-import io
-import tarfile
-
 import pytest
-from cifar10_archive import (
-    ARCHIVE,
-    CONTENTS,
-    MD5,
-    batches,
-    files,
-    good,
-    run,
-    script,
-    tar_bytes,
-    zip_bytes,
-)
-from data_script import failed
+from cifar10_archive import ARCHIVE, CONTENTS, MD5, batches, files, good, run, script, tar_bytes, zip_bytes
+from data_script import failed, link
 
 # -- import --------------------------------------------------------------------------------------
 
@@ -107,12 +93,8 @@ def test_paths_that_lead_outside(tmp_path, prefix):
 def test_link_in_an_archive_is_not_followed(tmp_path):
     (tmp_path / "secret").write_bytes(CONTENTS["test_batch.bin"])
     others = {name: content for name, content in CONTENTS.items() if name != files.TEST_FILE}
-    raw = io.BytesIO(tar_bytes(others, mode="w"))
-    with tarfile.open(fileobj=raw, mode="a") as archive:
-        entry = tarfile.TarInfo(f"{files.FOLDER}/{files.TEST_FILE}")
-        entry.type, entry.linkname = tarfile.SYMTYPE, str(tmp_path / "secret")
-        archive.addfile(entry)
-    bad_import(tmp_path, raw.getvalue(), "test_batch.bin: this batch is missing")
+    linked = link(f"{files.FOLDER}/{files.TEST_FILE}", tmp_path / "secret")
+    bad_import(tmp_path, tar_bytes({**others, linked: b""}), "test_batch.bin: this batch is missing")
 
 
 def test_batch_found_twice(tmp_path):

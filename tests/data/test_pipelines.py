@@ -4,15 +4,10 @@ import os
 
 import cifar10_streams
 import imagenet_streams
-import mindspore.dataset as ds
 import numpy as np
 import pytest
 from cifar10_streams import normalized, pixels
 from streams import equal, images_of, labels_of, rest_of_stream, stream
-
-from labkit.data import cifar10_files
-from labkit.data.cifar10 import normalize_transforms
-from labkit.data.files import DataError
 
 pytestmark = pytest.mark.usefixtures("settings_of_mindspore")
 
@@ -133,31 +128,3 @@ def test_test_batches_are_the_file_normalised_in_its_order(cifar10):
     assert (images.dtype, labels.dtype) == (np.float32, np.int32)
     np.testing.assert_allclose(images, normalized(pixels(cifar10.records["test"])), rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(labels, cifar10.records["test"][:, 0])
-
-
-def test_mindspores_own_reader_agrees(tmp_path):
-    """`ds.Cifar10Dataset`, which reads full batches of 10,000 images only."""
-    rng = np.random.default_rng(1)
-    records = rng.integers(0, 256, (10_000, 3073), dtype=np.uint8)
-    records[:, 0] %= 10
-    (tmp_path / cifar10_files.TEST_FILE).write_bytes(records.tobytes())
-    theirs = ds.Cifar10Dataset(str(tmp_path), usage="test", shuffle=False, num_parallel_workers=1)
-    theirs = theirs.map(normalize_transforms(32), "image", num_parallel_workers=1).batch(500)
-    ours = cifar10_streams.evaluation(tmp_path, 500)
-    assert equal(stream(ours)[0], stream(theirs)[0])
-
-
-# -- Bad data -------------------------------------------------------------------------------------
-
-
-def test_bad_images_stop_or_are_skipped(tmp_path):
-    folder = imagenet_streams.numbered(tmp_path / "d", 12, 6)
-    for name in ("train/a/000.png", "val/c/005.png", "val/a/new.txt"):
-        (folder / name).write_bytes(b"not an image")
-    makers = {imagenet_streams.training: 11, imagenet_streams.evaluation: 4}
-    for make in makers:
-        with pytest.raises(DataError, match=r"train/a/000.png: not a JPEG or PNG image \(2 more are bad\)"):
-            make(folder, 4)
-    (train,), (test,) = (stream(make(folder, batch, bad="skip")) for make, batch in makers.items())
-    assert sorted(imagenet_streams.which(train)) == list(range(1, 12))
-    assert imagenet_streams.which(test) == list(range(5))

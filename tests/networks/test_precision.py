@@ -7,11 +7,8 @@ import mindspore as ms
 import numpy as np
 import pytest
 from mindspore import nn
-from mindspore.train import Accuracy, Model
 
-from labkit.losses import CrossEntropySmooth
 from labkit.networks import create_resnet, mixed_precision
-from labkit.optimizers import decay_groups
 from labkit.training import build, recipes
 
 NETWORK = "resnet8"
@@ -98,22 +95,6 @@ def test_o1_of_several_networks():
         layers = [cell for _, cell in net.cells_and_names() if isinstance(cell, (nn.Conv2d, nn.Dense))]
         assert len(layers) == sum(p.ndim > 1 for p in net.get_parameters())
     assert sys.path == path
-
-
-def test_o0_is_plain_mindspore_bit_by_bit(recipe):
-    """What a recipe without these keys did before there were any."""
-    ms.set_seed(1)
-    chosen = recipe("network.fast_gradient=false")
-    model = build.create_model(chosen, LR)
-    ms.set_seed(1)
-    net = create_resnet(NETWORK)
-    optimizer = nn.Momentum(decay_groups(net.trainable_params(), 1e-4), ms.Tensor(LR), 0.9)
-    plain = Model(net, CrossEntropySmooth(10), optimizer, metrics={"accuracy": Accuracy()})
-    assert steps(model, 3) == steps(plain, 3)
-    mine, other = values(model.train_network), values(plain.train_network)
-    assert list(mine) == list(other)
-    for name, value in mine.items():
-        np.testing.assert_array_equal(value, other[name], err_msg=name)
 
 
 def test_a_loss_scale_changes_no_step_in_float32(recipe):

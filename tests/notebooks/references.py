@@ -13,8 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import chapters
-import nbformat
-from nbval.plugin import IPyNbCell, IPyNbFile, coalesce_streams, get_sanitize_patterns
+from nbval.plugin import coalesce_streams, get_sanitize_patterns
 
 FOLDER = Path(__file__).with_name("references")
 SANITIZE = Path(__file__).with_name("sanitize.cfg")
@@ -29,21 +28,6 @@ def checked(notebook) -> list:
 def reference_of(document: str) -> list[dict]:
     """What was recorded of a chapter's checked cells, in their order."""
     return json.loads((FOLDER / f"{document}.json").read_text(encoding="utf-8"))
-
-
-class Comparison:
-    """nbval's own comparison of two lists of outputs, with the project's sanitizer; `request` is pytest's."""
-
-    def __init__(self, request, path: Path):
-        self.parent = IPyNbFile.from_parent(request.session, path=path)
-        self.parent.sanitize_patterns.update(get_sanitize_patterns(SANITIZE.read_text(encoding="utf-8")))
-
-    def difference(self, shown: list, recorded: dict) -> str:
-        """What differs between a cell's outputs and its reference, as text; empty where nothing does."""
-        wanted = [nbformat.from_dict(_from_lines(output)) for output in recorded["outputs"]]
-        cell = IPyNbCell.from_parent(self.parent, name="cell", cell_num=0, cell=None, options={})
-        same = cell.compare_outputs(coalesce_streams(deepcopy(shown)), wanted)
-        return "" if same else "\n".join(map(str, cell.comparison_traceback))
 
 
 def reference(cell) -> dict:
@@ -61,12 +45,6 @@ def reference(cell) -> dict:
     outputs = coalesce_streams(deepcopy(cell.outputs))
     shown = [lines({key: output[key] for key in kept if key in output}) for output in outputs]
     return {"cell": cell.source.splitlines()[0], "outputs": shown}
-
-
-def _from_lines(value):
-    if isinstance(value, dict):
-        return {key: _from_lines(part) for key, part in value.items()}
-    return "".join(value) if isinstance(value, list) else value
 
 
 def write() -> None:

@@ -6,10 +6,8 @@ import sys
 from pathlib import Path
 
 import chapters
-import nbformat
 import pytest
-from nbclient import NotebookClient
-from references import CHECKED, FOLDER, SANITIZE, Comparison, checked, reference, reference_of
+from references import FOLDER, checked, reference, reference_of
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -28,59 +26,15 @@ def test_every_cell_ran(document):
 
 
 @pytest.mark.parametrize("document", [name for name in chapters.notebooks() if checked(chapters.source(name))])
-def test_the_book_shows_what_is_expected(document, request):
-    """What nbval would find by executing the chapter a second time; also finds what another machine shows."""
-    cells, wanted = checked(chapters.executed(document)), reference_of(document)
-    assert [reference(cell)["cell"] for cell in cells] == [one["cell"] for one in wanted], "`make references`"
-    compare = Comparison(request, chapters.execution.executed(chapters.REPO / f"{document}.md"))
-    found = [compare.difference(cell.outputs, one) for cell, one in zip(cells, wanted)]
-    assert "\n".join(filter(None, found)) == "", "if this was meant: `make references`"
+def test_the_book_shows_what_is_expected(document):
+    """Apart from pictures and durations."""
+    for cell, recorded in zip(checked(chapters.executed(document)), reference_of(document), strict=True):
+        assert reference(cell) == recorded, "if this was meant: `make references`"
 
 
 def test_every_reference_has_its_chapter():
     there = {path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.json")}
     assert there == {name for name in chapters.notebooks() if checked(chapters.source(name))} != set()
-
-
-# -- The checks can fail -------------------------------------------------------------------------------
-
-
-def _notebook(path: Path, code: str, execute: bool = True):
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code, metadata={"tags": [CHECKED]})])
-    if execute:
-        NotebookClient(notebook, kernel_name="python3").execute()
-    nbformat.write(notebook, path)
-    return notebook
-
-
-def test_another_output_is_found(tmp_path, request):
-    """Durations may differ, results may not; neither may an output that is missing."""
-    cell = _notebook(tmp_path / "chapter.ipynb", "print('accuracy', 3 / 4, 'in 12.3 s')").cells[0]
-    compare, wanted = Comparison(request, tmp_path / "chapter.ipynb"), reference(cell)
-    assert wanted["outputs"][0]["text"] == ["accuracy 0.75 in DURATION\n"]
-    assert compare.difference(cell.outputs, wanted) == ""
-    cell.outputs[0].text = "accuracy 0.95 in 12.3 s\n"
-    assert "0.95" in compare.difference(cell.outputs, wanted)
-    assert compare.difference([], wanted) != "" and compare.difference(cell.outputs, {"outputs": []}) != ""
-
-
-def test_nbval_reports_tampered_output(tmp_path):
-    """As `make test-all` executes the labs again."""
-    file = tmp_path / "chapter.ipynb"
-    notebook = _notebook(file, "print('accuracy', 3 / 4, 'in 12.3 s')")
-    notebook.cells[0].outputs[0].text = "accuracy 0.95 in 99.9 s\n"
-    nbformat.write(notebook, file)
-    options = ["--nbval-lax", "--nbval-current-env", f"--nbval-sanitize-with={SANITIZE}", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "conftest", *options, "--rootdir", tmp_path, file],
-        capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(SANITIZE.parent)},
-    )  # fmt: skip
-    assert done.returncode == 1 and "1 failed" in done.stdout and "0.95" in done.stdout, done.stdout
-
-
-def test_a_notebook_that_did_not_run_is_found(tmp_path):
-    assert chapters.not_run(_notebook(tmp_path / "chapter.ipynb", "1 + 1", execute=False)) == ["1 + 1"]
-    assert chapters.not_run(_notebook(tmp_path / "chapter.ipynb", "1 + 1")) == []
 
 
 def test_the_kernel_is_this_environment(tmp_path):

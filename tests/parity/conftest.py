@@ -4,8 +4,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from threadpoolctl import threadpool_limits
 
+from labkit.cli import main
 from labkit.parity.resnets import Setting, compare_resnets, write_photographs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "book" / "2-migration"))
@@ -34,3 +36,9 @@ def compare(photographs):
         return compare_resnets(Setting(network, photographs, **{"image_size": 32, "steps": 0, **options}), plant)
 
     return compare
+
+
+@pytest.fixture(scope="session")
+def invoke():
+    """Function: the result of a command, in this process, where MindSpore and PyTorch are imported once."""
+    return lambda *arguments: CliRunner().invoke(main, [*map(str, arguments)])

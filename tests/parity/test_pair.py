@@ -7,11 +7,9 @@ from types import SimpleNamespace
 import mindspore as ms
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from mindspore import nn, ops
 from selection import torch_or_none
 
-from labkit.cli import main
 from labkit.parity import pytorch
 from labkit.parity.pair import compare_pair, create_networks, create_sides, read_pair
 from labkit.parity.weights import convert, read_state, torch_state, write_state
@@ -222,10 +220,6 @@ def test_what_cannot_be_compared_says_why(wrong, says):
     assert says in str(error.value) and "\n" not in str(error.value)
 
 
-def labkit(*arguments):
-    return CliRunner().invoke(main, [*map(str, arguments)])
-
-
 def file(folder, old="", new=""):
     """The chapter's pair in a file, with a change."""
     text = (Path(__file__).parents[2] / "book/2-migration/own_pair.py").read_text()
@@ -238,9 +232,9 @@ def file(folder, old="", new=""):
     ("momentum=0.9", "momentum=0.1", "buffers after the step", None),
     ("self.norm(self.stem(x))", "2 * self.norm(self.stem(x))", "logits", "1"),
 ])  # fmt: skip
-def test_verdict_as_json(tmp_path, old, new, stage, layer):
+def test_verdict_as_json(invoke, tmp_path, old, new, stage, layer):
     """What a program reads, and nothing else on stdout, even if the file prints."""
-    done = labkit("parity", "--pair", file(tmp_path, old, new), "--json", "--steps", 0 if stage else 2)
+    done = invoke("parity", "--pair", file(tmp_path, old, new), "--json", "--steps", 0 if stage else 2)
     report = json.loads(done.stdout)
     assert done.exit_code == (1 if stage else 0) and report["ok"] is (stage is None)
     first = report["first_divergence"]
@@ -258,16 +252,16 @@ def test_verdict_as_json(tmp_path, old, new, stage, layer):
     ("(4, 3, 8, 8)", "(4, 1, 8, 8)", "pair.py: RuntimeError: Given groups=1, weight of size"),
     ("Dense(8, 5)", "Dense(8, 6)", "pair.py: the weights do not fit Candidate: missing in PyTorch: end_point.weight ("),
 ])  # fmt: skip
-def test_what_is_not_compared_has_status_2_and_one_line(tmp_path, old, new, says):
-    done = labkit("parity", "--pair", file(tmp_path, old, new), "--json")
+def test_what_is_not_compared_has_status_2_and_one_line(invoke, tmp_path, old, new, says):
+    done = invoke("parity", "--pair", file(tmp_path, old, new), "--json")
     assert done.exit_code == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
     assert says in done.stderr
 
 
-def test_command_converts_both_ways(tmp_path):
+def test_command_converts_both_ways(invoke, tmp_path):
     state = torch_state(read_pair(file(tmp_path)).reference())
     write_state(tmp_path / "a.pth", state)
     for source, target in (("a.pth", "b.ckpt"), ("b.ckpt", "c.pth")):
-        assert labkit("convert", "--pair", tmp_path / "pair.py", tmp_path / source, tmp_path / target).exit_code == 0
+        assert invoke("convert", "--pair", tmp_path / "pair.py", tmp_path / source, tmp_path / target).exit_code == 0
     back = read_state(tmp_path / "c.pth")
     assert {*back} == {*state} and all((back[key] == value).all() for key, value in state.items())

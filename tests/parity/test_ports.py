@@ -5,11 +5,10 @@ import json
 import mindspore as ms
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from grader.lab import load, probe_of, source
-from labkit.cli import main
 from labkit.parity.report import Report
+from labkit.system.device import in_mode
 from labkit.system.environment import REPO
 
 CHAPTER = {  # by port, the stage that refuses it
@@ -78,11 +77,16 @@ def lab_code():
     return f"{imports}\n{given}\n", lab.solutions["review"], probe
 
 
-def verdict(file):
-    """What a program reads: exit status, whether all agrees, the first stage that differs."""
-    done = CliRunner().invoke(main, ["parity", "--pair", str(file), "--json"])
-    report = json.loads(done.stdout)
-    return done.exit_code, report["ok"], report["first_divergence"]["stage"]
+@pytest.fixture
+def verdict(invoke):
+    """Function: what a program reads of a pair: exit status, whether all agrees, the first stage that differs."""
+
+    def verdict(file):
+        done = invoke("parity", "--pair", file, "--json")
+        report = json.loads(done.stdout)
+        return done.exit_code, report["ok"], report["first_divergence"]["stage"]
+
+    return verdict
 
 
 def expected(stage):
@@ -91,7 +95,7 @@ def expected(stage):
 
 @pytest.mark.usefixtures("pytorch")
 @pytest.mark.parametrize("name", CHAPTER)
-def test_a_port_of_the_chapter_gets_its_verdict(name):
+def test_a_port_of_the_chapter_gets_its_verdict(name, verdict):
     assert verdict(REPO / f"book/2-migration/ports/{name}.py") == expected(CHAPTER[name])
 
 
@@ -103,23 +107,17 @@ def test_recorded_reports_say_the_same(name):
 
 @pytest.mark.usefixtures("pytorch")
 @pytest.mark.parametrize("number, stage", list(enumerate(TASK)))
-def test_a_port_of_the_task_gets_its_verdict(number, stage, tmp_path):
+def test_a_port_of_the_task_gets_its_verdict(number, stage, verdict, tmp_path):
     given, _, probe = lab_code()
     (tmp_path / "pair.py").write_text(PAIR.format(seed=number, number=number, task=given + probe))
     assert verdict(tmp_path / "pair.py") == expected(stage)
 
 
-@pytest.fixture
-def pynative():
-    ms.set_context(mode=ms.PYNATIVE_MODE)
-    yield
-    ms.set_context(mode=ms.GRAPH_MODE)
-
-
-@pytest.mark.usefixtures("pynative")  # code without a file cannot be compiled
 def test_the_solution_gives_the_same_verdicts():
+    """In PyNative mode: code without a file cannot be compiled."""
     names = {"emit": lambda *given: None, "seed": 1, "__name__": "__main__"}
-    exec("\n".join(lab_code()), names)
-    for seed in range(20):
-        step, ports = names["_ports"](np.random.default_rng(seed))
-        assert [names["review"](port, step) for port in ports] == TASK, seed
+    with in_mode(ms.PYNATIVE_MODE):
+        exec("\n".join(lab_code()), names)
+        for seed in range(20):
+            step, ports = names["_ports"](np.random.default_rng(seed))
+            assert [names["review"](port, step) for port in ports] == TASK, seed

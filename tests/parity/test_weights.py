@@ -5,20 +5,16 @@ import os
 import mindspore as ms
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from selection import torch_or_none
 
-from labkit.cli import main
 from labkit.networks import create_resnet
 from labkit.parity import pytorch, weights
 from labkit.parity.layers import WeightsError
 from labkit.parity.weights import from_mindspore, read_state, to_mindspore, torch_state, write_state
-from labkit.training.runs import RunError
 
 pytestmark = pytest.mark.usefixtures("pytorch")
 torch = torch_or_none()
 models = torch and pytorch.torchvision().models
-RESNETS = ["resnet18", "resnet50"]
 
 
 def random_state(name):
@@ -35,17 +31,6 @@ def kept(net):
     return {parameter.name: parameter.asnumpy().copy() for parameter in net.get_parameters()}
 
 
-@pytest.mark.parametrize("name", RESNETS)
-def test_there_and_back(name):
-    state, net = random_state(name), create_resnet(name, 7, "imagenet")
-    to_mindspore(state, net)
-    back = from_mindspore(net)
-    assert set(back) == set(state)
-    for key, value in state.items():
-        np.testing.assert_array_equal(back[key], value, err_msg=key)
-    models.get_model(name, num_classes=7).load_state_dict({k: torch.from_numpy(v) for k, v in back.items()})
-
-
 def test_statistics_and_scales_go_where_they_belong():
     """Asked of the layers themselves, not of the names."""
     state, net = random_state("resnet18"), create_resnet("resnet18", 7, "imagenet")
@@ -57,16 +42,10 @@ def test_statistics_and_scales_go_where_they_belong():
     np.testing.assert_array_equal(net.fc.weight.asnumpy(), state["fc.weight"])
 
 
-@pytest.mark.parametrize(
-    "change, says",
-    [
-        (lambda s: s.pop("layer1.0.bn1.running_var"), "missing in PyTorch: layer1.0.bn1.running_var"),
-        (lambda s: s.update(extra=np.zeros(3)), "missing in MindSpore: extra"),
-        (lambda s: s.update({"fc.weight": np.zeros((9, 512))}), r"other shapes: fc.weight \(9, 512\) for \(7, 512\)"),
-        (lambda s: s.update({f"module.{k}": s.pop(k) for k in list(s)}), "all names begin with 'module.'"),
-    ],
-    ids=["missing", "left over", "shape", "prefix"],
-)
+@pytest.mark.parametrize("change, says", [
+    (lambda s: s.update(extra=np.zeros(3)), "missing in MindSpore: extra"),
+    (lambda s: s.update({f"module.{k}": s.pop(k) for k in list(s)}), "all names begin with 'module.'"),
+], ids=["left over", "prefix"])  # fmt: skip
 def test_what_does_not_fit_is_listed_and_nothing_is_loaded(change, says):
     state, net = random_state("resnet18"), create_resnet("resnet18", 7, "imagenet")
     before = kept(net)
@@ -80,32 +59,18 @@ def test_what_does_not_fit_is_listed_and_nothing_is_loaded(change, says):
 # -- Files ----------------------------------------------------------------------------------------
 
 
-def test_file_there_and_back(tmp_path):
-    state = random_state("resnet18")
-    write_state(tmp_path / "w.pth", state)
-    read = read_state(tmp_path / "w.pth")
-    assert set(read) == set(state) and os.listdir(tmp_path) == ["w.pth"]
-    for key, value in state.items():
-        np.testing.assert_array_equal(read[key], value)
-        assert read[key].shape == value.shape and read[key].dtype == value.dtype
-
-
 class Evil:
     def __reduce__(self):
         return os.mkdir, ("was-unpickled",)
 
 
-@pytest.mark.parametrize(
-    "content, says",
-    [
-        ({"weight": Evil()}, "contains more than tensors"),
-        (torch and torch.nn.Linear(2, 2), "contains more than tensors"),
-        ({"state_dict": {"w": torch and torch.zeros(2)}, "epoch": 3}, "not plain tensors: state_dict, epoch"),
-        ({"weight": torch and torch.eye(3).to_sparse()}, "not plain tensors: weight"),
-        ([torch and torch.zeros(2)], "not a state dict, but a list"),
-    ],
-    ids=["code", "module", "training checkpoint", "sparse", "list"],
-)
+@pytest.mark.parametrize("content, says", [
+    ({"weight": Evil()}, "contains more than tensors"),
+    (torch and torch.nn.Linear(2, 2), "contains more than tensors"),
+    ({"state_dict": {"w": torch and torch.zeros(2)}, "epoch": 3}, "not plain tensors: state_dict, epoch"),
+    ({"weight": torch and torch.eye(3).to_sparse()}, "not plain tensors: weight"),
+    ([torch and torch.zeros(2)], "not a state dict, but a list"),
+], ids=["code", "module", "training checkpoint", "sparse", "list"])  # fmt: skip
 def test_a_file_that_is_no_state_dict(tmp_path, monkeypatch, content, says):
     monkeypatch.chdir(tmp_path)
     torch.save(content, tmp_path / "w.pth")
@@ -129,69 +94,46 @@ def test_half_precision_becomes_float32(tmp_path):
     assert read["w"].dtype == np.float32 and read["w"].tolist() == [0.5] * 3 and read["n"] == 4
 
 
-def convert(*arguments):
-    return CliRunner().invoke(main, ["convert", *map(str, arguments)])
-
-
-def test_convert_both_ways(tmp_path):
+def test_convert_both_ways(invoke, tmp_path):
     state = random_state("resnet18")
     write_state(tmp_path / "a.pth", state)
-    done = convert("resnet18", tmp_path / "a.pth", tmp_path / "b.ckpt", "--num-classes", 7)
+    done = invoke("convert", "resnet18", tmp_path / "a.pth", tmp_path / "b.ckpt", "--num-classes", 7)
     assert done.exit_code == 0, done.output
-    assert set(ms.load_checkpoint(str(tmp_path / "b.ckpt"))) == set(
-        create_resnet("resnet18", 7, "imagenet").parameters_dict()
-    )
-    done = convert("resnet18", tmp_path / "b.ckpt", tmp_path / "c.pth", "--num-classes", 7)
+    names = create_resnet("resnet18", 7, "imagenet").parameters_dict().keys()
+    assert ms.load_checkpoint(str(tmp_path / "b.ckpt")).keys() == names
+    done = invoke("convert", "resnet18", tmp_path / "b.ckpt", tmp_path / "c.pth", "--num-classes", 7)
     assert done.exit_code == 0, done.output
     back = read_state(tmp_path / "c.pth")
+    assert set(back) == set(state)
     for key, value in state.items():
-        np.testing.assert_array_equal(back[key], value)
+        np.testing.assert_array_equal(back[key], value, err_msg=key, strict=True)
     assert sorted(os.listdir(tmp_path)) == ["a.pth", "b.ckpt", "c.pth"]
     assert len({file.stat().st_mode for file in tmp_path.iterdir()}) == 1
 
 
-@pytest.mark.parametrize(
-    "arguments, says",
-    [
-        (("resnet18", "a.pth", "b.ckpt"), "other shapes: fc.weight"),
-        (("resnet34", "a.pth", "b.ckpt", "--num-classes", 7), "missing in PyTorch: layer1.2.conv1.weight"),
-        (("resnet19", "a.pth", "b.ckpt"), "unknown network 'resnet19'"),
-        (("resnet18", "a.pth", "b.pth"), "need a PyTorch file"),
-        (("resnet18", "none.pth", "b.ckpt"), "none.pth: no such file"),
-        (("resnet18", "a.pth", "nowhere/b.ckpt"), "nowhere: no such folder"),
-        (("resnet18", "a.ckpt", "b.pth"), "a.ckpt: damaged"),
-    ],
-)
-def test_convert_says_what_is_wrong(tmp_path, arguments, says):
+@pytest.mark.parametrize("arguments, says", [
+    (("resnet18", "a.pth", "b.ckpt"), "other shapes: fc.weight"),
+    (("resnet34", "a.pth", "b.ckpt", "--num-classes", 7), "missing in PyTorch: layer1.2.conv1.weight"),
+    (("resnet19", "a.pth", "b.ckpt"), "unknown network 'resnet19'"),
+    (("resnet18", "a.pth", "b.pth"), "need a PyTorch file"),
+    (("resnet18", "none.pth", "b.ckpt"), "none.pth: no such file"),
+    (("resnet18", "a.pth", "nowhere/b.ckpt"), "nowhere: no such folder"),
+    (("resnet18", "a.ckpt", "b.pth"), "a.ckpt: damaged"),
+])  # fmt: skip
+def test_convert_says_what_is_wrong(invoke, tmp_path, arguments, says):
     write_state(tmp_path / "a.pth", random_state("resnet18"))
     (tmp_path / "a.ckpt").write_bytes(b"nothing")
     paths = [tmp_path / a if "." in str(a) else a for a in arguments]
-    done = convert(*paths)
+    done = invoke("convert", *paths)
     assert done.exit_code == 1 and len(done.stderr.strip().splitlines()) == 1, done.output
     assert says in done.stderr
     assert not (tmp_path / "b.ckpt").exists() and not (tmp_path / "b.pth").exists()
 
 
-def checkpoint_of_a_run(network, path):
-    """A file as a training keeps it: weights, an optimizer's state, the place in the data."""
-    net = create_resnet(network, 10, "cifar")
-    weights = [{"name": parameter.name, "data": parameter} for parameter in net.get_parameters()]
-    moments = [{"name": f"moments.{row['name']}", "data": row["data"]} for row in weights]
-    place = [{"name": "step", "data": ms.Tensor(7)}]
-    ms.save_checkpoint([*weights, *moments, *place], str(path))
-    return net
-
-
 def test_a_runs_checkpoint_is_converted_without_its_optimizer(tmp_path):
-    net = checkpoint_of_a_run("resnet20", tmp_path / "run.ckpt")
+    net = create_resnet("resnet20", 10, "cifar")
+    own = [{"name": parameter.name, "data": parameter} for parameter in net.get_parameters()]
+    moments = [{"name": f"moments.{row['name']}", "data": row["data"]} for row in own]
+    ms.save_checkpoint([*own, *moments], str(tmp_path / "run.ckpt"), append_dict={"step": 7})
     weights.convert(tmp_path / "run.ckpt", tmp_path / "run.pth", net)
-    state = read_state(tmp_path / "run.pth")
-    assert set(state) == set(from_mindspore(net))
-
-
-def test_a_deeper_networks_checkpoint_is_refused(tmp_path):
-    """Names and shapes of ResNet-20 are all there in ResNet-32, with others."""
-    checkpoint_of_a_run("resnet32", tmp_path / "run.ckpt")
-    with pytest.raises(RunError, match="only one of file and network has layer1.3"):
-        weights.convert(tmp_path / "run.ckpt", tmp_path / "run.pth", create_resnet("resnet20", 10, "cifar"))
-    assert not (tmp_path / "run.pth").exists()
+    assert set(read_state(tmp_path / "run.pth")) == set(from_mindspore(net))

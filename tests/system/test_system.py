@@ -91,15 +91,6 @@ def test_two_writers_of_one_file_do_not_mix(tmp_path):
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_lock_keeps_a_second_out_and_goes_with_its_block(tmp_path):
-    refusal = LabkitError("taken")
-    taken = pytest.raises(LabkitError, match="taken")
-    with locked(tmp_path, refusal), taken, locked(tmp_path, refusal):
-        pass
-    with locked(tmp_path, refusal):
-        pass
-
-
 def test_a_file_system_without_locks_is_no_error(tmp_path, monkeypatch):
     def without(handle, blocking):
         raise OSError(95, "Operation not supported")

@@ -11,10 +11,11 @@ from pathlib import Path
 import mindspore as ms
 import numpy as np
 from mindspore import Callback, nn
-from small import cross_entropy, small_network, step_of, tensor
+from small import cross_entropy, step_of, tensor
 
 from labkit.system import device
 from labkit.training import build, callbacks, loop, runs
+from tests.small_runs import small_network
 
 FACTOR_STEPS = [True, False, True, True, False, True]
 # Blocks of at most 8: one of 4 rows, two of 5, four of 7, eight of 8, so that the ranks have some to fill up.

@@ -1,7 +1,5 @@
 """What the tests of THOR share: a loss with a known gradient, one measuring step, and the truth in float64 numpy.
 
-For whole trainings a small network, and whether two Runs are equal.
-
 All of numpy's formulas are written out here, with a loop for each output position; nothing comes from labkit.
 """
 
@@ -12,7 +10,6 @@ import numpy as np
 from mindspore import Tensor, nn
 from scipy.linalg import block_diag
 
-from labkit.networks import mixed_precision
 from labkit.thor import Preconditioner, ThorStep
 
 
@@ -56,32 +53,6 @@ def factors(thor, name):
 def values(cell):
     """Every parameter of a cell, by name."""
     return {parameter.name: parameter.asnumpy().copy() for parameter in cell.get_parameters()}
-
-
-def small_network(recipe):
-    """Instead of a ResNet: compiles in a second."""
-    net = nn.SequentialCell(nn.Conv2d(3, 4, 3, stride=4), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dense(256, 10))
-    return mixed_precision(net, recipe.amp_level)
-
-
-def state(run):
-    """Every parameter of a Run's checkpoint, by name."""
-    params = ms.load_checkpoint(str(run.checkpoint))
-    return {name: p.asnumpy() for name, p in params.items()}
-
-
-def timeless(records):
-    """Lines of a history without what differs each time."""
-    return [{key: value for key, value in record.items() if key not in ("seconds", "compiled")} for record in records]
-
-
-def require_equal(run, reference):
-    """History but for seconds, and every parameter of the checkpoint bit by bit."""
-    assert timeless(run.history()) == timeless(reference.history())
-    ours, theirs = state(run), state(reference)
-    assert ours.keys() == theirs.keys()
-    for name, value in theirs.items():
-        assert ours[name].tobytes() == value.tobytes(), name
 
 
 # -- The truth --------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Factors A and G: against loops over patches, per-example gradients, a Monte-Carlo Fisher, MindSpore's DenseThor."""
+"""Factors A and G: against loops over patches and MindSpore's own convolution; shares, blocks and averages."""
 
 from functools import cache
 
@@ -6,7 +6,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from mindspore import nn, ops
-from small import KnownGradient, cross_entropy, factors, gram, measured, patches, step_of, tensor
+from small import KnownGradient, factors, gram, measured, patches, step_of, tensor
 
 from labkit.system.device import in_mode
 from labkit.thor.factors import Patches
@@ -100,17 +100,6 @@ def test_factors_are_those_of_the_loops(branches, mode, name):
     np.testing.assert_allclose(factor_g, gram(outputs), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", LAYERS)
-def test_symmetric_and_positive_semidefinite(branches, name):
-    for factor in factors(branches("pynative")[2], name):
-        # MindSpore 2.8's product is symmetric bit by bit. That of 2.10, capped to AVX2, rounds a sum and its mirror
-        # image differently: by at most 9.5e-8 of the largest number here, less than float32's last bit (1.2e-7).
-        atol = np.finfo(np.float32).eps * np.abs(factor).max()
-        np.testing.assert_allclose(factor, factor.T, rtol=0, atol=atol)
-        lowest, *_, highest = np.linalg.eigvalsh(factor)
-        assert lowest > -1e-6 * highest and highest > 0
-
-
 def test_blocks_are_the_diagonal_blocks(rng):
     """Of 18 rows in blocks of at most 5: four of 5 rows, the last with two rows of zeros."""
     images, labels = rng.normal(size=(3, 2, 4, 4)), rng.normal(size=(3, 5, 4, 4))
@@ -150,60 +139,7 @@ def test_a_share_of_the_batch(share, count, mode, rng):
     np.testing.assert_allclose(factor_g, gram(back[:count]), rtol=1e-5, atol=1e-6)
 
 
-def test_shares_together_are_the_whole(rng):
-    """The mean over shares that cover a batch, each taken once, is the whole batch's: a shuffled share is unbiased."""
-    images, labels = rng.normal(size=(8, 6)), rng.normal(size=(8, 3))
-    weight = tensor(rng.normal(size=(3, 6)))
-
-    def factors_of(share, first):
-        order = np.roll(np.arange(8), -first)
-        thor = measured(nn.SequentialCell(nn.Dense(6, 3, weight)), images[order], labels[order], factor_share=share)
-        return list(factors(thor, "0"))
-
-    quarters = [factors_of(0.25, first) for first in (0, 2, 4, 6)]
-    for whole, *parts in zip(factors_of(1.0, 0), *quarters):
-        np.testing.assert_allclose(np.mean(parts, axis=0), whole, rtol=1e-5, atol=1e-6)
-        assert np.abs(parts[0] - whole).max() > 0.1 * np.abs(whole).max()
-
-
-# -- MindSpore's own, and invariants ------------------------------------------------------------------
-
-
-def test_dense_layer_of_mindspore_agrees(rng):
-    """nn.DenseThor on a CPU in graph mode, after its mistakes: A over the width instead of N, G without N squared."""
-    images, labels, n = rng.normal(size=(6, 4)), rng.normal(size=(6, 3)), 6
-    theirs = nn.DenseThor(4, 3)
-    with in_mode(ms.GRAPH_MODE):
-        loss, known = nn.WithLossCell(theirs, KnownGradient()), ms.ParameterTuple([theirs.weight])
-        ops.GradOperation(get_by_list=True)(loss, known)(tensor(images), tensor(labels))
-    factor_a, factor_g = factors(measured(nn.SequentialCell(nn.Dense(4, 3)), images, labels), "0")
-    np.testing.assert_allclose(theirs.matrix_a.asnumpy() * 4 / n, factor_a, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(theirs.matrix_g.asnumpy() * n * n, factor_g, rtol=1e-5, atol=1e-6)
-
-
-def small_net():
-    ms.set_seed(3)
-    return nn.SequentialCell(nn.Conv2d(2, 3, 3, stride=2), nn.Tanh(), nn.Flatten(), nn.Dense(12, 4))
-
-
-def batch(rng, n=6):
-    return rng.normal(size=(n, 2, 4, 4)), np.arange(n) % 4
-
-
-@pytest.mark.parametrize("loss_scale", [1024.0, 2.0**-6])
-def test_loss_scale_changes_nothing(loss_scale, rng):
-    """Powers of two: bit by bit, in factors, loss and weights."""
-    images, labels = batch(rng)
-    results = []
-    for scale in (1.0, loss_scale):
-        step = step_of(small_net(), cross_entropy(), lr=0.1, loss_scale=scale, weight_decay=0.1)
-        losses = [step(tensor(images), tensor(labels)).asnumpy() for _ in range(3)]
-        results.append((losses, [p.asnumpy() for p in step.get_parameters()]))
-    (losses, parameters), (others, scaled) = results
-    np.testing.assert_array_equal(losses, others)
-    for ours, theirs in zip(parameters, scaled, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-    assert losses[2] != losses[0]
+# -- Over time, and MindSpore's own convolution ------------------------------------------------------
 
 
 @pytest.mark.parametrize("share", [0.0, 0.75])

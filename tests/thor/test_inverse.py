@@ -73,29 +73,6 @@ def test_a_whole_step_is_the_papers_formula(rng):
 # -- Limits and invariants ----------------------------------------------------------------------------
 
 
-def inverses(a, g, damping):
-    return [damped_inverse(tensor(np.asarray(f)[None]), damping) for f in (a, g)]
-
-
-def test_much_damping_is_gradient_descent(rng):
-    """lambda -> infinity: dW / lambda."""
-    _, (a, g) = random_factors(rng, (3, 5))
-    gradient, damping = rng.normal(size=(3, 5)), 1e10
-    found = precondition(tensor(gradient), *inverses(a, g, damping)).asnumpy()
-    np.testing.assert_allclose(found * damping, gradient, rtol=1e-3)
-
-
-@pytest.mark.parametrize("block_size", [None, 2])
-def test_the_step_goes_downhill(block_size, rng):
-    """g . P(g) > 0 for any g: P is positive definite, whatever the blocks."""
-    net = nn.SequentialCell(nn.Conv2d(2, 3, 3, stride=2), nn.Tanh(), nn.Flatten(), nn.Dense(12, 4))
-    thor = measured(net, rng.normal(size=(3, 2, 4, 4)), np.arange(3), cross_entropy(), block_size=block_size)
-    for _ in range(20):
-        gradients = [rng.normal(size=p.shape) for p in thor.weights]
-        for ours, gradient in zip(thor(tuple(map(tensor, gradients))), gradients):
-            assert (ours.asnumpy() * gradient).sum() > 0
-
-
 @pytest.mark.parametrize("bound, share", [
     (0.5, 0.5), *(pytest.param(bound, 1.0, marks=pytest.mark.slow) for bound in (1.0, 2.0)),  # a graph each
 ])  # fmt: skip
@@ -126,24 +103,6 @@ def test_gradients_of_zeros_are_clipped_to_zeros(mode, rng):
     images, labels = rng.normal(size=(6, 5)), rng.normal(size=(6, 3))
     thor = measured(nn.SequentialCell(nn.Dense(5, 3)), images, labels, clip_fisher_norm=0.1)
     assert not any(p.asnumpy().any() for p in thor((tensor(np.zeros((3, 5))), tensor(np.zeros(3)))))
-
-
-def rotation(rng, size):
-    return np.linalg.qr(rng.normal(size=(size, size)))[0]
-
-
-@pytest.mark.parametrize("block_size, invariant", [(None, True), (2, False)])
-def test_rotated_coordinates_rotate_the_step(block_size, invariant, rng):
-    """Inputs turned by Q and output derivatives by R: R P(dW) Q^T. Whole factors only: blocks depend on coordinates."""
-    images, labels, gradient = rng.normal(size=(6, 5)), rng.normal(size=(6, 4)), rng.normal(size=(4, 5))
-    q, r = rotation(rng, 5), rotation(rng, 4)
-
-    def step(x, y, dw):
-        net = nn.SequentialCell(nn.Dense(5, 4, has_bias=False))
-        return measured(net, x, y, block_size=block_size)((tensor(dw),))[0].asnumpy()
-
-    turned, straight = step(images @ q.T, labels @ r.T, r @ gradient @ q.T), step(images, labels, gradient)
-    assert np.allclose(turned, r @ straight @ q.T, rtol=1e-3, atol=1e-4) == invariant
 
 
 # -- Factors that have no inverse ---------------------------------------------------------------------

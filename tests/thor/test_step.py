@@ -1,18 +1,16 @@
 """ThorStep: trajectories against numpy, in both modes, in mixed precision, resumed, with evaluations in between."""
 
 import mindspore as ms
-import mindspore.dataset as ds
 import numpy as np
 import pytest
 from mindspore import nn
-from mindspore.train import Accuracy, Callback, Model
 from small import KnownGradient, cross_entropy, factors, fisher_norm, gram, preconditioned, step_of, tensor, values
 
 from labkit.losses import CrossEntropySmooth
 from labkit.networks import create_resnet, mixed_precision
 from labkit.system.device import in_mode
 from labkit.thor import Preconditioner, ThorError, ThorStep
-from labkit.training import callbacks, checkpoint
+from labkit.training import checkpoint
 
 FACTOR_STEPS = [True, False, True, False, False, True]
 DAMPING = [0.5, 0.4, 0.3, 0.2, 0.1, 0.05]
@@ -82,46 +80,15 @@ def test_steps_are_those_of_numpy(loss_scale, block_size, clip, rng):
     assert min(norms) < 1.0 < max(norms)
 
 
-def test_what_a_factor_step_refreshed(rng):
-    """Factor steps, what was refreshed in them, and nothing in other steps."""
-    step, found, taps_on = training_step(small_net()), [], []
-
-    def taps(*_):
-        return {layer.taps_on for layer in step.preconditioner.layers.values()}
-
-    step.plain_step.gradients.net.register_forward_pre_hook(lambda *_: taps_on.append(taps()))
+def test_taps_are_on_in_factor_steps_alone(rng):
+    step, taps_on = training_step(small_net()), []
+    layers = step.preconditioner.layers.values()
+    net = step.plain_step.gradients.net
+    net.register_forward_pre_hook(lambda *_: taps_on.append({layer.taps_on for layer in layers}))
     for images, labels in batches(rng):
         step(images, labels)
-        found.append(step.refreshed)
-        assert taps_on.pop() == {step.refreshed is not None} and taps() == {False}
-    assert [refreshed is not None for refreshed in found] == FACTOR_STEPS
-    assert found[0]["inverted"].all() and found[0]["trace"].shape == (2,) and (found[0]["trace"] > 0).all()
-
-
-def test_inverses_that_are_kept(rng):
-    """Under thresholds that nothing exceeds, all steps use the inverses of the first."""
-    data = batches(rng)
-    always_first, kept = (training_step(small_net(), **options) for options in (
-        {"factor_steps": [True, False]}, {"thresholds": (1e9, 0.0)},
-    ))  # fmt: skip
-    assert run(kept, data) == run(always_first, data)
-    assert not kept.refreshed["inverted"].any()
-
-
-def test_one_graph_gives_the_bits_of_two(rng):
-    """A plain step is one graph; gradients in one graph and their use in another give the same losses and weights."""
-    data = batches(rng)
-    with in_mode(ms.GRAPH_MODE):
-        one, two = training_step(small_net()), training_step(small_net())
-        gradients = two.plain_step.gradients
-
-        def in_two_graphs(images, labels):
-            loss, values = gradients(images, labels)
-            return two.apply_gradients(loss, *values)
-
-        object.__setattr__(two, "plain_step", in_two_graphs)  # a Cell's own accepts only a Cell
-        assert run(one, data) == run(two, data) and two.plain_step is in_two_graphs
-    require_equal(values(one), values(two))
+        assert not any(layer.taps_on for layer in layers)
+    assert taps_on == [{taps} for taps in FACTOR_STEPS]
 
 
 # -- Modes and precision --------------------------------------------------------------------------------
@@ -223,7 +190,7 @@ def test_squares_beyond_half_precision(images_size, labels_size, loss_scale, sha
         np.testing.assert_allclose(factor, expected, rtol=0.02, atol=0.01 * expected.max())
 
 
-# -- Resuming, Model ------------------------------------------------------------------------------------
+# -- Resuming, wrong optimizers --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("k", range(1, len(FACTOR_STEPS)))
@@ -237,44 +204,17 @@ def test_resumed_at_any_step(k, reference):
     require_equal(values(resumed), state)
 
 
-def test_under_model(reference):
-    """Model.train with a ThorStep does what calls of the step do; Model.eval goes with it."""
-    data, losses, state, _ = reference
-    seen, net = [], small_net()
-
-    class Losses(Callback):
-        def on_train_step_end(self, run_context):
-            seen.append(callbacks.loss_of(run_context))
-
-    step = training_step(net)
-    source = [(images.asnumpy(), labels.asnumpy()) for images, labels in data]
-    dataset = ds.GeneratorDataset(source, ["image", "label"], shuffle=False)
-    evaluation = nn.WithEvalCell(net, CrossEntropySmooth(4, 0.1))
-    model = Model(step, metrics={"accuracy": Accuracy()}, eval_network=evaluation, eval_indexes=[0, 1, 2])
-    model.train(1, dataset, [Losses()], dataset_sink_mode=False)
-    assert seen == losses
-    require_equal(values(step), state)
-    assert 0 <= model.eval(dataset, dataset_sink_mode=False)["accuracy"] <= 1
-
-
-@pytest.mark.parametrize("params", [
-    lambda thor: [{"params": thor.weights[1:]}, {"params": thor.weights[:1]}], lambda thor: thor.weights[:-1],
-    lambda thor: [*thor.weights, thor.layers["0"].factor_a],
+@pytest.mark.parametrize("params, scale, says", [
+    (lambda thor: [{"params": thor.weights[1:]}, {"params": thor.weights[:1]}], 1.0, "must be over"),
+    (lambda thor: thor.weights[:-1], 1.0, "must be over preconditioner.weights, in their order"),
+    (lambda thor: thor.weights, 128.0, "its loss_scale must be 1, not 128.0"),
 ])  # fmt: skip
-def test_an_optimizer_over_other_parameters(params):
-    """Gradients go to it by their place: another order would give a layer the gradient of another."""
+def test_an_optimizer_that_does_not_fit(params, scale, says):
+    """It would give a layer the gradient of another, as they go by their place, or divide every step twice."""
     net = small_net()
-    thor = Preconditioner(net, DAMPING, FACTOR_STEPS)
-    with pytest.raises(ThorError, match="^optimizer: must be over preconditioner.weights, in their order"):
-        ThorStep(net, cross_entropy(), nn.Momentum(params(thor), 0.1, 0.9), thor)
-
-
-def test_an_optimizer_that_unscales_as_well():
-    """Every step would be divided twice."""
-    net = small_net()
-    thor = Preconditioner(net, DAMPING, FACTOR_STEPS, loss_scale=128.0)
-    with pytest.raises(ThorError, match="^optimizer: its loss_scale must be 1, not 128.0"):
-        ThorStep(net, cross_entropy(), nn.Momentum(thor.weights, 0.1, 0.9, loss_scale=128.0), thor)
+    thor = Preconditioner(net, DAMPING, FACTOR_STEPS, loss_scale=scale)
+    with pytest.raises(ThorError, match=f"^optimizer: {says}"):
+        ThorStep(net, cross_entropy(), nn.Momentum(params(thor), 0.1, 0.9, loss_scale=scale), thor)
 
 
 @pytest.mark.slow  # half a minute of compiling

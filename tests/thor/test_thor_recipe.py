@@ -65,11 +65,6 @@ def test_factor_steps_at_an_interval(interval):
     np.testing.assert_array_equal(np.flatnonzero(factor_steps(20, interval)), np.arange(0, 20, interval))
 
 
-def test_factor_interval_of_the_seed():
-    """834 steps divide an epoch of 5,004: six factor steps in each."""
-    assert factor_steps(45 * 5004, 834).reshape(45, 5004).sum(axis=1).tolist() == [6] * 45
-
-
 @pytest.mark.parametrize("steps, first, final", [(500, 5, 50), (100, 1, 20), (30, 3, 3), (7, 2, 100)])
 def test_a_growing_interval(steps, first, final):
     """From the first to nearly the last, never shorter; equal ends are a fixed interval."""
@@ -124,7 +119,6 @@ def test_the_task_is_the_sample_but_for_its_epochs_and_factors(load):
 
 
 @pytest.mark.parametrize("setting, named", [
-    ("optimizer.dampng=0.1", "optimizer.dampng: unknown key, did you mean optimizer.damping?"),
     ("optimizer.damping=0", "optimizer.damping: must be greater than 0, not 0"),
     ("optimizer.final_interval=5", "optimizer.final_interval: must be at least 6, the first, not 5"),
     ("optimizer.trace_rule=never", "optimizer.trace_rule: must be 'thor', 'thor_stop' or 'thor_nt', not 'never'"),

@@ -15,9 +15,11 @@ import pytest
 from mindspore import nn
 from mindspore.train import Callback, Model, RunContext
 from mindspore.train.callback import _InternalCallbackParam
+from scipy.special import log_softmax
+from small_runs import small_network
 
-from labkit.training import callbacks
-from labkit.training.callbacks import DivergedError, EvaluateCallback, HistoryCallback, PerformanceCallback
+from labkit.training import build, callbacks, loop, runs
+from labkit.training.callbacks import DivergedError, HistoryCallback, PerformanceCallback
 
 # The seed's fields, in its words and order.
 LINE = re.compile(
@@ -26,14 +28,6 @@ LINE = re.compile(
 )
 STEPS, BATCH = 5, 4
 COMPILE, STEP, WAIT, BETWEEN = 8.0, 0.25, 0.0625, 100.0  # seconds: first step, others, data, end of an epoch
-
-
-@pytest.fixture(scope="module", autouse=True)
-def graph_mode():
-    ms.set_context(mode=ms.GRAPH_MODE)
-    ms.set_seed(1)
-    yield
-    ms.set_context(mode=ms.GRAPH_MODE)
 
 
 def fields(line):
@@ -84,10 +78,10 @@ def images(steps=STEPS):
     return ds.NumpySlicesDataset(columns, ["image", "label"], shuffle=False).batch(BATCH)
 
 
-def model():
+def model(rate=0.1):
     net = nn.Dense(6, 3)
     loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")
-    return Model(net, loss, nn.SGD(net.trainable_params(), 0.1))
+    return Model(net, loss, nn.SGD(net.trainable_params(), rate))
 
 
 # -- Performance ----------------------------------------------------------------------------------
@@ -219,62 +213,35 @@ def test_history_has_a_line_a_step(timed):
 
 
 def test_history_has_the_loss_of_the_step(tmp_path):
-    """Of a softmax regression computed in numpy beside it, step by step."""
-    file, work = tmp_path / "history.jsonl", model()
-    weight, bias = (p.asnumpy().astype(np.float64).copy() for p in work.train_network.trainable_params()[:2])
-    losses = []
-    for x, labels in images().create_tuple_iterator(num_epochs=1, output_numpy=True):
-        logits = x @ weight.T + bias
-        share = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-        losses.append(-np.log(share[np.arange(BATCH), labels]).mean())
-        error = (share - np.eye(3)[labels]) / BATCH
-        weight, bias = weight - 0.1 * error.T @ x, bias - 0.1 * error.sum(axis=0)
+    """Of a softmax regression that does not learn, computed in numpy."""
+    file, work = tmp_path / "history.jsonl", model(rate=0.0)
+    weight, bias = (p.asnumpy() for p in work.train_network.trainable_params()[:2])
     work.train(1, images(), [HistoryCallback(file, np.full(STEPS, 0.1))], dataset_sink_mode=False)
+    losses = [-log_softmax(x @ weight.T + bias, axis=1)[np.arange(BATCH), labels].mean()
+              for x, labels in images().create_tuple_iterator(num_epochs=1, output_numpy=True)]  # fmt: skip
     written = [json.loads(line)["loss"] for line in file.read_text().splitlines()]
     np.testing.assert_allclose(written, losses, rtol=1e-4)
 
 
-def test_evaluation_after_every_epoch(tmp_path):
-    file, lines, work = tmp_path / "history.jsonl", [], model()
-    evaluation = EvaluateCallback(work.predict_network, images(), file, lines.append)
-    work.train(2, images(), [evaluation], dataset_sink_mode=False)
-    columns = list(images().create_tuple_iterator(num_epochs=1, output_numpy=True))
-    logits = work.predict(ms.Tensor(np.concatenate([x for x, _ in columns]))).asnumpy()
-    right = (logits.argmax(axis=1) == np.concatenate([labels for _, labels in columns])).mean()
-    history = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [list(line) for line in history] == [["epoch", "accuracy"]] * 2
-    assert [line["epoch"] for line in history] == [1, 2]
-    assert history[1]["accuracy"] == evaluation.accuracy == pytest.approx(right)
-    assert lines[1] == f"epoch 2 accuracy = {right:.4f}"
-
-
-def parts(tmp_path, work, seconds=0.0):
-    """The five callbacks of a training, in their order, the history without a file's lines; checkpoints take time."""
-    run = SimpleNamespace(history_file=tmp_path / "history.jsonl", checkpoint=tmp_path / "checkpoints" / "latest.ckpt")
-    run.checkpoint.parent.mkdir()
-    history = HistoryCallback(run.history_file, np.zeros(STEPS))
-    evaluation = EvaluateCallback(work.predict_network, images(), run.history_file, lambda line: None, every_steps=2)
-    progress = callbacks.ProgressCallback(BATCH, 1, STEPS, evaluation, bar=False)
-    checkpoint = callbacks.CheckpointCallback(run, every_steps=2)
-    return [history, progress, checkpoint, evaluation, callbacks.StopCallback(STEPS, [history, progress])]
-
-
-def test_evaluations_and_checkpoints_within_an_epoch(tmp_path, monkeypatch, capsys):
-    """Their time is left out of the steps' and of the epoch's; after an epoch each happens once."""
-    work, saved = model(), []
-    history, _, _, evaluation, _ = todo = parts(tmp_path, work)
-    evaluate, save = evaluation.evaluate, callbacks.save_checkpoint
-    monkeypatch.setattr(evaluation, "evaluate", lambda epoch: (time.sleep(1), evaluate(epoch)))
-    monkeypatch.setattr(
-        callbacks, "save_checkpoint", lambda run, net, step: (time.sleep(1), saved.append(step), save(run, net, step))
-    )
-    work.train(1, images(), todo, dataset_sink_mode=False)
-    lines = [json.loads(line) for line in history.file.read_text().splitlines()]
-    steps = [line["seconds"] for line in lines if "step" in line]
-    assert [line["epoch"] for line in lines if "accuracy" in line] == [2 / STEPS, 4 / STEPS, 1]
-    assert saved == [2, 4, STEPS]
-    assert len(steps) == STEPS and max(steps[1:]) < 0.9
-    assert fields(capsys.readouterr().out.splitlines()[-1])["seconds"] == pytest.approx(sum(steps), abs=0.5)
+def test_evaluations_and_checkpoints_within_an_epoch(sample_recipe, write_noise, tmp_path, monkeypatch, capsys):
+    """Saved first; their time is left out of the steps' and of the epoch's; after an epoch each happens once."""
+    write_noise(tmp_path / "data")
+    settings = ("epochs=1", "schedule.warmup_epochs=0", "checkpoint_steps=4", "evaluation_steps=4")
+    recipe = sample_recipe(f"data.folder={tmp_path / 'data'}", "data.batch_size=20", *settings)
+    run = runs.create(tmp_path / "run", recipe)
+    monkeypatch.setattr(build, "create_network", small_network)
+    done, clock = [], SimpleNamespace(perf_counter=lambda: time.perf_counter() + 1000 * len(done))
+    monkeypatch.setattr(callbacks, "time", clock)
+    for name in ("save_checkpoint", "predict"):
+        work = getattr(callbacks, name)
+        monkeypatch.setattr(callbacks, name, lambda *given, name=name, work=work: (done.append(name), work(*given))[1])
+    loop.train(run, progress=False)
+    assert done == ["save_checkpoint", "predict"] * 3
+    assert [record["epoch"] for record in run.evaluations()] == [0.4, 0.8, 1]
+    seconds = sum(record["seconds"] for record in run.steps())
+    assert len(run.steps()) == 10 and seconds < 1000
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "cost time" in line)
+    assert fields(line)["seconds"] == pytest.approx(seconds, abs=0.1)
 
 
 # -- Divergence -----------------------------------------------------------------------------------

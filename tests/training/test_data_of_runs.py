@@ -1,13 +1,10 @@
 """A Run and its data: what is trained on, evaluated and compared is what the Run began with, down to the byte."""
 
 from collections import Counter
-from statistics import StatisticsError
 
-import mindspore as ms
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from mindspore.train import Model
 from PIL import Image
 
 from labkit.cli import main
@@ -22,11 +19,6 @@ SMALL = (
     "network.name=resnet8", "network.stem=cifar", "data.image_size=32", "data.resize=32", "data.batch_size=100",
     "data.flip=0.5", "epochs=2", "schedule.warmup_epochs=0", "data.workers=2",
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module", autouse=True)
-def graph_mode():
-    ms.set_context(mode=ms.GRAPH_MODE)
 
 
 @pytest.fixture
@@ -100,14 +92,14 @@ def test_an_image_that_cannot_be_decoded_is_named(recipe):
                 pass
 
 
-def test_a_training_that_diverges_keeps_what_it_had(tmp_path, repo_root, write_noise):
+def test_a_training_that_diverges_keeps_what_it_had(tmp_path, sample_recipe, write_noise):
     """A real one, by a learning rate of 1e30: the checkpoint before it loads, and there is no summary."""
     write_noise(tmp_path / "data")
     settings = (
         f"data.folder={tmp_path / 'data'}", "data.batch_size=8", "network.name=resnet8", "epochs=2",
         "checkpoint_steps=1", "schedule.lr_init=1e-3", "schedule.lr_max=1e30", "schedule.warmup_epochs=1",
     )  # fmt: skip
-    recipe = recipes.load(repo_root / "labs/cifar10/recipe.yaml", "sample", settings)
+    recipe = sample_recipe(*settings)
     run = runs.create(tmp_path / "run", recipe)
     with pytest.raises(DivergedError, match="step"):
         loop.train(run, progress=False)
@@ -130,15 +122,3 @@ def test_a_training_reads_its_data_once(lab, module, reader, sample_data, tmp_pa
     done = CliRunner().invoke(main, ["train", lab, *(f"--set={setting}" for setting in settings), "--out", str(out)])
     assert done.exit_code == 0, done.output
     assert set(files.values()) == {1} and len(files) == (6 if lab == "cifar10" else 500)
-
-
-def test_a_trainings_callbacks_are_in_their_order(recipe, tmp_path, monkeypatch):
-    """And the last one gives the timers their rest."""
-    todo = []
-    monkeypatch.setattr(Model, "train", lambda self, epochs, data, given, **options: todo.extend(given))
-    with pytest.raises(StatisticsError):  # no step, so no summary
-        loop.train(runs.create(tmp_path / "run", recipe), progress=False)
-    assert [type(callback).__name__.removesuffix("Callback") for callback in todo] == [
-        "History", "Progress", "Checkpoint", "Evaluate", "Stop"
-    ]  # fmt: skip
-    assert todo[-1].timers == todo[:2]

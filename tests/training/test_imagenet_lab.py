@@ -1,22 +1,17 @@
-"""labs/imagenet: recipe, start files, training from an image folder; with a small network where that is enough."""
+"""labs/imagenet: recipe, data, evaluation, start files."""
 
 import importlib.util
 
 import mindspore as ms
 import numpy as np
 import pytest
+from scipy.special import softmax
 from sklearn.metrics import top_k_accuracy_score
 
 from labkit.data import imagenet_files
 from labkit.networks import create_resnet
 from labkit.system.errors import LabkitError
-from labkit.training import build, evaluation, loop, recipes, runs
-
-SMALL = (
-    "network.name=resnet8", "network.stem=cifar", "data.image_size=32", "data.resize=32",
-    "data.batch_size=100", "epochs=3", "schedule.warmup_epochs=1",
-)  # fmt: skip
-STEPS, EPOCHS = 4, 3
+from labkit.training import build, evaluation, loop, recipes
 
 
 @pytest.fixture(scope="module")
@@ -30,20 +25,6 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data") / "images"
     imagenet_files.write_sample(folder)
     return folder
-
-
-@pytest.fixture(scope="module")
-def recipe(lab, folder):
-    """The sample's recipe with a small network."""
-    return recipes.load(lab / "recipe.yaml", "sample", (f"data.folder={folder}", *SMALL))
-
-
-@pytest.fixture(scope="module")
-def trained(recipe, tmp_path_factory):
-    """A complete Run of it."""
-    run = runs.create(tmp_path_factory.mktemp("runs") / "trained", recipe)
-    loop.train(run, progress=False)
-    return run
 
 
 def refusal(done):
@@ -99,21 +80,21 @@ def test_recipe_that_does_not_fit_the_data(lab, folder, setting, says):
         build.prepare_data(chosen)
 
 
-def test_bad_images_as_the_recipe_says(recipe, tmp_path):
+def test_bad_images_as_the_recipe_says(lab, tmp_path):
     imagenet_files.write_sample(tmp_path / "images")
     (tmp_path / "images/train/3/broken.JPEG").write_bytes(b"\xff\xd8 no image")
-    data = recipe.data.model_copy(update={"folder": str(tmp_path / "images")})
+    settings = (f"data.folder={tmp_path / 'images'}", "data.batch_size=100")
     with pytest.raises(LabkitError, match="broken.JPEG"):
-        build.prepare_data(recipe.model_copy(update={"data": data}))
-    skipping = recipe.model_copy(update={"data": data.model_copy(update={"bad_images": "skip"})})
+        build.prepare_data(recipes.load(lab / "recipe.yaml", "sample", settings))
+    skipping = recipes.load(lab / "recipe.yaml", "sample", (*settings, "data.bad_images=skip"))
     assert build.prepare_data(skipping).train_images == 400
-    assert build.train_dataset(skipping).get_dataset_size() == STEPS
+    assert build.train_dataset(skipping).get_dataset_size() == 4
 
 
 # -- Top-5 ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("classes", [6, 10, 1000])
+@pytest.mark.parametrize("classes", [6, 1000])
 def test_top_5_against_scikit_learn(classes):
     rng = np.random.default_rng(0)
     logits, labels = rng.normal(size=(3000, classes)).astype(np.float32), rng.integers(0, classes, 3000)
@@ -123,55 +104,27 @@ def test_top_5_against_scikit_learn(classes):
         assert result[key] == pytest.approx(top_k_accuracy_score(labels, logits, k=k, labels=range(classes)))
 
 
-@pytest.mark.parametrize("classes", [2, 5])
-def test_no_top_5_of_five_classes(classes):
+def test_no_top_5_of_five_classes():
     """It would be 1."""
-    result = evaluation.score(np.eye(classes, dtype=np.float32), np.arange(classes), list("abcde")[:classes])
+    result = evaluation.score(np.eye(5, dtype=np.float32), np.arange(5), list("abcde"))
     assert "top_5_accuracy" not in result and result["accuracy"] == 1.0
 
 
-@pytest.mark.slow
-def test_top_5_in_history_summary_and_evaluation(trained):
-    result, evaluations = evaluation.evaluate(trained), trained.evaluations()
-    assert [list(record) for record in evaluations] == [["epoch", "accuracy", "top_5_accuracy"]] * EPOCHS
-    for name in ("accuracy", "top_5_accuracy"):
-        assert evaluations[-1][name] == trained.summary[name] == result[name] == trained.evaluation[name]
-
-
-def test_the_worst_mistakes_against_an_exhaustive_search():
+def test_the_worst_mistakes_come_first():
     rng = np.random.default_rng(1)
-    logits, labels = 3 * rng.normal(size=(500, 10)), rng.integers(0, 10, 500)
+    logits, labels, names = 3 * rng.normal(size=(500, 10)), rng.integers(0, 10, 500), "abcdefghij"
     logits[7] = np.where(np.arange(10) == (labels[7] + 1) % 10, 800.0, 0.0)  # too large for a plain exp
-    found = evaluation.score(logits, labels, list("abcdefghij"))["worst"]
-    expected = []
-    for i, (row, label) in enumerate(zip(logits, labels, strict=True)):
-        gaps = [other - row[label] for other in row]
-        if max(gaps) > 0:  # the true class's probability is 1 / sum(exp(gaps)): the larger the sum, the worse
-            total = np.logaddexp.reduce(gaps)
-            expected.append((total, {"image": i, "class": "abcdefghij"[label], "answer": "abcdefghij"[row.argmax()],
-                                     "class_probability": pytest.approx(np.exp(-total), rel=1e-3),
-                                     "answer_probability": pytest.approx(np.exp(max(gaps) - total), abs=1e-4),
-                                     }))  # fmt: skip
-    assert found == [one for _, one in sorted(expected, key=lambda pair: -pair[0])[: evaluation.WORST]]
-    assert found[0]["image"] == 7 and found[0]["answer_probability"] == 1.0
-    right = evaluation.score(np.eye(3), np.arange(3), list("abc"))
-    assert right["worst"] == []
-
-
-# -- Training -------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_guide_clipping_and_mixed_precision_at_once(recipe, lab, folder, tmp_path):
-    settings = (*SMALL, f"data.folder={folder}", "network.init=guide", "optimizer.clip_norm=1", "amp_level=O2")
-    chosen = recipes.load(lab / "recipe.yaml", "sample", (*settings, "loss_scale=1024", "max_steps=3"))
-    run = runs.create(tmp_path / "run", chosen)
-    loop.train(run, progress=False)
-    losses = [record["loss"] for record in run.steps()]
-    assert len(losses) == 3 and np.isfinite(losses).all()
-    assert losses[0] == pytest.approx(np.log(10), abs=0.05)  # the guide's dense layer begins near zero
-    # Evaluated again in the same precision, from the checkpoint.
-    assert evaluation.evaluate(run)["accuracy"] == pytest.approx(run.summary["accuracy"])
+    found, share = evaluation.score(logits, labels, list(names))["worst"], softmax(logits, axis=1)
+    answers = logits.argmax(axis=1)
+    wrong = sorted(np.flatnonzero(answers != labels), key=lambda i: share[i, labels[i]])[: evaluation.WORST]
+    assert found == [
+        {"image": i, "class": names[labels[i]], "answer": names[answers[i]],
+         "class_probability": pytest.approx(share[i, labels[i]], rel=1e-3),
+         "answer_probability": pytest.approx(share[i, answers[i]], abs=1e-4)}
+        for i in wrong
+    ]  # fmt: skip
+    assert found[0]["image"] == 7
+    assert evaluation.score(np.eye(3), np.arange(3), list("abc"))["worst"] == []
 
 
 # -- Start files ----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import mindspore.dataset as ds
 import numpy as np
 import pytest
 
-from labkit.training import callbacks, loop, recipes, runs
+from labkit.training import callbacks, loop, runs
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def test_it_fits_on_a_page(plain):
 
 
 @pytest.mark.slow  # two trainings; `make test` has the chapter on training, which compares their weights
-def test_it_is_the_same_training_to_the_last_bit(plain, repo_root, tmp_path, monkeypatch):
+def test_it_is_the_same_training_to_the_last_bit(plain, sample_recipe, tmp_path, monkeypatch):
     losses = []
 
     class Recorder(callbacks.PerformanceCallback):
@@ -37,7 +37,7 @@ def test_it_is_the_same_training_to_the_last_bit(plain, repo_root, tmp_path, mon
         by_itself = runpy.run_path(str(plain))
     ds.config.set_num_parallel_workers(workers)
 
-    run = runs.create(tmp_path / "run", recipes.load(repo_root / "labs/cifar10/recipe.yaml", "sample"))
+    run = runs.create(tmp_path / "run", sample_recipe())
     loop.train(run, progress=False)
     assert losses == [step["loss"] for step in run.steps()]
     assert by_itself["accuracy"] == run.summary["accuracy"] > 0.9

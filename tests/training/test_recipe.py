@@ -34,10 +34,9 @@ def recipe_file(tmp_path):
             place = tree["base"]
             for folder in folders:
                 place = place.setdefault(folder, {})
+            place[last] = value
             if value is None:
                 del place[last]
-            else:
-                place[last] = value
         file = tmp_path / "recipe.yaml"
         file.write_text(yaml.safe_dump(tree))
         return file
@@ -108,35 +107,23 @@ def test_data_folder_is_in_the_data_root_or_absolute(recipe_file, monkeypatch, t
 
 # -- Bad keys and values: one of each kind ---------------------------------------------------------
 
-BAD_VALUES = [
-    # key, value, what the line says besides key, value and file
-    ("colour", "red", "unknown key"),
+
+@pytest.mark.parametrize("key, value, says", [  # says: the line, besides key, value and file
     ("data.resize", 256, "unknown key"),  # of the other format
-    ("optimizer", {"name": "momentum", "damping": 0.1}, "damping: unknown key"),  # of the other optimizer
     ("epochs", True, "number"),
     ("epochs", 0, "greater"),
     ("seed", 2**31, "less"),
     ("dataset_sink_mode", 1, "boolean"),
-    ("network", "resnet50", "dictionary"),
     ("network.name", "resnet51", "resnet50"),
     ("network.stem", "imagenet", "resnet20 has the cifar stem only"),
     ("data", ["folder"], "dictionary"),
     ("data.folder", 5, "string"),
     ("data.format", "tar", "image_folder"),
     ("data.flip", 1.5, "less"),
-    ("data.flip", True, "number"),
-    ("loss.smoothing", "0x10", "number"),
     ("all_reduce_fusion", [160, 85], "increase"),
-    ("schedule.name", "step", "cosine"),
     ("schedule.lr_max", math.nan, "finite"),
-    ("schedule.lr_max", "1e999", "finite"),
     ("schedule.warmup_epochs", 3, "3 epochs of warm-up do not fit into 3"),
-    ("schedule.power", 2, "unknown key"),  # of another schedule
-    ("schedule.name", "polynomial", "power: missing"),
-]
-
-
-@pytest.mark.parametrize("key, value, says", BAD_VALUES)
+])  # fmt: skip
 def test_bad_value_in_the_file(recipe_file, key, value, says):
     file = recipe_file(**{key.replace(".", "__"): value})
     message = refusal(file)
@@ -144,7 +131,6 @@ def test_bad_value_in_the_file(recipe_file, key, value, says):
 
 
 @pytest.mark.parametrize("key, value, says", [
-    ("data.crop_padding", 4, "data.crop_padding: unknown key"),
     ("data.resize", 200, "data.resize: must be at least data.image_size, 224"),
     ("data.crop_scale", [0.1, 0.5, 1.0], "data.crop_scale: must be a smallest and a largest"),
     ("data.crop_scale", [0.5, 1.5], "data.crop_scale.1: must be less"),
@@ -157,10 +143,8 @@ def test_bad_value_of_an_image_folder(folder_file, key, value, says):
 
 
 @pytest.mark.parametrize("setting, key, says", [
-    ("colour=red", "colour", "unknown key"),
     ("epochs=", "epochs", "number"),
     ('network={"name": "resnet51"}', "network.name", "resnet50"),
-    ("data.format=tar", "data.format", "image_folder"),
     ("schedule.warmup_epochs=9", "schedule.warmup_epochs", "do not fit"),
 ])  # fmt: skip
 def test_bad_setting_is_named_and_not_the_file(recipe_file, setting, key, says):
@@ -223,16 +207,13 @@ def test_a_copy_is_validated_as_well(recipe_file):
 
 @pytest.mark.parametrize("content, says", [
     ("", "keys and values"),
-    ("- a\n- b\n", "keys and values"),
     ("lab: x\nbase:\n\tepochs: 1\n", "line 3: not valid YAML"),
     ("lab: !!python/object:os.system x", "line 1: not valid YAML"),
     ("lab: x\nbase: {seed: 2024-13-45}\nprofiles: {sample: {}}", "not valid YAML"),  # a date: no YAMLError
     (b"\x89PNG\r\n", "not valid YAML"),
     ("lab: x\nprofiles: {sample: {}}\nepochs: 3", "epochs: unknown key"),
-    ("lab: x\nbase: {}", "profiles: missing"),
     ("lab: x\nprofiles: {sample: 3}", "profiles.sample: must be a valid dictionary"),
     ("lab: x\nprofiles: {small: {}, big: {}}", "no profile 'sample'; it has small, big"),
-    ("lab: x\nbase: {1: 2}\nprofiles: {sample: {}}", "missing"),
 ])  # fmt: skip
 def test_bad_file(tmp_path, content, says):
     file = tmp_path / "recipe.yaml"
@@ -243,7 +224,6 @@ def test_bad_file(tmp_path, content, says):
 
 def test_file_that_cannot_be_read(tmp_path):
     assert refusal(tmp_path) == f"{tmp_path}: cannot be read (Is a directory)"
-    assert refusal(tmp_path / "none.yaml") == f"{tmp_path / 'none.yaml'}: cannot be read (No such file or directory)"
 
 
 # -- Resolved recipes -----------------------------------------------------------------------------
@@ -298,17 +278,15 @@ def test_full_is_the_seeds_setting(repo_root):
     assert (full.data.image_size, full.data.batch_size, full.data.workers, full.epochs) == (224, 32, 8, 90)
     assert (full.data.crop_padding, full.data.flip) == (4, 0.5)
     schedule = full.schedule
-    assert (schedule.name, schedule.lr_init, schedule.lr_max, schedule.lr_end, schedule.warmup_epochs) == (
-        "quadratic", 0.01, 0.1, 0.0, 5,
-    )  # fmt: skip
+    assert (schedule.name, schedule.lr_init, schedule.lr_max) == ("quadratic", 0.01, 0.1)
+    assert (schedule.lr_end, schedule.warmup_epochs) == (0.0, 5)
 
 
 def test_find_by_name_folder_and_file(repo_root, tmp_path, monkeypatch):
     wanted = (repo_root / "labs/cifar10/recipe.yaml").resolve()
-    monkeypatch.chdir(tmp_path)  # by its name from anywhere
-    assert recipes.find("cifar10").resolve() == wanted
-    assert recipes.find(str(wanted.parent)) == wanted
-    assert recipes.find(str(wanted)) == wanted
+    monkeypatch.chdir(tmp_path)
+    for given in ("cifar10", wanted.parent, wanted):  # by its name from anywhere
+        assert recipes.find(str(given)).resolve() == wanted
     own = tmp_path / "labs" / "cifar10" / "recipe.yaml"
     own.parent.mkdir(parents=True)
     own.touch()
