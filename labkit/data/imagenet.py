@@ -40,7 +40,7 @@ def train_transforms(image_size=224, route="fast", crop_scale=(0.08, 1.0), flip=
 
 
 def evaluation_transforms(image_size=224, resize=256, route="fast"):
-    """Shorter side to `resize` pixels, its middle image_size x image_size, normalise."""
+    """Shorter side to `resize` pixels, the middle image_size x image_size, normalise."""
     if route == "exact":
 
         def decode_resize_crop(image):

@@ -19,7 +19,7 @@ NO_MATTER = {"seed": 0, "profile": "", "checkpoint_steps": None, "evaluation_ste
 
 @dataclass(frozen=True)
 class Curve:
-    """Test accuracy (0 to 1) of a Run at each evaluation, with the steps and seconds of training until then."""
+    """Accuracy (0 to 1) of a Run at each evaluation, with the steps and seconds of training until then."""
 
     steps: list[int]
     seconds: list[float]
@@ -117,7 +117,7 @@ def table(rows: list[dict], target: float) -> str:
     baseline = rows[0]
     width = max(len("setting"), *(len(row["setting"]) for row in rows))
     lines = [
-        f"steps, and seconds of training without compiling and evaluating, to {target:.2%} on the test images;",
+        f"steps, and seconds of training without compiling and evaluating, to an accuracy of {target:.2%};",
         f"in parentheses: how many times less than {baseline['setting']}",
         f"{'setting':{width}}  {'seeds':>5}  {'steps':>14}  {'seconds':>14}  {'at the end':>10}  {'mean ms':>9}",
     ]
