@@ -23,7 +23,7 @@ def train_transforms(image_size=32, crop_padding=4, flip=0.5):
         augment.append(vision.RandomCrop((32, 32), (crop_padding,) * 4))
     if flip:
         # MindData gives all random operations one seed, so crop and flip would draw in step: a window moved up would
-        # always be mirrored. A choice between two equal flips draws once more and brings them out of step.
+        # always be mirrored. With a choice of two flips, each draws fewer numbers than the crop and falls behind it.
         augment.append(transforms.RandomChoice([vision.RandomHorizontalFlip(flip)] * 2))
     return augment + normalize_transforms(image_size)
 
@@ -40,7 +40,7 @@ def create_dataset(images, batch_size, image_transforms, *, seed=None, shard=(0,
     training, (rank, ranks), parallel = seed is not None, shard, workers(num_workers)
     if training:  # for the sampler, which shuffles alike on all ranks; a test set must not change the seed
         ds.config.set_seed(seed)
-    # `ds.Cifar10Dataset` would read the files itself, but only in batches of exactly 10,000; the sample's are smaller.
+    # `ds.Cifar10Dataset` would read the files itself, but only files of exactly 10,000; the sample's are smaller.
     data = ds.NumpySlicesDataset(
         images,
         ["image", "label"],
