@@ -64,19 +64,18 @@ class Commands(click.Group):
         return sorted(filter(is_installed, COMMANDS))
 
     def get_command(self, context, name):
-        if name not in COMMANDS:
-            return None
         with _explained():
-            if not is_installed(name):
+            if name in COMMANDS and not is_installed(name):
                 raise LabkitError(f"labkit {name} is for instructors: use a clone of the course, which has the grader")
-            return pkgutil.resolve_name(COMMANDS[name])
+            return pkgutil.resolve_name(COMMANDS[name]) if name in COMMANDS else None
 
     def invoke(self, context):
+        self.commands = COMMANDS  # whose names click suggests; only now, as sphinx-click expects no texts in it
         with _explained():
             return super().invoke(context)
 
 
-@click.group(cls=Commands, commands=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(labkit.__version__)
 def main():
     """Train, evaluate and compare the networks of the course.
