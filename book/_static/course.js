@@ -33,3 +33,14 @@ for (const link of document.querySelectorAll(".other-language")) {
   };
   document.head.append(there);
 }
+
+// The search page's summaries quote the text of a page, without the frame around it and the marks of its formulas.
+document.addEventListener("DOMContentLoaded", () => {
+  if (typeof Search === "undefined") return;
+  const { htmlToText } = Search;
+  Search.htmlToText = (html, anchor) => {
+    const page = new DOMParser().parseFromString(html, "text/html");
+    page.querySelectorAll(".bd-header-article, .bd-sidebar-secondary, .prev-next-footer").forEach((part) => part.remove());
+    return htmlToText(page.documentElement.outerHTML, anchor).replace(/\\[()[\]]/g, "");
+  };
+});

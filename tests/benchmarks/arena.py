@@ -213,7 +213,7 @@ def standings(finals, target) -> dict:
         raise click.ClickException(f"the race was run at several commits, {commits}: race again in another OUT")
     rows = compare.summary({name: [trial.curve() for trial in group] for name, group in finals.items()}, target)
     click.echo(compare.table(rows, target))
-    return {"target": target, "rows": rows}
+    return {"target": target, "commit_of_runs": next(iter(commits), None), "rows": rows}
 
 
 def carry(out, made_by) -> dict:

@@ -156,6 +156,10 @@ return [...document.querySelectorAll('#search-results ul.search > li > a')].map(
   link => link.getAttribute('href').split(/[?#]/)[0]);
 """
 
+SUMMARIES = """
+const summaries = [...document.querySelectorAll('#search-results p.context')].map(summary => summary.textContent);
+return summaries.length > 2 ? summaries : null"""
+
 
 @pytest.mark.parametrize(("folder", "words", "page"), [
     ("html", "natural gradient", "book/3-thor/natural-gradient.html"),
@@ -167,6 +171,15 @@ def test_search_finds_the_page(browser, site, html, chinese, folder, words, page
     for address in (f"{site}/{folder}", (html.parent / folder).as_uri()):
         browser.get(f"{address}/search.html?q={words.replace(' ', '+')}")
         WebDriverWait(browser, 30).until(lambda here: page in here.execute_script(FOUND))
+
+
+def test_search_quotes_the_text_and_fits_a_phone(browser, site):
+    """A page's header, contents and formula marks are not its text."""
+    size(browser, 390)
+    browser.get(f"{site}/html/search.html?q=natural+gradient")
+    summaries = WebDriverWait(browser, 30).until(lambda here: here.execute_script(SUMMARIES))
+    assert not [text for text in summaries if "Contents" in text or "\\(" in text]
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
 
 
 def test_the_front_page_is_shown_in_the_readers_language(browser, html, chinese):
