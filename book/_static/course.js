@@ -40,7 +40,8 @@ document.addEventListener("DOMContentLoaded", () => {
   const { htmlToText } = Search;
   Search.htmlToText = (html, anchor) => {
     const page = new DOMParser().parseFromString(html, "text/html");
-    page.querySelectorAll(".bd-header-article, .bd-sidebar-secondary, .prev-next-footer").forEach((part) => part.remove());
+    const frame = ".bd-header-article, .onlyprint, .bd-sidebar-secondary, .prev-next-footer";
+    for (const part of page.querySelectorAll(frame)) part.remove();
     return htmlToText(page.documentElement.outerHTML, anchor).replace(/\\[()[\]]/g, "");
   };
 });
