@@ -44,8 +44,8 @@ DATA = "arena/cifar-10-batches-bin"  # by `python data_scripts/cifar10.py split`
 TRIALS, LENGTHS, EPOCHS, SEEDS = 12, 4, 2, range(2, 7)
 EVALUATED = 4_096  # images between two evaluations on the way; evaluations do not count as time
 CARRIED = {  # changes, times as many epochs, images between two evaluations
-    "ResNet-20": ({"network.name": "resnet20"}, 1, EVALUATED),
     "digits": ({"data.folder": "sample/cifar-10-batches-bin", "data.crop_padding": 2, "data.flip": 0.0}, 4, 512),
+    "ResNet-20": ({"network.name": "resnet20"}, 1, EVALUATED),
 }
 CARRIED_SEEDS = range(2, 5)
 DIVERGED = "Error: .*(loss is|too close to singular)"  # what bad settings end a training with
