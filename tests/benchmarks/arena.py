@@ -2,7 +2,6 @@
 
     python data_scripts/cifar10.py split
     python -m tests.benchmarks.arena OUT
-    python -m tests.benchmarks.arena OUT --carry
 
 Rules, after AlgoPerf (Dahl et al. 2023, arXiv 2306.07179), as far as two cores allow. ResNet-8 trains on 45,000 images
 of CIFAR-10; the other 5,000 training images choose settings and measure the way to the target; the test images are
@@ -14,8 +13,6 @@ looked at once, at the end.
    ends above the target by a margin races: the standard deviation over the seeds that set the target.
 4. The race: SEEDS seeds of every side, one training at a time, the sides by turns. A seed that misses the target counts
    as infinitely slow.
-5. With --carry the settings that raced, untuned, on the workloads in CARRIED, where the best baseline's median end is
-   the target.
 A side is added by an entry in SIDES and a profile in labs/thor/recipe.yaml. Trainings that are done are in OUT, and
 those before the race in results/arena.json as well: a second call does the rest. Only the race is timed: what comes
 before it may run side by side, which changes nothing but rounding.
@@ -43,11 +40,6 @@ RECORDED = environment.REPO / "labs" / "thor" / "runs"
 DATA = "arena/cifar-10-batches-bin"  # by `python data_scripts/cifar10.py split`
 TRIALS, LENGTHS, EPOCHS, SEEDS = 12, 4, 2, range(2, 7)
 EVALUATED = 4_096  # images between two evaluations on the way; evaluations do not count as time
-CARRIED = {  # changes, times as many epochs, images between two evaluations
-    "digits": ({"data.folder": "sample/cifar-10-batches-bin", "data.crop_padding": 2, "data.flip": 0.0}, 4, 512),
-    "ResNet-20": ({"network.name": "resnet20"}, 1, EVALUATED),
-}
-CARRIED_SEEDS = range(2, 5)
 DIVERGED = "Error: .*(loss is|too close to singular)"  # what bad settings end a training with
 LR, WARMUP, BATCH, DECAY = "schedule.lr_max", "schedule.warmup_epochs", "data.batch_size", "optimizer.weight_decay"
 
@@ -175,6 +167,12 @@ def with_length(trial, times, **changes) -> Trial:
     return Trial(trial.side, trial.settings | scaled | changes, trial.out)
 
 
+def repeated(trial, seed, evaluated=None) -> Trial:
+    """The trial with another seed. evaluated: images between two evaluations on the way; None: those after an epoch."""
+    steps = {"evaluation_steps": max(1, evaluated // trial.settings[BATCH])} if evaluated else {}
+    return Trial(trial.side, trial.settings | {"seed": seed} | steps, trial.out)
+
+
 def shortest(best, target) -> Trial:
     """Of LENGTHS trainings of the best settings the shortest that ends at the target; else the longest there may be."""
     too_few, enough = 0.0, 1.5
@@ -186,17 +184,12 @@ def shortest(best, target) -> Trial:
 
 
 def race(chosen, seeds, evaluated=None) -> dict[str, list[Trial]]:
-    """All chosen trials with all seeds, one training at a time; which side begins changes from seed to seed.
-
-    evaluated: images between two evaluations on the way; None: only those after an epoch.
-    """
+    """All chosen trials with all seeds, one training at a time; which side begins changes from seed to seed."""
     finals = {trial.side.name: [] for trial in chosen}
     for seed in seeds:
         first = seed % len(chosen)
         for trial in chosen[first:] + chosen[:first]:
-            steps = {"evaluation_steps": max(1, evaluated // trial.settings[BATCH])} if evaluated else {}
-            again = Trial(trial.side, trial.settings | {"seed": seed} | steps, trial.out)
-            finals[trial.side.name].append(again.train())
+            finals[trial.side.name].append(repeated(trial, seed, evaluated).train())
     return finals
 
 
@@ -214,23 +207,6 @@ def standings(finals, target) -> dict:
     rows = compare.summary({name: [trial.curve() for trial in group] for name, group in finals.items()}, target)
     click.echo(compare.table(rows, target))
     return {"target": target, "commit_of_runs": next(iter(commits), None), "rows": rows}
-
-
-def carry(out, made_by) -> dict:
-    """Race the settings that are recorded as chosen on the workloads in CARRIED."""
-    result = {"provenance": made_by}
-    chosen = json.loads(RESULT.read_text()).get("chosen")
-    if not chosen:
-        raise click.ClickException(f"{RESULT.name} has no race: record one first")
-    for name, (changes, times, evaluated) in CARRIED.items():
-        click.echo(f"\n{name}")
-        trials = [Trial(side, chosen[side.name], out) for side in SIDES]
-        finals = race([with_length(trial, times, **changes) for trial in trials], CARRIED_SEEDS, evaluated)
-        result[name] = standings(finals, statistics.median(best_baseline(finals)[1]))
-        result[name]["trainings"] = [
-            json.loads((out / f"{trial.name}.json").read_text()) for group in finals.values() for trial in group
-        ]
-    return result
 
 
 def tested(trial) -> float:
@@ -254,19 +230,14 @@ def commit_and_data(data) -> dict:
 @click.command()
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--record", is_flag=True, help="Keep the result and the Runs of the race in this checkout.")
-@click.option("--carry", "carried", is_flag=True, help="Race on the other workloads, with the settings recorded here.")
-def main(out, record, carried):
+def main(out, record):
     """Train what is missing under OUT, print who gets there when, and write the result to OUT."""
     made_by = commit_and_data(cifar10_files.check(environment.data_root() / DATA).dataset)
-    out = out / "carried" if carried else out
     out.mkdir(parents=True, exist_ok=True)
-    if carried:
-        file, result, done = RESULT.with_name("arena-carried.json"), carry(out, made_by), []
-    else:
-        file, (result, done) = RESULT, arena(out, made_by)
-    atomic_write(out / file.name, json.dumps(result, indent=1) + "\n")
+    result, done = arena(out, made_by)
+    atomic_write(out / RESULT.name, json.dumps(result, indent=1) + "\n")
     if record:
-        shutil.copyfile(out / file.name, file)
+        shutil.copyfile(out / RESULT.name, RESULT)
         for trial in done:
             kept = RECORDED / f"arena-{trial.side.name}-seed{trial.settings['seed']}"
             shutil.copytree(trial.path, kept, ignore=shutil.ignore_patterns("checkpoints"), dirs_exist_ok=True)
