@@ -1,6 +1,6 @@
 """Measures of the difference between arrays."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
@@ -24,7 +24,8 @@ class Tolerances:
 class Difference:
     """Of reference and candidate: `max_abs` error, `max_rel` = max_abs / largest value of the reference, `cosine`.
 
-    `ok`: the measure named in `by` is within `tolerance`, an upper bound for max_rel and max_abs, a lower for cosine.
+    `ok`: the measure named in `by` is within `tolerance`, an upper bound for max_rel and max_abs, a lower for cosine;
+    by "rounding", an array is too small to be judged.
     """
 
     name: str
@@ -48,9 +49,7 @@ class Difference:
         return cls(**saved | numbers | {"tensors": [cls.load(tensor) for tensor in saved["tensors"]]})
 
 
-# Rounding is ignored: of a gradient, this share of the largest gradient (a bias before a batch norm has none at all);
-# of a running mean, the tolerance of the standard deviation (channels may have a mean of zero).
-NOISE = 1e-5
+NOISE = 1e-5  # share of the largest gradient that is taken for rounding: a bias before a batch norm has no more
 
 
 def difference(name, reference, candidate, tolerance, by="max_rel", floor=0.0) -> Difference:
@@ -68,26 +67,22 @@ def difference(name, reference, candidate, tolerance, by="max_rel", floor=0.0) -
     return Difference(name, max_abs, max_rel, cosine, tolerance, bool(ok or max_abs <= floor), by)
 
 
-def differences(name, reference: dict, candidate: dict, tolerance, by="max_rel") -> Difference:
-    """Compare arrays by name: the worst one counts for all. A name that only one side has counts as a difference."""
-    floors = {}
-    if by == "cosine":
-        largest = max((np.abs(value).max(initial=0.0) for value in reference.values()), default=0.0)
-        floors = dict.fromkeys(reference, NOISE * largest)
-    for key in reference:
+def differences(name, reference: dict, candidate: dict, tolerance, by="max_rel", rounding=0.0) -> Difference:
+    """Compare arrays by name: the worst counts. A name on one side only differs; below `rounding`, none is judged."""
+    each = []
+    for key in {**reference, **candidate}:
+        floor, largest = 0.0, max(np.abs(side[key]).max(initial=0.0) for side in (reference, candidate) if key in side)
         if key.endswith("running_mean") and (variance := key.replace("_mean", "_var")) in reference:
-            floors[key] = tolerance * np.sqrt(np.abs(reference[variance]).max(initial=0.0))
-    each = [
-        difference(key, reference.get(key), candidate.get(key), tolerance, by, floors.get(key, 0.0))
-        for key in {**reference, **candidate}
-    ]
-    if not each:
-        return Difference(name, 0.0, 0.0, 1.0, tolerance, True, by)
+            floor = tolerance * np.sqrt(np.abs(reference[variance]).max(initial=0.0))  # the mean itself may be zero
+        compared = difference(key, reference.get(key), candidate.get(key), tolerance, by, floor)
+        each.append(replace(compared, ok=True, by="rounding") if largest < rounding else compared)
+    if not (judged := [d for d in each if d.by != "rounding"]):
+        return Difference(name, 0.0, 0.0, 1.0, tolerance, True, by, tensors=each)
     # Arrays out of tolerance come first, then the worst.
-    worst = min(each, key=lambda d: (d.ok, d.cosine if by == "cosine" else -d.max_rel))
+    worst = min(judged, key=lambda d: (d.ok, d.cosine if by == "cosine" else -d.max_rel))
     return Difference(
-        name, max(d.max_abs for d in each), max(d.max_rel for d in each), min(d.cosine for d in each), tolerance,
-        all(d.ok for d in each), by, worst.name, each,
+        name, max(d.max_abs for d in judged), max(d.max_rel for d in judged), min(d.cosine for d in judged), tolerance,
+        worst.ok, by, worst.name, each,
     )  # fmt: skip
 
 

@@ -76,8 +76,9 @@ def create_sides(pair, seed=1) -> tuple[Side, Side, dict]:
     """Both sides of a training step, with the reference's weights and without dropout, and the names of layers."""
     reference, candidate, names, *batch = create_networks(pair, seed)
     theirs = {name for name, parameter in reference.named_parameters() if parameter.requires_grad}
-    if frozen := sorted(theirs.symmetric_difference(trained(candidate, names))):
-        raise LabkitError(f"frozen in one framework only: {listed(frozen)}")
+    ours = trained(candidate, names).keys()
+    if frozen := sorted(theirs - ours) or sorted(ours - theirs):
+        raise LabkitError(f"frozen in {'MindSpore' if frozen[0] in theirs else 'PyTorch'} only: {listed(frozen)}")
     to_mindspore(torch_state(reference), candidate, names)
     for net, set_mode in ((reference, torch().nn.Module.train), (candidate, nn.Cell.set_train)):
         set_mode(net, True)

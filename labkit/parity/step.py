@@ -8,7 +8,7 @@ import mindspore as ms
 import numpy as np
 
 from labkit.parity.layers import layers, weights_of
-from labkit.parity.measures import Tolerances, difference, differences
+from labkit.parity.measures import NOISE, Tolerances, difference, differences
 from labkit.parity.pytorch import torch
 from labkit.parity.report import Report
 from labkit.parity.weights import from_mindspore, torch_state, without_counters
@@ -160,6 +160,7 @@ def compare_step(reference: Side, candidate: Side, names=None) -> Report:
     weights_after = {name: _numpy(p) for name, p in reference.net.named_parameters() if p.requires_grad}
     updated = mindspore_update(candidate, theirs.gradients, names)
     learnt = {*theirs.gradients, *ours.gradients}
+    rounding = NOISE * max((np.abs(gradient).max(initial=0.0) for gradient in theirs.gradients.values()), default=0.0)
     batches = [{"images": side.images, "labels": side.labels} for side in (reference, candidate)]
     weights = [without_counters(step.weights) for step in (theirs, ours)]
     buffers = [without_counters(step.state_after, learnt) for step in (theirs, ours)]
@@ -168,16 +169,16 @@ def compare_step(reference: Side, candidate: Side, names=None) -> Report:
         differences("weights", *weights, allowed.weights),
         difference("logits", theirs.logits, ours.logits, allowed.outputs),
         difference("loss", theirs.loss, ours.loss, allowed.loss),
-        differences("gradients", theirs.gradients, ours.gradients, allowed.cosine, by="cosine"),
+        differences("gradients", theirs.gradients, ours.gradients, allowed.cosine, "cosine", rounding),
         differences("weights after the update", weights_after, updated, allowed.update),
         differences("buffers after the step", *buffers, allowed.buffers),
     ]
-    forward, backward, unmatched = compare_layers(theirs, ours, allowed)
+    forward, backward, unmatched = compare_layers(theirs, ours, allowed, rounding)
     ties = _ties(theirs.layers, ours.layers, forward)
     return Report(stages=stages, forward=forward, backward=backward, unmatched=unmatched, ties=ties)
 
 
-def compare_layers(theirs: Step, ours: Step, allowed: Tolerances):
+def compare_layers(theirs: Step, ours: Step, allowed: Tolerances, rounding: float):
     """Differences of outputs in the order of the forward pass, and of gradients in the order of the backward pass.
 
     A layer's backward entry is the worst of the gradient it passes on and those of its own parameters, so the first
@@ -202,7 +203,7 @@ def compare_layers(theirs: Step, ours: Step, allowed: Tolerances):
         label = name if one_trains else f"before {name}"
         arrived, parts = compared(label, a.gradient_in, b.gradient_in, allowed.between, "cosine"), []
         if expected := theirs.gradients_of(name):
-            parts.append(differences(name, expected, ours.gradients_of(name), allowed.cosine, "cosine"))
+            parts.append(differences(name, expected, ours.gradients_of(name), allowed.cosine, "cosine", rounding))
         if a.gradient_on is not None and b.gradient_on is not None:
             parts.append(compared(name, a.gradient_on, b.gradient_on, allowed.between, "cosine"))
         backward.append(min(parts if arrived.ok and parts else [arrived], key=lambda d: (d.ok, d.cosine)))

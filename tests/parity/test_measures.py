@@ -48,6 +48,17 @@ def test_a_name_on_one_side_only_differs(first, second):
     assert (found.worst, found.ok) == ("a", False)
 
 
+@pytest.mark.parametrize("first, second, by, ok", [
+    ([2e-5, 0.0], [1.5e-5, 1e-5], "cosine", False),
+    ([1e-6], [-1e-6], "rounding", True),
+    ([1e-6], [1e-4], "cosine", True),
+    ([1e-6], [-1e-4], "cosine", False),
+])  # fmt: skip
+def test_only_what_is_small_on_both_sides_is_not_judged(first, second, by, ok):
+    found = differences("x", {"a": [1.0], "b": first}, {"a": [1.0], "b": second}, 0.9999, "cosine", 1e-5)
+    assert (found.tensors[1].by, found.ok, found.cosine == pytest.approx(1)) == (by, ok, ok)
+
+
 def test_as_json_without_infinity():
     text = json.dumps(differences("x", {"a": [1.0]}, {}, 0.5).as_dict(), allow_nan=False)
     assert json.loads(text)["max_abs"] is None

@@ -202,7 +202,7 @@ WRONG = {
     "tied in MindSpore": ({"ours": lambda net: setattr(net.last, "weight", net.table.embedding_table)},
                           "last.weight is the same as table.embedding_table"),
     "lazy": ({"theirs": lambda net: setattr(net, "b", tnn.LazyLinear(8))}, "b.weight has no shape yet: call"),
-    "frozen": ({"theirs": lambda net: net.a.requires_grad_(False)}, "frozen in one framework only: a.bias, a.weight"),
+    "frozen": ({"theirs": lambda net: net.a.requires_grad_(False)}, "frozen in PyTorch only: a.bias, a.weight"),
     "a buffer": ({"theirs": lambda net: net.register_buffer("steps", torch.zeros(1))},
                  "the weights do not fit Small: missing in MindSpore: steps (1,)"),
     "no statistics": ({"theirs": lambda net: setattr(net, "norm", tnn.BatchNorm1d(8, track_running_stats=False))},
@@ -218,6 +218,15 @@ def test_what_cannot_be_compared_says_why(wrong, says):
     with pytest.raises(LabkitError) as error:
         compare_pair(pair(**wrong))
     assert says in str(error.value) and "\n" not in str(error.value)
+
+
+def test_what_neither_side_uses_is_named_and_not_judged():
+    unused = pair(lambda net: net.add_module("c", tnn.Linear(8, 3)), lambda net: setattr(net, "c", nn.Dense(8, 3)))
+    unused.batch = lambda: (random.integers(0, 9, (8, 5)), np.arange(8))
+    report = compare_pair(unused)
+    (gradients,) = (stage for stage in report.stages if stage.name == "gradients")
+    assert report.ok and {"c.weight", "c.bias"} <= {part.name for part in gradients.tensors if part.by == "rounding"}
+    assert "\n    too small to be judged: " in report.table()
 
 
 def file(folder, old="", new=""):
