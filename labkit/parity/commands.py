@@ -47,8 +47,7 @@ def parity(context, network, pair, data, image_size, batch, steps, seed, as_json
                 from labkit.parity.resnets import Setting, compare_resnets
 
                 steps = 20 if steps is None else steps
-                folder = data or _photographs()
-                comparison = compare_resnets(Setting(network, folder, image_size, batch, steps, seed))
+                comparison = compare_resnets(Setting(network, data or _photographs(), image_size, batch, steps, seed))
     except (LabkitError, OSError, ImportError) as error:
         not_compared = click.ClickException(of_file_system(error) if isinstance(error, OSError) else str(error))
         not_compared.exit_code = 2

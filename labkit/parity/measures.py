@@ -24,8 +24,8 @@ class Tolerances:
 class Difference:
     """Of reference and candidate: `max_abs` error, `max_rel` = max_abs / largest value of the reference, `cosine`.
 
-    `ok`: the measure named in `by` is within `tolerance`, an upper bound for max_rel and max_abs, a lower for cosine;
-    by "rounding", an array is too small to be judged.
+    `ok`: the measure named in `by` is within `tolerance`, an upper bound for max_rel and max_abs, a lower for cosine.
+    `by` is "rounding" where an array is too small to be judged; it then counts as ok.
     """
 
     name: str
@@ -68,14 +68,16 @@ def difference(name, reference, candidate, tolerance, by="max_rel", floor=0.0) -
 
 
 def differences(name, reference: dict, candidate: dict, tolerance, by="max_rel", rounding=0.0) -> Difference:
-    """Compare arrays by name: the worst counts. A name on one side only differs; below `rounding`, none is judged."""
+    """Compare arrays by name; the worst counts. A lone name differs; below `rounding` on both sides, none is judged."""
     each = []
     for key in {**reference, **candidate}:
-        floor, largest = 0.0, max(np.abs(side[key]).max(initial=0.0) for side in (reference, candidate) if key in side)
+        floor = 0.0
         if key.endswith("running_mean") and (variance := key.replace("_mean", "_var")) in reference:
             floor = tolerance * np.sqrt(np.abs(reference[variance]).max(initial=0.0))  # the mean itself may be zero
         compared = difference(key, reference.get(key), candidate.get(key), tolerance, by, floor)
-        each.append(replace(compared, ok=True, by="rounding") if largest < rounding else compared)
+        if compared.max_abs < np.inf and all(np.abs(a[key]).max(initial=0) < rounding for a in (reference, candidate)):
+            compared = replace(compared, ok=True, by="rounding")
+        each.append(compared)
     if not (judged := [d for d in each if d.by != "rounding"]):
         return Difference(name, 0.0, 0.0, 1.0, tolerance, True, by, tensors=each)
     # Arrays out of tolerance come first, then the worst.

@@ -77,8 +77,9 @@ def create_sides(pair, seed=1) -> tuple[Side, Side, dict]:
     reference, candidate, names, *batch = create_networks(pair, seed)
     theirs = {name for name, parameter in reference.named_parameters() if parameter.requires_grad}
     ours = trained(candidate, names).keys()
-    if frozen := sorted(theirs - ours) or sorted(ours - theirs):
-        raise LabkitError(f"frozen in {'MindSpore' if frozen[0] in theirs else 'PyTorch'} only: {listed(frozen)}")
+    for framework, frozen in (("MindSpore", theirs - ours), ("PyTorch", ours - theirs)):
+        if frozen:
+            raise LabkitError(f"frozen in {framework} only: {listed(sorted(frozen))}")
     to_mindspore(torch_state(reference), candidate, names)
     for net, set_mode in ((reference, torch().nn.Module.train), (candidate, nn.Cell.set_train)):
         set_mode(net, True)

@@ -58,7 +58,7 @@ class Report:
             if wrong := [tensor.name for tensor in stage.tensors if not tensor.ok]:
                 lines.append(f"    {listed(wrong, 2)}")
             if small := [tensor.name for tensor in stage.tensors if tensor.by == "rounding"]:
-                lines.append(f"    too small to be judged: {listed(small, 2)}")
+                lines.append(f"    {len(small)} of {len(stage.tensors)} too small to be judged: {listed(small, 2)}")
         first = {name: layer or "none" for name, layer in self.first_divergence.items()}
         if self.ties and first["forward"] == "none":  # otherwise the network differs, not its rounding
             ties = f"{sum(self.ties.values())}, in {listed([*self.ties], 3)}"

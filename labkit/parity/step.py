@@ -93,7 +93,8 @@ def torch_step(side: Side) -> Step:
         for handle in handles:
             handle.remove()
     step.logits, step.loss, step.state_after = _numpy(logits), loss.item(), torch_state(net)
-    step.gradients = {name: _numpy(p.grad) for name, p in net.named_parameters() if p.grad is not None}
+    learnt = {name: p for name, p in net.named_parameters() if p.requires_grad}  # zeros if not used, as in MindSpore
+    step.gradients = {name: _numpy(torch().zeros_like(p) if p.grad is None else p.grad) for name, p in learnt.items()}
     return step
 
 
@@ -160,7 +161,7 @@ def compare_step(reference: Side, candidate: Side, names=None) -> Report:
     weights_after = {name: _numpy(p) for name, p in reference.net.named_parameters() if p.requires_grad}
     updated = mindspore_update(candidate, theirs.gradients, names)
     learnt = {*theirs.gradients, *ours.gradients}
-    rounding = NOISE * max((np.abs(gradient).max(initial=0.0) for gradient in theirs.gradients.values()), default=0.0)
+    rounding = NOISE * max((np.abs(g[np.isfinite(g)]).max(initial=0) for g in theirs.gradients.values()), default=0.0)
     batches = [{"images": side.images, "labels": side.labels} for side in (reference, candidate)]
     weights = [without_counters(step.weights) for step in (theirs, ours)]
     buffers = [without_counters(step.state_after, learnt) for step in (theirs, ours)]
@@ -174,8 +175,7 @@ def compare_step(reference: Side, candidate: Side, names=None) -> Report:
         differences("buffers after the step", *buffers, allowed.buffers),
     ]
     forward, backward, unmatched = compare_layers(theirs, ours, allowed, rounding)
-    ties = _ties(theirs.layers, ours.layers, forward)
-    return Report(stages=stages, forward=forward, backward=backward, unmatched=unmatched, ties=ties)
+    return Report(stages, forward, backward, unmatched, _ties(theirs.layers, ours.layers, forward))
 
 
 def compare_layers(theirs: Step, ours: Step, allowed: Tolerances, rounding: float):
@@ -224,7 +224,7 @@ def mindspore_update(side: Side, gradients, names=None) -> dict:
     """Take two steps with MindSpore's optimizer on given gradients; return the trainable weights."""
     weights = trained(side.net, names)
     torch_names = {id(parameter): name for name, (parameter, _) in weights.items()}
-    # Zeros if a parameter has no gradient in PyTorch, so that the update runs; the stage "gradients" reports this.
+    # Zeros if a parameter is frozen in PyTorch, so that the update runs; the stage "gradients" reports this.
     filled = [
         gradients.get(torch_names.get(id(parameter)), np.zeros(parameter.size, np.float32)).reshape(parameter.shape)
         for parameter in side.optimizer.parameters

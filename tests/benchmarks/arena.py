@@ -183,10 +183,10 @@ def shortest(best, target) -> Trial:
     return with_length(best, enough)
 
 
-def race(chosen, seeds, evaluated=None) -> dict[str, list[Trial]]:
-    """All chosen trials with all seeds, one training at a time; which side begins changes from seed to seed."""
+def race(chosen, evaluated=None) -> dict[str, list[Trial]]:
+    """All chosen trials with all SEEDS, one training at a time; which side begins changes from seed to seed."""
     finals = {trial.side.name: [] for trial in chosen}
-    for seed in seeds:
+    for seed in SEEDS:
         first = seed % len(chosen)
         for trial in chosen[first:] + chosen[:first]:
             finals[trial.side.name].append(repeated(trial, seed, evaluated).train())
@@ -251,11 +251,11 @@ def arena(out, made_by) -> tuple[dict, list[Trial]]:
             atomic_write(out / f"{name}.json", json.dumps(known) + "\n")
     trials = [trial for side in SIDES for trial in tune(side, out)]
     best = [max((trial for trial in trials if trial.side is side), key=lambda trial: trial.accuracy) for side in SIDES]
-    leader, ends = best_baseline(race([trial for trial in best if trial.side.baseline], SEEDS))
+    leader, ends = best_baseline(race([trial for trial in best if trial.side.baseline]))
     target, margin = statistics.median(ends), statistics.stdev(ends)
     chosen = [shortest(trial, target + margin) for trial in best]
     chosen.sort(key=lambda trial: trial.side.name != leader)  # which set the target, first
-    finals = race(chosen, SEEDS, EVALUATED)
+    finals = race(chosen, EVALUATED)
     result = standings(finals, target) | {
         "chosen": {trial.side.name: trial.settings for trial in chosen},
         "margin": margin,

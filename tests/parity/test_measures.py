@@ -53,10 +53,14 @@ def test_a_name_on_one_side_only_differs(first, second):
     ([1e-6], [-1e-6], "rounding", True),
     ([1e-6], [1e-4], "cosine", True),
     ([1e-6], [-1e-4], "cosine", False),
+    ([1e-6], [np.nan], "cosine", False),
+    ([np.nan], [1e-6], "cosine", False),
+    ([1e-6, 1e-6], [1e-6], "cosine", False),
 ])  # fmt: skip
 def test_only_what_is_small_on_both_sides_is_not_judged(first, second, by, ok):
     found = differences("x", {"a": [1.0], "b": first}, {"a": [1.0], "b": second}, 0.9999, "cosine", 1e-5)
     assert (found.tensors[1].by, found.ok, found.cosine == pytest.approx(1)) == (by, ok, ok)
+    assert not differences("x", {"b": [1e-6]}, {}, 0.9999, "cosine", 1e-5).ok
 
 
 def test_as_json_without_infinity():
