@@ -161,10 +161,10 @@ def neighbours(side, settings, first):
                 yield key, settings | {key: side.ladders[key][place] for key, place in places.items()}
 
 
-def with_length(trial, times, **changes) -> Trial:
-    """The trial with its epochs and its warm-up multiplied by `times`, and with other changes."""
+def with_length(trial, times) -> Trial:
+    """The trial with its epochs and its warm-up multiplied by `times`."""
     scaled = {key: round(trial.settings[key] * times, 4) for key in ("epochs", WARMUP)}
-    return Trial(trial.side, trial.settings | scaled | changes, trial.out)
+    return Trial(trial.side, trial.settings | scaled, trial.out)
 
 
 def repeated(trial, seed, evaluated=None) -> Trial:

@@ -38,7 +38,7 @@ def planned(out) -> dict[str, list[Trial]]:
         raise click.ClickException(f"{RESULT.name} has no race: record one first")
     plan = {}
     for name, (changes, times, evaluated) in WORKLOADS.items():
-        trials = [with_length(Trial(side, chosen[side.name], out), times, **changes) for side in SIDES]
+        trials = [with_length(Trial(side, chosen[side.name] | changes, out), times) for side in SIDES]
         plan[name] = [repeated(trial, seed, evaluated) for seed in SEEDS for trial in trials]
     return plan
 
@@ -92,8 +92,9 @@ def main(out, record, at_most):
     result = {"provenance": commit_and_data(cifar10_files.check(environment.data_root() / DATA).dataset)}
     out = out / "carried"
     (out / "measured").mkdir(parents=True, exist_ok=True)
-    known = [json.loads(file.read_text())["trainings"] for file in (FILE, out / FILE.name) if file.exists()]
-    result["trainings"] = {name: training for trainings in known for name, training in trainings.items()}
+    result["trainings"] = {}
+    for file in filter(Path.exists, (FILE, out / FILE.name)):
+        result["trainings"] |= json.loads(file.read_text())["trainings"]
     plan = planned(out)
     missing = [trial for trials in plan.values() for trial in trials if trial.name not in result["trainings"]]
     for trial in missing[:at_most]:
